@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// What follows are capabilities: small interfaces that an engine may have
+// besides Store. Only package tusk looks for them, always by As, and it can
+// always do without, as database/sql does with its optional interfaces.
+
+// Transactor is an engine that can write inside a transaction of its user's.
+type Transactor interface {
+	// Tx wraps an open transaction of the engine's own type (*sql.Tx, pgx.Tx).
+	// The error is ErrUnsupported, wrapped with the types that would do.
+	Tx(tx any) (Tx, error)
+}
+
+// Tx writes inside somebody else's transaction: nothing it does is visible or
+// durable before that commits, and all of it is gone when that rolls back.
+type Tx interface {
+	Enqueuer
+	// Finish is Leaser's, for the attempts whose effects the transaction holds.
+	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
+}
+
+// Notifier is an engine that can tell that something happened. Notifications are
+// hints: they may be late, doubled or lost, and nobody relies on them.
+type Notifier interface {
+	// Listen calls wake with the queues that may have got available tasks (none:
+	// any may have), from one goroutine, until the context ends.
+	Listen(ctx context.Context, wake func(queues ...string)) error
+}
+
+// Maintainer is an engine with housekeeping of its own: segments, partitions,
+// checkpoints. The leader calls it every few seconds.
+type Maintainer interface {
+	Maintain(ctx context.Context, term int64) error
+}
+
+// Migrator is an engine with a schema.
+type Migrator interface {
+	// Migrate brings the schema to a version (-1: the newest) and returns the
+	// steps taken, in order.
+	Migrate(ctx context.Context, version int64) ([]Migration, error)
+	// Migrations lists all steps, applied or not.
+	Migrations(ctx context.Context) ([]Migration, error)
+}
+
+// Migration is one step of a schema.
+type Migration struct {
+	Version   int64     `json:"version"`
+	Name      string    `json:"name"`
+	AppliedAt time.Time `json:"applied_at"` // zero: not applied
+	SQL       string    `json:"-"`
+}
+
+// Meter is an engine that counts what it costs, for benchmarks.
+type Meter interface {
+	Measure(ctx context.Context) (Measures, error)
+}
+
+// Measures are counters that only grow. A negative value means that the engine
+// cannot say.
+type Measures struct {
+	ServerCPU  time.Duration // of the database server's processes
+	WALBytes   int64
+	DeadRows   int64 // rows that a vacuum would have to remove; may fall
+	RoundTrips int64 // of this process
+	Queries    int64 // claims asked for, of this process
+	Conflicts  int64 // claims that had to be tried again, of this process
+}
+
+// As finds a capability of a store, looking through wrappers that have a method
+// Unwrap() Store.
+func As[T any](s Store) (T, bool) {
+	for s != nil {
+		if t, ok := s.(T); ok {
+			return t, true
+		}
+		w, ok := s.(interface{ Unwrap() Store })
+		if !ok {
+			break
+		}
+		s = w.Unwrap()
+	}
+	var none T
+	return none, false
+}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// Durations sums up many durations: their count, their sum, and a histogram from
+// which quantiles are read with an error of at most a fifth. Two of them add up.
+type Durations struct {
+	Count   int64
+	Sum     time.Duration
+	Max     time.Duration
+	Buckets [DurationBuckets]int64
+}
+
+// DurationBuckets is the number of buckets of a histogram: four for each power
+// of two of microseconds, the last one open-ended (about 13 days).
+const DurationBuckets = 164
+
+// Add counts one duration; a negative one counts as zero.
+func (d *Durations) Add(x time.Duration) {
+	x = max(x, 0)
+	d.Count++
+	d.Sum += x
+	d.Max = max(d.Max, x)
+	d.Buckets[bucketOf(x)]++
+}
+
+// Merge counts everything that o counted.
+func (d *Durations) Merge(o *Durations) {
+	d.Count += o.Count
+	d.Sum += o.Sum
+	d.Max = max(d.Max, o.Max)
+	for i, n := range o.Buckets {
+		d.Buckets[i] += n
+	}
+}
+
+// Mean returns the average; zero when nothing was counted.
+func (d *Durations) Mean() time.Duration {
+	if d.Count == 0 {
+		return 0
+	}
+	return d.Sum / time.Duration(d.Count)
+}
+
+// Quantile returns a duration that the share q of all is not above, rounded up
+// to its bucket's edge; zero when nothing was counted.
+func (d *Durations) Quantile(q float64) time.Duration {
+	if d.Count == 0 {
+		return 0
+	}
+	want := int64(math.Ceil(q * float64(d.Count)))
+	var seen int64
+	for i, n := range d.Buckets {
+		if seen += n; n > 0 && seen >= want {
+			return min(bucketEdge(i), d.Max)
+		}
+	}
+	return d.Max
+}
+
+// bucketOf counts microseconds: 0 to 3 have a bucket each, then every power of
+// two has four.
+func bucketOf(x time.Duration) int {
+	us := uint64(x / time.Microsecond)
+	if us < 4 {
+		return int(us)
+	}
+	power := bits.Len64(us) - 1
+	quarter := int(us>>(power-2)) & 3
+	return min(4*(power-1)+quarter, DurationBuckets-1)
+}
+
+func bucketEdge(i int) time.Duration {
+	if i == DurationBuckets-1 {
+		return math.MaxInt64
+	}
+	next := i + 1
+	if next < 4 {
+		return time.Duration(next) * time.Microsecond
+	}
+	power, quarter := next/4+1, next%4
+	return time.Duration(uint64(4+quarter)<<(power-2)) * time.Microsecond
+}

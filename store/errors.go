@@ -1,0 +1,21 @@
+package store
+
+import "errors"
+
+// The errors that a caller can act on. Engines wrap them with what was being
+// done, so they are found with errors.Is.
+var (
+	ErrWorkerDead   = errors.New("worker was declared dead: its leases are lost")
+	ErrNotLeader    = errors.New("not the leader: the term is over")
+	ErrConflict     = errors.New("changed by somebody else meanwhile")
+	ErrNotCommitted = errors.New("nothing was stored")
+	ErrUnsupported  = errors.New("not supported by this engine")
+
+	ErrUnavailable   = errors.New("database is not available")
+	ErrReadOnly      = errors.New("database is read-only")
+	ErrFull          = errors.New("storage is full")
+	ErrSchemaMissing = errors.New("database has no Tusk schema: run tusk migrate up")
+	ErrSchemaOld     = errors.New("database schema is older than this program: run tusk migrate up")
+	ErrSchemaNew     = errors.New("database schema is newer than this program: upgrade the program")
+	ErrSchemaForeign = errors.New("database has tables that are not Tusk's under Tusk's names")
+)

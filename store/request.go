@@ -1,0 +1,269 @@
+package store
+
+import "time"
+
+// Enqueued says what became of a NewTask. ID is that of the task which now
+// stands for it: its own, or that of the unfinished task with its key.
+type Enqueued struct {
+	ID     ID
+	Result EnqueueResult
+}
+
+// EnqueueResult is one of five ends of an enqueue.
+type EnqueueResult int8
+
+const (
+	Added    EnqueueResult = iota + 1 // stored as a new task
+	Skipped                           // an unfinished task has the key and was left alone
+	Replaced                          // an unfinished task has the key and took on the new values
+	Awaiting                          // it will run when the running task of its key has ended
+	Stale                             // its source time is not newer than one already seen
+)
+
+func (r EnqueueResult) String() string {
+	return [...]string{"", "added", "skipped", "replaced", "awaiting", "stale"}[r]
+}
+
+// ClaimRequest asks for tasks.
+type ClaimRequest struct {
+	Worker ID
+	Queues []string // tried in this order; callers turn it round for fairness
+	Limit  int      // at least 1
+	Token  Token    // fresh for every request but a repeated one
+	Again  bool     // the same request went out before and its answer was lost
+}
+
+// Beat is a worker's heartbeat.
+type Beat struct {
+	Worker Worker
+	TTL    time.Duration // how long the leases live without another beat; 0: sign off
+	Notes  []Note
+}
+
+// Worker describes a process that runs tasks. Only ID is more than a label.
+type Worker struct {
+	ID          ID       `json:"id"` // fresh and random at every start
+	Host        string   `json:"host"`
+	PID         int      `json:"pid"`
+	Queues      []string `json:"queues"`
+	Concurrency int      `json:"concurrency"`
+	Version     string   `json:"version"`
+
+	// Set by the engine in answers.
+	StartedAt time.Time `json:"started_at"`
+	BeatAt    time.Time `json:"beat_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Running   int       `json:"running"` // tasks that it holds
+}
+
+// Note is what a handler records while it runs or when it ends. Nil fields
+// leave what is stored alone; log lines are appended. A note whose lease is not
+// open is dropped.
+type Note struct {
+	ID       ID
+	Lease    Token
+	Progress *Progress
+	Output   []byte
+	Logs     []LogLine
+}
+
+// Stop tells a worker to end an attempt early because somebody cancelled its task.
+type Stop struct {
+	ID    ID
+	Lease Token
+}
+
+// Outcome says how an attempt ended and where its task goes. The layer above has
+// decided everything; an engine only writes it down.
+type Outcome struct {
+	// Task is the task exactly as it was claimed, its lease included.
+	Task *Task
+
+	// State is where it goes: completed, cancelled, discarded; retryable or
+	// scheduled, with a Delay; or available, which is to be handed back.
+	State State
+	Delay time.Duration // from the engine's now; for retryable and scheduled
+
+	Attempt int    // the count to keep: Task.Attempt, or one less to refund it
+	Crashes int    // the count to keep
+	Reason  string // why discarded or cancelled
+
+	Error       string // empty: the attempt did not fail
+	Trace       string
+	Fingerprint string
+
+	Ran  time.Duration // how long the handler ran
+	Ago  time.Duration // how long ago it ended, by the worker's monotonic clock
+	Note *Note         // the last of the attempt; its ID and Lease are ignored
+}
+
+// Candidate is a process that would lead.
+type Candidate struct {
+	ID   ID            // of the process; fresh at every start
+	Term int64         // the term it holds; 0: none
+	TTL  time.Duration // how long a term lasts without renewal; 0: give it up
+}
+
+// Leadership is the answer to a candidate.
+type Leadership struct {
+	Term int64     // the candidate's term; 0: another process leads
+	Now  time.Time // the engine's clock, for planning schedules
+}
+
+// Admitted says what an Admit did.
+type Admitted struct {
+	Count  int
+	Queues []string      // that got tasks, each once
+	Next   time.Duration // until the next waiting task is due; negative: none waits
+}
+
+// Retention says how long finished tasks are kept, by outcome. A zero duration
+// keeps them for ever. Queues overrides it for the queues that it names.
+type Retention struct {
+	Completed, Cancelled, Discarded time.Duration
+	Queues                          map[string]Retention
+	Stats                           time.Duration // of statistics, whatever their queue; not read in Queues
+}
+
+// Filter chooses tasks. Zero fields choose all; set fields must all match.
+type Filter struct {
+	IDs         []ID
+	Queues      []string
+	Kinds       []string
+	Tenants     []string
+	States      []State
+	Tags        []string // all of them
+	Key         string
+	Fingerprint string    // of an error of the latest failed attempt
+	From, Until time.Time // enqueued in [From, Until)
+	Before      ID        // only smaller ids: the last one of the page before
+	Limit       int       // 0: 100; at most MaxPage
+	Detail      bool
+}
+
+// MaxPage is the largest page that List returns and the most ids of one Edit.
+const MaxPage = 1000
+
+// Count is the number of tasks of a queue in a state.
+type Count struct {
+	Queue  string
+	State  State
+	Tasks  int64
+	Oldest time.Duration // how long the oldest has been due; available tasks only
+}
+
+// StatsFilter chooses statistics. Bucket is a minute, an hour or a day.
+type StatsFilter struct {
+	Bucket      time.Duration
+	From, Until time.Time
+	Queue, Kind string // empty: all, each apart
+}
+
+// Stat sums up the attempts of one queue and kind that ended in one slice of time.
+type Stat struct {
+	At          time.Time // when the slice begins
+	Queue, Kind string
+	Completed   int64
+	Failed      int64     // attempts that ended with an error, retried or not
+	Discarded   int64     // tasks that gave up
+	Cancelled   int64     // tasks that were called off while running
+	Waited      Durations // from due to claimed
+	Ran         Durations // of attempts, failed ones too
+}
+
+// ErrorFilter chooses error groups.
+type ErrorFilter struct {
+	Queue, Kind string
+	Since       time.Time // last seen at or after; zero: any time
+	Limit       int       // 0: 100
+}
+
+// ErrorGroup is a set of failed attempts with the same fingerprint: the same
+// kind, and the same error text but for numbers, ids and quoted parts.
+type ErrorGroup struct {
+	Fingerprint string
+	Queue, Kind string
+	Count       int64 // failed attempts
+	Waiting     int64 // tasks whose latest failure it is and that wait for a retry
+	Dead        int64 // tasks whose latest failure it is and that were discarded
+	First, Last time.Time
+	Sample      string // the latest error text
+	SampleTask  ID
+}
+
+// Edit changes tasks.
+type Edit struct {
+	IDs    []ID // at most MaxPage
+	Change Change
+}
+
+// Change is one thing to do to a task. Which states allow it is the same in
+// every engine:
+//
+//	Cancel        not finished; a running task is Requested to stop
+//	Retry         scheduled, retryable: available now; finished: available again with no attempts counted
+//	Delete        anything but running
+//	Reprioritize  not finished, not running
+//	Move          not finished, not running
+//	Reschedule    scheduled, retryable, available
+type Change struct {
+	Op       Op
+	Priority int16         // Reprioritize
+	Queue    string        // Move
+	RunAt    time.Time     // Retry, Reschedule; zero: now
+	Delay    time.Duration // the same, from the engine's now
+	Reason   string        // Cancel
+}
+
+// Op is the verb of a change.
+type Op int8
+
+const (
+	Cancel Op = iota + 1
+	Retry
+	Delete
+	Reprioritize
+	Move
+	Reschedule
+)
+
+func (o Op) String() string {
+	return [...]string{"", "cancel", "retry", "delete", "reprioritize", "move", "reschedule"}[o]
+}
+
+// Edited says what an edit did to one task.
+type Edited struct {
+	ID     ID
+	Result EditResult
+	State  State // after the edit; what stood in the way when Refused; 0 when Missing
+}
+
+// EditResult is one of five ends of an edit.
+type EditResult int8
+
+const (
+	Changed   EditResult = iota + 1
+	Requested            // running: its worker will be told
+	Refused              // its state does not allow it
+	Missing              // no such task
+	KeyTaken             // another unfinished task holds its key
+)
+
+func (r EditResult) String() string {
+	return [...]string{"", "changed", "requested", "refused", "missing", "key taken"}[r]
+}
+
+// Record is a small named document.
+type Record struct {
+	Kind, Name string
+	Version    int64 // 0: does not exist
+	Body       []byte
+	UpdatedAt  time.Time
+}
+
+// PutRecord writes a record; see Recorder.
+type PutRecord struct {
+	Record Record
+	Tasks  []NewTask
+	Term   int64 // 0: anybody may; otherwise only the leader of this term
+}

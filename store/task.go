@@ -1,0 +1,176 @@
+package store
+
+import (
+	"fmt"
+	"time"
+)
+
+// State says where a task is in its life.
+//
+//	scheduled ─┐                  ┌─▶ completed
+//	pending   ─┼▶ available ─▶ running ─▶ cancelled
+//	retryable ─┘      ▲           ├─▶ discarded
+//	     ▲            └───────────┤
+//	     └────────────────────────┘
+type State int8
+
+// The eight states. A task in one of the last three is finished: it moves again
+// only when somebody retries it by hand.
+const (
+	Scheduled State = iota + 1 // its run time has not come
+	Pending                    // blocked by a limit, a dependency or its tenant's turn
+	Available                  // may be claimed
+	Running                    // claimed; its lease is open
+	Retryable                  // failed, and waits for its next attempt
+	Completed                  // done
+	Cancelled                  // called off
+	Discarded                  // gave up: a dead letter; its Reason says why
+)
+
+var stateNames = [...]string{"", "scheduled", "pending", "available", "running", "retryable", "completed", "cancelled", "discarded"}
+
+// States lists all states in the order of a task's life.
+func States() []State {
+	return []State{Scheduled, Pending, Available, Running, Retryable, Completed, Cancelled, Discarded}
+}
+
+// ParseState reads a state's name.
+func ParseState(name string) (State, error) {
+	for _, s := range States() {
+		if s.String() == name {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown state %q: want one of %v", name, States())
+}
+
+// Finished reports whether the state is one of completed, cancelled, discarded.
+func (s State) Finished() bool { return s >= Completed && s <= Discarded }
+
+func (s State) String() string {
+	if s < Scheduled || s > Discarded {
+		return fmt.Sprintf("state(%d)", int8(s))
+	}
+	return stateNames[s]
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *State) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseState(string(text))
+	return err
+}
+
+// NewTask is a task as its producer describes it. The layer above has checked
+// it: names and sizes are within bounds, Args is valid JSON.
+type NewTask struct {
+	ID       ID // minted by the caller, never used before
+	Kind     string
+	Queue    string
+	Tenant   string // empty: no tenant
+	Priority int16  // lower runs sooner
+	Args     []byte // JSON, kept byte for byte
+	Tags     []string
+
+	RunAt     time.Time     // not before this instant; zero: at once
+	Delay     time.Duration // not before the engine's now plus this; added to RunAt when both are set
+	ExpiresAt time.Time     // not to be started after this instant; zero: never expires
+	ExpiresIn time.Duration // the same, from the engine's now
+
+	// Key is the task's natural identity: at most one task of a (queue, key)
+	// is unfinished at any time. Empty: none.
+	Key        string
+	OnConflict OnConflict
+	SourceTime time.Time // when the key's source changed; for Rerun. Zero: newer than all
+
+	// Settings is what only the layer above reads: limits of attempts and time,
+	// the retry policy, the user's metadata. Engines hand it back unread. Nil is
+	// the usual value and costs nothing.
+	Settings []byte
+}
+
+// OnConflict says what an enqueue does when its key has an unfinished task.
+type OnConflict int8
+
+const (
+	// Skip leaves the unfinished task alone and reports its id.
+	Skip OnConflict = iota
+	// Replace gives a task that has not started the new args, kind, tags,
+	// settings, priority, run time and expiry. A running task is left alone.
+	Replace
+	// Rerun is for work that must follow its source ("document changed, index it
+	// again"). An enqueue whose source time is not newer than the newest one
+	// known for the key changes nothing. A newer one replaces a task that has
+	// not started; while the task runs it is remembered, and however many are,
+	// the newest alone runs once after the running attempt has ended, whatever
+	// that attempt came to: if it was to be retried, snoozed or handed back it is
+	// cancelled as superseded instead.
+	Rerun
+)
+
+// Task is a task as an engine knows it.
+type Task struct {
+	ID       ID
+	Kind     string
+	Queue    string
+	Tenant   string
+	Priority int16
+	Args     []byte
+	Tags     []string
+	Key      string
+	Settings []byte
+
+	State   State
+	Attempt int    // the latest attempt, counted from 1 at its claim; 0: never claimed
+	Crashes int    // attempts in a row that ended with the death of their worker
+	Reason  string // why it was discarded or cancelled
+
+	EnqueuedAt time.Time
+	RunAt      time.Time // when it may run, or might have run first
+	ExpiresAt  time.Time // zero: never
+	ClaimedAt  time.Time // of the latest attempt; zero: never claimed
+	FinishedAt time.Time // zero: not finished
+
+	Lease  Token // the open lease; zero unless running
+	Worker ID    // who holds the lease
+
+	// Filled in by List only when its Filter asks for Detail.
+	Detail *Detail
+}
+
+// Detail is what a page about a single task shows besides the task.
+type Detail struct {
+	Attempts        []Attempt // oldest first; the failed and the latest one at least
+	Output          []byte    // JSON that the handler recorded
+	Progress        *Progress
+	Logs            []LogLine // oldest first
+	CancelRequested bool      // running, and told to stop
+}
+
+// Attempt is one ended run of a task.
+type Attempt struct {
+	Number      int
+	Worker      ID
+	StartedAt   time.Time
+	EndedAt     time.Time
+	Outcome     State  // where the task went
+	Error       string // empty: none
+	Trace       string // stack of a panic
+	Fingerprint string // groups like errors; see ErrorGroup
+}
+
+// Progress is how far a running handler says it is.
+type Progress struct {
+	Percent float64 `json:"percent"` // 0 to 100
+	Message string  `json:"message,omitempty"`
+}
+
+// LogLine is one line that a handler logged about its task.
+type LogLine struct {
+	At      time.Time `json:"at"` // by the worker's clock: for people, not for decisions
+	Attempt int       `json:"attempt"`
+	Level   string    `json:"level"`
+	Text    string    `json:"text"`
+}
