@@ -1,0 +1,177 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What a worker does with one attempt, from its slot to its outcome.
+
+var (
+	errExpired  = errors.New("expired before it could start")
+	errUnproved = errors.New("CompleteTx was called, but its transaction was not committed")
+)
+
+// runAttempt is the body of an attempt: what run.Slots calls.
+func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
+	if expired(a.Task) {
+		return errExpired
+	}
+	info, err := newTaskInfo(*a.Task)
+	if err != nil {
+		return err
+	}
+	if w.events.any.Load() {
+		w.events.send(Event{Kind: EventStarted, Task: *a.Task})
+	}
+	t := &Task[json.RawMessage]{TaskInfo: info, Args: a.Task.Args, attempt: a, store: w.client.store}
+	return w.handle(ctx, t)
+}
+
+// dispatch finds the handler; middleware is wrapped around it.
+func (w *Worker) dispatch(ctx context.Context, t *Task[json.RawMessage]) error {
+	h := w.mux.handlers[t.Kind]
+	if h == nil {
+		w.log.Warn("run: no handler for this kind, handing the task back", "kind", t.Kind, "task", t.ID)
+		return lifecycle.ErrUnknownKind
+	}
+	return h.run(ctx, t)
+}
+
+func (w *Worker) timeout(a *run.Attempt) time.Duration {
+	if s, err := lifecycle.DecodeSettings(a.Task.Settings); err == nil && s.Timeout > 0 {
+		return s.Timeout
+	}
+	if h := w.mux.handlers[a.Task.Kind]; h != nil {
+		return h.timeout
+	}
+	return 0
+}
+
+// ended turns the end of an attempt into an outcome and passes it on.
+func (w *Worker) ended(a *run.Attempt, r run.Result) {
+	err := causeOf(a, r.Err)
+	if errors.Is(err, ErrLeaseLost) {
+		w.events.send(Event{Kind: EventLost, Task: *a.Task, Ran: r.Ran})
+	} else {
+		out := w.decide(a, err, r)
+		out.Note = a.Final()
+		w.finish.Add(out)
+	}
+	if w.room() > 0 {
+		w.source.Wake()
+	}
+}
+
+func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
+	if errors.Is(err, errExpired) {
+		return lifecycle.Expired(a.Task)
+	}
+	if a.InTx() && err == nil {
+		err = errUnproved // refused, as it should be, if the transaction was committed
+	}
+	settings, problem := lifecycle.DecodeSettings(a.Task.Settings)
+	if err == nil {
+		err = problem
+	}
+	end := lifecycle.End{Err: err, Trace: r.Trace, Ran: r.Ran}
+	if h := w.mux.handlers[a.Task.Kind]; h != nil {
+		end.Retry = h.retry
+	}
+	return lifecycle.After(a.Task, settings, end, rand.Float64())
+}
+
+// causeOf finds out whether a handler failed by itself or because it was stopped.
+// A handler that ended well ended well, whatever it was told.
+func causeOf(a *run.Attempt, err error) error {
+	cause := a.Stopped()
+	switch {
+	case err == nil || cause == nil:
+		return err
+	case errors.Is(cause, ErrShutdown) && !errors.Is(err, context.Canceled) && !errors.Is(err, cause):
+		return err // it failed for a reason of its own
+	}
+	return cause
+}
+
+func expired(t *store.Task) bool {
+	return !t.ExpiresAt.IsZero() && t.ClaimedAt.After(t.ExpiresAt)
+}
+
+// written tells of outcomes that the store has accepted or refused.
+func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
+	if !w.events.any.Load() && len(lost) == 0 {
+		return
+	}
+	for i := range outcomes {
+		o := &outcomes[i]
+		e := eventOf(o)
+		if lost[o.Task.ID] {
+			if e.Kind = EventLost; o.Error == errUnproved.Error() {
+				e.Kind, e.Error = EventCompleted, ""
+			} else {
+				w.log.Warn("finish: refused, the lease is not open", "task", o.Task.ID, "kind", o.Task.Kind)
+			}
+		}
+		w.events.send(e)
+	}
+}
+
+// room is how many more tasks the worker could take. It is zero while enough are
+// read ahead, so that claims come in batches.
+func (w *Worker) room() int {
+	held, ahead := w.slots.Held(), w.readAhead()
+	if w.finish.Full() || held-w.config.Concurrency > ahead/2 {
+		return 0
+	}
+	return max(w.config.Concurrency+ahead-held, 0)
+}
+
+// readAhead keeps the time short that a task waits inside the worker.
+func (w *Worker) readAhead() int {
+	const longestWait = 20 * time.Millisecond
+	mean := w.slots.Mean()
+	if mean == 0 {
+		return 0
+	}
+	return min(w.config.ReadAhead, int(int64(longestWait)*int64(w.config.Concurrency)/int64(mean)))
+}
+
+func (w *Worker) notes() []store.Note {
+	var notes []store.Note
+	for _, a := range w.slots.All() {
+		if n := a.Interim(); n != nil {
+			notes = append(notes, *n)
+		}
+	}
+	return notes
+}
+
+func (w *Worker) noted(notes []store.Note) {
+	for i := range notes {
+		if a := w.slots.Find(notes[i].ID, notes[i].Lease); a != nil {
+			a.Noted(&notes[i])
+		}
+	}
+}
+
+func (w *Worker) stop(stops []store.Stop) {
+	for _, s := range stops {
+		if a := w.slots.Find(s.ID, s.Lease); a != nil {
+			a.Stop(ErrCancelled)
+		}
+	}
+}
+
+func (w *Worker) lost() {
+	for _, a := range w.slots.All() {
+		a.Stop(ErrLeaseLost)
+	}
+}

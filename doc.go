@@ -1,0 +1,35 @@
+// Package tusk is a task queue and scheduler that lives in a database its user
+// already runs.
+//
+// A producer describes work by a value of an Args type and enqueues it with a
+// Client; a Worker claims tasks and runs the Handler registered for their kind;
+// a Store keeps everything in between. Any engine under store will do, from
+// store/memory in tests to store/sqlite in one file.
+//
+//	type SendEmail struct{ To string }
+//
+//	func (SendEmail) Kind() string { return "send_email" }
+//
+//	mux := tusk.NewMux()
+//	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[SendEmail]) error {
+//		return send(ctx, t.Args.To)
+//	})
+//	client, err := tusk.NewClient(engine, nil)
+//	_, err = client.Enqueue(ctx, SendEmail{To: "ada@example.com"}, nil)
+//	worker, err := tusk.NewWorker(client, mux, nil)
+//	err = worker.Run(ctx) // until ctx ends, then stops gracefully
+//
+// # The life of a task
+//
+//	Enqueue ─▶ scheduled ─┐                    ┌─▶ completed
+//	       └────────────▶ available ─▶ running ┼─▶ retryable ─▶ available …
+//	                          ▲           │    ├─▶ cancelled
+//	                          └─ rescued ─┘    └─▶ discarded
+//
+// A task runs at least once. Of all its attempts exactly one completion is
+// accepted: a worker that was thought dead cannot overwrite its successor. A
+// handler that writes to the same database and ends with CompleteTx has its
+// effects exactly once. docs/guarantees.md has the promises and their limits.
+//
+// This package may touch a store and the rooms in internal; it imports no engine.
+package tusk

@@ -1,0 +1,321 @@
+package tusk
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Args is the input of a kind of task: any type that encodes to JSON and names
+// its kind. A type that also has a method Options() Options sets the defaults of
+// its tasks.
+type Args interface {
+	Kind() string
+}
+
+// RawArgs are args whose kind and JSON are known only at run time.
+type RawArgs struct {
+	Name string // the kind
+	JSON json.RawMessage
+}
+
+// Kind implements Args.
+func (a RawArgs) Kind() string { return a.Name }
+
+// MarshalJSON implements json.Marshaler.
+func (a RawArgs) MarshalJSON() ([]byte, error) { return a.JSON, nil }
+
+// Options describe a task besides its args. The zero value is a task of the
+// queue "default" that may run at once.
+type Options struct {
+	Queue    string // default: "default"
+	Tenant   string // whom the task belongs to; default: nobody
+	Priority int16  // lower runs sooner
+	Tags     []string
+	Metadata map[string]string // for people and middleware; not read by Tusk
+
+	RunAt     time.Time     // not before this instant
+	Delay     time.Duration // not before this long from now, by the database's clock
+	ExpiresAt time.Time     // not to be started later: the task is discarded then
+	ExpiresIn time.Duration // the same, from now
+
+	MaxAttempts int           // 1 to 1,000; default: 25
+	Timeout     time.Duration // of each attempt; default: the handler's, else none
+	Backoff     Backoff       // before each retry
+
+	// Key is a natural identity ("document-17"): at most one unfinished task of a
+	// queue has it. OnConflict says what another enqueue with the same key does;
+	// SourceTime is when the key's source changed, for Rerun.
+	Key        string
+	OnConflict OnConflict
+	SourceTime time.Time
+
+	// ID is the task's own, if its maker needs to know it before it is stored. It
+	// must come from NewID and be used once. Default: a new one.
+	ID ID
+}
+
+// OnConflict says what an enqueue does when its key has an unfinished task.
+type OnConflict = store.OnConflict
+
+// The ways to deal with a key that is taken; see the constants of package store.
+const (
+	Skip    = store.Skip
+	Replace = store.Replace
+	Rerun   = store.Rerun
+)
+
+// ID names a task: a UUID, version 7.
+type ID = store.ID
+
+// NewID mints an id.
+func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
+
+// ParseID reads an id.
+func ParseID(text string) (ID, error) {
+	id, err := store.ParseID(text)
+	if err != nil {
+		return id, invalid("id", "invalid_id", "%q is %v", cutText(text), err)
+	}
+	return id, nil
+}
+
+// Enqueued says what became of an enqueue; ID is that of the task which now
+// stands for it.
+type Enqueued = store.Enqueued
+
+// The ends of an enqueue; see the constants of package store.
+const (
+	Added    = store.Added
+	Skipped  = store.Skipped
+	Replaced = store.Replaced
+	Awaiting = store.Awaiting
+	Stale    = store.Stale
+)
+
+// NewTask is one task of an EnqueueMany.
+type NewTask struct {
+	Args    Args
+	Options *Options // nil: the defaults
+}
+
+// DefaultQueue is where tasks go that name no queue.
+const DefaultQueue = "default"
+
+// Enqueue stores one task, durably when it returns nil. Options may be nil.
+//
+// Errors: an *InvalidError for what was passed in; otherwise the task may or may
+// not have been stored, unless the error is ErrNotCommitted.
+func (c *Client) Enqueue(ctx context.Context, args Args, o *Options) (Enqueued, error) {
+	results, err := c.EnqueueMany(ctx, []NewTask{{args, o}})
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return results[0], nil
+}
+
+// EnqueueMany stores up to MaxBatch tasks, far cheaper than one by one. When one
+// of them is invalid none is stored, and the error is a *BatchError.
+func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Enqueued, error) {
+	return c.enqueue(ctx, c.store, tasks)
+}
+
+// EnqueueTx stores one task inside the caller's own transaction (*sql.Tx, or
+// pgx.Tx on PostgreSQL): the task exists if and only if that commits, and cannot
+// run before.
+//
+// The error is ErrUnsupported when the engine has no transactions of that type.
+func (c *Client) EnqueueTx(ctx context.Context, tx any, args Args, o *Options) (Enqueued, error) {
+	results, err := c.EnqueueManyTx(ctx, tx, []NewTask{{args, o}})
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return results[0], nil
+}
+
+// EnqueueManyTx is EnqueueMany inside the caller's own transaction.
+func (c *Client) EnqueueManyTx(ctx context.Context, tx any, tasks []NewTask) ([]Enqueued, error) {
+	inside, err := c.inTx(tx)
+	if err != nil {
+		return nil, err
+	}
+	return c.enqueue(ctx, inside, tasks)
+}
+
+// BatchError lists the invalid tasks of a batch by index.
+type BatchError struct {
+	Items map[int]error
+	first int
+}
+
+func (e *BatchError) Error() string {
+	return fmt.Sprintf("nothing was stored: %d of the tasks are invalid, first number %d: %v", len(e.Items), e.first, e.Items[e.first])
+}
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *BatchError) Is(target error) bool { return target == ErrInvalid }
+
+func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTask) ([]Enqueued, error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	if len(tasks) > MaxBatch {
+		return nil, invalid("tasks", "batch_too_large", "has %d tasks, at most %d are allowed in one call", len(tasks), MaxBatch)
+	}
+	stored := make([]store.NewTask, len(tasks))
+	var bad *BatchError
+	for i, t := range tasks {
+		var err error
+		if stored[i], err = c.encode(t); err == nil {
+			continue
+		} else if len(tasks) == 1 {
+			return nil, err
+		}
+		if bad == nil {
+			bad = &BatchError{Items: map[int]error{}, first: i}
+		}
+		bad.Items[i] = err
+	}
+	if bad != nil {
+		return nil, bad
+	}
+	for _, hook := range c.config.BeforeEnqueue {
+		if err := hook(ctx, stored); err != nil {
+			return nil, fmt.Errorf("before enqueue: %w", err)
+		}
+	}
+	results, err := into.Enqueue(ctx, stored)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	return results, nil
+}
+
+// encode checks a task and puts it into the store's words.
+func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
+	if t.Args == nil {
+		return n, invalid("args", "missing", "is nil")
+	}
+	o := optionsOf(t)
+	n = store.NewTask{ID: o.ID, Kind: t.Args.Kind(), Queue: o.Queue, Tenant: o.Tenant, Priority: o.Priority, Tags: o.Tags,
+		RunAt: ceilMillisecond(o.RunAt), Delay: o.Delay, ExpiresAt: ceilMillisecond(o.ExpiresAt), ExpiresIn: o.ExpiresIn,
+		Key: o.Key, OnConflict: o.OnConflict, SourceTime: o.SourceTime.Truncate(time.Millisecond)}
+	if n.ID.IsZero() {
+		n.ID = NewID()
+	}
+	if n.Queue == "" {
+		n.Queue = DefaultQueue
+	}
+	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Backoff: o.Backoff}
+	if len(o.Metadata) > 0 {
+		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
+			return n, invalid("metadata", "invalid_metadata", "%v", err)
+		}
+	}
+	if err := errors.Join(
+		ValidateName("kind", n.Kind),
+		ValidateName("queue", n.Queue),
+		validateTenant(n.Tenant),
+		validateKey(n.Key),
+		validateTags(n.Tags),
+		validateWhen("run at", n.RunAt, n.Delay),
+		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
+		validateSettings(settings),
+	); err != nil {
+		return n, firstOf(err)
+	}
+	if n.Settings, err = settings.Encode(); err != nil {
+		return n, fmt.Errorf("settings: %w", err)
+	}
+	n.Args, err = c.encodeArgs(t.Args)
+	return n, err
+}
+
+// firstOf takes the first of joined errors: one mistake at a time is enough.
+func firstOf(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()[0]
+	}
+	return err
+}
+
+func (c *Client) encodeArgs(args Args) ([]byte, error) {
+	if raw, ok := args.(RawArgs); ok {
+		text := bytes.TrimSpace(raw.JSON)
+		if len(text) == 0 {
+			text = []byte("{}")
+		}
+		return text, validateArgs(text, c.config.MaxArgsBytes)
+	}
+	text, err := json.Marshal(args)
+	if err != nil {
+		return nil, invalid("args", "invalid_json", "of %T cannot be encoded: %v", args, err)
+	}
+	if len(text) > c.config.MaxArgsBytes {
+		return nil, validateArgs(text, c.config.MaxArgsBytes)
+	}
+	return text, checkJSON(text)
+}
+
+// optionsOf adds what the args type says to what the caller left open.
+func optionsOf(t NewTask) Options {
+	var o Options
+	if t.Options != nil {
+		o = *t.Options
+	}
+	d, ok := t.Args.(interface{ Options() Options })
+	if !ok {
+		return o
+	}
+	defaults := d.Options()
+	if o.Queue == "" {
+		o.Queue = defaults.Queue
+	}
+	if o.Priority == 0 {
+		o.Priority = defaults.Priority
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = defaults.MaxAttempts
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaults.Timeout
+	}
+	if o.Backoff == (Backoff{}) {
+		o.Backoff = defaults.Backoff
+	}
+	if o.Tags == nil {
+		o.Tags = defaults.Tags
+	}
+	if o.Key == "" {
+		o.Key, o.OnConflict = defaults.Key, defaults.OnConflict
+	}
+	return o
+}
+
+func validateTenant(tenant string) error {
+	if tenant == "" {
+		return nil
+	}
+	return ValidateName("tenant", tenant)
+}
+
+// ceilMillisecond rounds up to what every engine can store, so that nothing runs
+// early.
+func ceilMillisecond(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	floor := t.Truncate(time.Millisecond)
+	if floor.Before(t) {
+		return floor.Add(time.Millisecond)
+	}
+	return floor
+}

@@ -1,0 +1,53 @@
+package tusk
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Errors that a caller can act on, found with errors.Is.
+var (
+	// ErrInvalid is the root of every error about what a caller passed in. The
+	// error itself is an *InvalidError.
+	ErrInvalid = errors.New("invalid")
+	// ErrNotFound says that there is no such task, queue or schedule.
+	ErrNotFound = errors.New("not found")
+	// ErrRefused says that a task's state does not allow the change.
+	ErrRefused = errors.New("refused")
+	// ErrUnsupported says that the engine cannot do what was asked.
+	ErrUnsupported = store.ErrUnsupported
+	// ErrConflict says that somebody else changed the same thing at the same time.
+	ErrConflict = store.ErrConflict
+	// ErrNotCommitted says that a failed enqueue stored nothing. Without it, what
+	// a failed enqueue stored is unknown: repeat it with a key.
+	ErrNotCommitted = store.ErrNotCommitted
+	// ErrLeaseLost says that the attempt is no longer the task's: another has
+	// begun, or somebody finished the task meanwhile.
+	ErrLeaseLost = lifecycle.ErrLeaseLost
+
+	// The causes (context.Cause) for which a handler's context ends early;
+	// ErrLeaseLost is the fourth.
+	ErrCancelled = lifecycle.ErrCancelled
+	ErrShutdown  = lifecycle.ErrShutdown
+	ErrTimeout   = run.ErrTimeout
+)
+
+// InvalidError says what was wrong with a value, and what would be right.
+type InvalidError struct {
+	Field string // e.g. "queue"
+	Code  string // e.g. "invalid_name", "out_of_range"; stable
+	Text  string
+}
+
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Text }
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+func invalid(field, code, format string, args ...any) error {
+	return &InvalidError{Field: field, Code: code, Text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,116 @@
+package tusk
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// EventKind is what an event tells.
+type EventKind string
+
+// The kinds of events. All but EventRescued are told by the worker that ran the
+// attempt; rescues by the one that leads.
+const (
+	EventStarted   EventKind = "started"
+	EventCompleted EventKind = "completed"
+	EventFailed    EventKind = "failed" // and will be retried
+	EventSnoozed   EventKind = "snoozed"
+	EventReturned  EventKind = "returned" // handed back, as when the worker shuts down
+	EventCancelled EventKind = "cancelled"
+	EventDiscarded EventKind = "discarded"
+	EventRescued   EventKind = "rescued" // taken back from a dead worker
+	EventLost      EventKind = "lost"    // ended after its lease; the outcome was refused
+)
+
+// Event tells what became of an attempt once the store knows it.
+type Event struct {
+	Kind  EventKind
+	Task  store.Task    // as it was claimed
+	Error string        // of a failed attempt
+	Delay time.Duration // until the next attempt
+	Ran   time.Duration
+}
+
+// Subscribe returns the worker's events of the given kinds (none: all) until
+// cancel is called, which closes the channel. A subscriber that does not keep up
+// with a buffer of 1,000 misses events; Missed counts them.
+func (w *Worker) Subscribe(kinds ...EventKind) (events <-chan Event, cancel func()) {
+	s := &subscriber{events: make(chan Event, 1000), kinds: map[EventKind]bool{}}
+	for _, k := range kinds {
+		s.kinds[k] = true
+	}
+	w.events.add(s)
+	return s.events, func() { w.events.remove(s) }
+}
+
+// Missed is the number of events that subscribers were too slow for.
+func (w *Worker) Missed() int64 { return w.events.missed.Load() }
+
+type subscriber struct {
+	events chan Event
+	kinds  map[EventKind]bool
+}
+
+type broadcast struct {
+	mu          sync.RWMutex
+	subscribers map[*subscriber]struct{}
+	any         atomic.Bool
+	missed      atomic.Int64
+}
+
+func (b *broadcast) add(s *subscriber) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.subscribers == nil {
+		b.subscribers = map[*subscriber]struct{}{}
+	}
+	b.subscribers[s] = struct{}{}
+	b.any.Store(true)
+}
+
+func (b *broadcast) remove(s *subscriber) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.subscribers[s]; ok {
+		delete(b.subscribers, s)
+		close(s.events)
+	}
+	b.any.Store(len(b.subscribers) > 0)
+}
+
+func (b *broadcast) send(e Event) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for s := range b.subscribers {
+		if len(s.kinds) > 0 && !s.kinds[e.Kind] {
+			continue
+		}
+		select {
+		case s.events <- e:
+		default:
+			b.missed.Add(1)
+		}
+	}
+}
+
+func eventOf(o *store.Outcome) Event {
+	e := Event{Task: *o.Task, Error: o.Error, Delay: o.Delay, Ran: o.Ran}
+	switch o.State {
+	case store.Completed:
+		e.Kind = EventCompleted
+	case store.Retryable:
+		e.Kind = EventFailed
+	case store.Scheduled:
+		e.Kind = EventSnoozed
+	case store.Available:
+		e.Kind = EventReturned
+	case store.Cancelled:
+		e.Kind = EventCancelled
+	default:
+		e.Kind = EventDiscarded
+	}
+	return e
+}

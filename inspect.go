@@ -1,0 +1,160 @@
+package tusk
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Filter chooses tasks; see package store.
+type Filter = store.Filter
+
+// Get returns a task with its attempts, output, progress and logs. The error is
+// ErrNotFound when there is none.
+func (c *Client) Get(ctx context.Context, id ID) (*TaskInfo, error) {
+	tasks, err := c.List(ctx, Filter{IDs: []ID{id}, Detail: true})
+	if err != nil {
+		return nil, err
+	}
+	if len(tasks) == 0 {
+		return nil, fmt.Errorf("task %s: %w", id, ErrNotFound)
+	}
+	return &tasks[0], nil
+}
+
+// List returns the tasks that match, newest first, a page at a time: the next
+// page is asked for with Before set to the last id of this one.
+func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
+	if f.Limit < 0 || f.Limit > store.MaxPage || len(f.IDs) > store.MaxPage {
+		return nil, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)), store.MaxPage)
+	}
+	tasks, err := c.store.List(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	infos := make([]TaskInfo, len(tasks))
+	for i, t := range tasks {
+		// What cannot be read of a task's settings must not hide the task.
+		if infos[i], err = newTaskInfo(t); err != nil {
+			c.config.Logger.Warn("list", "task", t.ID, "error", err)
+		}
+	}
+	return infos, nil
+}
+
+// Stats returns what attempts came to, by queue, kind and slice of time.
+func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	switch f.Bucket {
+	case time.Minute, time.Hour, 24 * time.Hour:
+	default:
+		return nil, invalid("bucket", "out_of_range", "is %v, want a minute, an hour or a day", f.Bucket)
+	}
+	stats, err := c.store.Stats(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	return stats, nil
+}
+
+// Errors returns groups of like errors of failed attempts, latest first.
+func (c *Client) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	groups, err := c.store.Errors(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("errors: %w", err)
+	}
+	return groups, nil
+}
+
+// Workers returns the living workers, oldest first.
+func (c *Client) Workers(ctx context.Context) ([]store.Worker, error) {
+	workers, err := c.store.Workers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	return workers, nil
+}
+
+// Edited says what an edit did to one task.
+type Edited = store.Edited
+
+// Change is one thing to do to tasks; see package store.
+type Change = store.Change
+
+// Edit applies a change to up to store.MaxPage tasks and says of each, in the
+// same order, what became of it.
+func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, error) {
+	if len(ids) > store.MaxPage {
+		return nil, invalid("ids", "batch_too_large", "has %d ids, at most %d are allowed in one call", len(ids), store.MaxPage)
+	}
+	if change.Op == store.Move {
+		if err := ValidateName("queue", change.Queue); err != nil {
+			return nil, err
+		}
+	}
+	if err := validateWhen("run at", change.RunAt, change.Delay); err != nil {
+		return nil, err
+	}
+	change.RunAt = ceilMillisecond(change.RunAt)
+	edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: change})
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", change.Op, err)
+	}
+	return edited, nil
+}
+
+// Cancel calls a task off. One that runs is told within a heartbeat, which
+// running reports; whether it ends cancelled is then up to its handler.
+//
+// Errors: ErrNotFound; ErrRefused when it has finished.
+func (c *Client) Cancel(ctx context.Context, id ID, reason string) (running bool, err error) {
+	edited, err := c.editOne(ctx, id, Change{Op: store.Cancel, Reason: reason})
+	return edited.Result == store.Requested, err
+}
+
+// Retry makes a task available again: a failed one before its time, a finished
+// one anew, with no attempts counted.
+//
+// Errors: ErrNotFound; ErrRefused when it is available or runs, or when another
+// unfinished task has its key.
+func (c *Client) Retry(ctx context.Context, id ID) error {
+	_, err := c.editOne(ctx, id, Change{Op: store.Retry})
+	return err
+}
+
+// Delete removes a task and its history.
+//
+// Errors: ErrNotFound; ErrRefused while it runs.
+func (c *Client) Delete(ctx context.Context, id ID) error {
+	_, err := c.editOne(ctx, id, Change{Op: store.Delete})
+	return err
+}
+
+// Reprioritize changes the priority of a task that has not started.
+//
+// Errors: ErrNotFound; ErrRefused.
+func (c *Client) Reprioritize(ctx context.Context, id ID, priority int16) error {
+	_, err := c.editOne(ctx, id, Change{Op: store.Reprioritize, Priority: priority})
+	return err
+}
+
+func (c *Client) editOne(ctx context.Context, id ID, change Change) (Edited, error) {
+	edited, err := c.Edit(ctx, []ID{id}, change)
+	if err != nil {
+		return Edited{}, err
+	}
+	switch e := edited[0]; e.Result {
+	case store.Missing:
+		return e, fmt.Errorf("task %s: %w", id, ErrNotFound)
+	case store.Refused:
+		return e, fmt.Errorf("%v task %s: %w: it is %v", change.Op, id, ErrRefused, e.State)
+	case store.KeyTaken:
+		return e, fmt.Errorf("%v task %s: %w: another unfinished task has its key", change.Op, id, ErrRefused)
+	default:
+		return e, nil
+	}
+}
+
+func compareText(a, b string) int { return strings.Compare(a, b) }

@@ -1,0 +1,120 @@
+// Package claim decides when to claim and how many: it polls, wakes on hints, and
+// never sleeps while work waits and there is room for it.
+//
+// It may touch a store's Claim and nothing else. Claimed tasks go on to package
+// run.
+package claim
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Claimer is the part of a store that it needs.
+type Claimer interface {
+	Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error)
+}
+
+// Options of a Source. All are needed.
+type Options struct {
+	Worker func() (id store.ID, alive bool)
+	Dead   func(id store.ID)        // the store calls the worker dead
+	Queues func() []string          // those that are not paused
+	Room   func() int               // how many tasks could be taken now
+	Take   func(tasks []store.Task) // takes them
+	Poll   time.Duration            // the longest pause between polls of idle queues
+	Log    *slog.Logger
+}
+
+// Source claims. Make it with New, then run its Loop.
+type Source struct {
+	store Claimer
+	o     Options
+	loop  *loop.Loop
+
+	unanswered *store.ClaimRequest // went out, and its answer was lost
+	idle       time.Duration       // the present pause
+	turn       int
+}
+
+// firstIdle is the pause after the first poll that found nothing; it doubles up to Poll.
+const firstIdle = 5 * time.Millisecond
+
+// New makes a source.
+func New(s Claimer, o Options) *Source {
+	c := &Source{store: s, o: o}
+	c.loop = loop.New("claim", 15*time.Second, o.Log, c.claim)
+	return c
+}
+
+// Loop returns what has to run.
+func (c *Source) Loop() *loop.Loop { return c.loop }
+
+// Wake makes it look at once: there may be tasks, or there is room again.
+func (c *Source) Wake() { c.loop.Wake() }
+
+func (c *Source) claim(ctx context.Context) (time.Duration, error) {
+	id, alive := c.o.Worker()
+	if !alive {
+		return firstIdle, nil
+	}
+	r := c.request(id)
+	if r.Limit <= 0 || len(r.Queues) == 0 {
+		return c.o.Poll, nil
+	}
+	tasks, err := c.store.Claim(ctx, r)
+	if errors.Is(err, store.ErrWorkerDead) {
+		c.unanswered = nil
+		c.o.Dead(id)
+		return 0, nil
+	}
+	if err != nil {
+		r.Again = true
+		c.unanswered = &r
+		return 0, err
+	}
+	c.unanswered = nil
+	return c.pause(r, tasks), nil
+}
+
+// request repeats a claim whose answer was lost, and makes a new one otherwise.
+// Queues take turns at being first.
+func (c *Source) request(id store.ID) store.ClaimRequest {
+	if c.unanswered != nil && c.unanswered.Worker == id {
+		return *c.unanswered
+	}
+	queues := c.o.Queues()
+	if n := len(queues); n > 1 {
+		c.turn = (c.turn + 1) % n
+		queues = append(append(make([]string, 0, n), queues[c.turn:]...), queues[:c.turn]...)
+	}
+	return store.ClaimRequest{Worker: id, Queues: queues, Limit: c.o.Room(), Token: store.NewToken()}
+}
+
+func (c *Source) pause(r store.ClaimRequest, tasks []store.Task) time.Duration {
+	if len(tasks) > 0 {
+		c.idle = 0
+		c.o.Take(tasks)
+		if len(tasks) == r.Limit {
+			return 0
+		}
+	}
+	c.idle = min(max(2*c.idle, firstIdle), c.o.Poll)
+	return c.idle - rand.N(c.idle/4+1)
+}
+
+// Settle asks once more for a claim whose answer was lost, after the loop has
+// stopped, so that no task is left leased to a worker that does not know of it.
+func (c *Source) Settle(ctx context.Context) error {
+	if c.unanswered == nil {
+		return nil
+	}
+	_, err := c.claim(ctx)
+	return err
+}

@@ -1,0 +1,197 @@
+// Package finish gathers outcomes and writes them in batches until they are
+// known to be stored.
+//
+// It may touch a store's Finish and nothing else. Outcomes come in from the
+// worker, which had them decided by package lifecycle; what became of them goes
+// back to it.
+package finish
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Finisher is the part of a store that it needs.
+type Finisher interface {
+	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
+}
+
+// Gatherer collects outcomes. Make it with New, then call Run.
+type Gatherer struct {
+	store    Finisher
+	log      *slog.Logger
+	largest  int
+	linger   time.Duration
+	deadline time.Duration
+	done     func(written []store.Outcome, lost map[store.ID]bool)
+
+	in      chan timed
+	quit    chan struct{}
+	success atomic.Int64
+}
+
+type timed struct {
+	store.Outcome
+	ended time.Time
+}
+
+// Options of a Gatherer.
+type Options struct {
+	Largest  int           // outcomes in one batch
+	Linger   time.Duration // how long the first of a batch waits for others
+	Deadline time.Duration // of one write
+	Log      *slog.Logger
+	// Done is told what was written, and which of it the store refused because
+	// the lease was no longer open.
+	Done func(written []store.Outcome, lost map[store.ID]bool)
+}
+
+// New makes a gatherer.
+func New(s Finisher, o Options) *Gatherer {
+	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, deadline: o.Deadline, done: o.Done,
+		in: make(chan timed, 2*o.Largest), quit: make(chan struct{})}
+	g.success.Store(time.Now().UnixNano())
+	return g
+}
+
+// Add takes an outcome. It blocks while two full batches wait: whoever makes
+// outcomes faster than the store takes them has to slow down. After Close it
+// drops the outcome: the lease runs out and the task runs again.
+func (g *Gatherer) Add(o store.Outcome) {
+	select {
+	case g.in <- timed{o, time.Now()}:
+	case <-g.quit:
+	}
+}
+
+// Pending is the number of outcomes that wait, and Full whether claiming more
+// tasks would only make it worse.
+func (g *Gatherer) Pending() int { return len(g.in) }
+
+// Full reports whether a whole batch waits behind the one being written.
+func (g *Gatherer) Full() bool { return len(g.in) >= g.largest }
+
+// Close says that no more outcomes come: Run ends when all are written.
+func (g *Gatherer) Close() { close(g.quit) }
+
+// Age is how long outcomes have failed to be written; 0 when none waits.
+func (g *Gatherer) Age() time.Duration {
+	if len(g.in) == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, g.success.Load()))
+}
+
+// Run writes batches until Close, or until the context ends, which gives up what
+// is not written: those leases run out and their tasks run again.
+func (g *Gatherer) Run(ctx context.Context) {
+	for {
+		batch := g.gather()
+		if len(batch) == 0 {
+			return
+		}
+		g.write(ctx, batch)
+	}
+}
+
+// gather waits for one outcome and a little for more. After Close it takes what
+// is there, and nothing means the end.
+func (g *Gatherer) gather() []timed {
+	var batch []timed
+	select {
+	case first := <-g.in:
+		batch = append(make([]timed, 0, min(g.largest, len(g.in)+16)), first)
+	case <-g.quit:
+	}
+	linger := time.NewTimer(g.linger)
+	defer linger.Stop()
+	for len(batch) < g.largest {
+		select {
+		case next := <-g.in:
+			batch = append(batch, next)
+		case <-linger.C:
+			return batch
+		case <-g.quit:
+			return g.drain(batch)
+		}
+	}
+	return batch
+}
+
+func (g *Gatherer) drain(batch []timed) []timed {
+	for len(batch) < g.largest {
+		select {
+		case next := <-g.in:
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// write repeats until the batch is stored. A batch that keeps failing is halved,
+// so that an outcome which no store would take holds up only itself.
+func (g *Gatherer) write(ctx context.Context, batch []timed) {
+	pause, size := 20*time.Millisecond, len(batch)
+	for failures := 0; len(batch) > 0 && ctx.Err() == nil; {
+		part := batch[:min(size, len(batch))]
+		outcomes := stamp(part)
+		lost, err := g.try(ctx, outcomes)
+		if err == nil {
+			g.success.Store(time.Now().UnixNano())
+			g.done(outcomes, set(lost))
+			batch, pause, failures = batch[len(part):], 20*time.Millisecond, 0
+			continue
+		}
+		failures++
+		g.log.Warn("finish", "error", err, "outcomes", len(part), "failures", failures, "retry_in", pause)
+		if failures%2 == 0 && size > 1 {
+			size /= 2
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, g.deadline)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return g.store.Finish(ctx, outcomes)
+}
+
+// stamp says how long ago each attempt ended, as of now.
+func stamp(batch []timed) []store.Outcome {
+	now := time.Now()
+	outcomes := make([]store.Outcome, len(batch))
+	for i, o := range batch {
+		outcomes[i] = o.Outcome
+		outcomes[i].Ago = now.Sub(o.ended)
+	}
+	return outcomes
+}
+
+func set(ids []store.ID) map[store.ID]bool {
+	if len(ids) == 0 {
+		return nil
+	}
+	members := make(map[store.ID]bool, len(ids))
+	for _, id := range ids {
+		members[id] = true
+	}
+	return members
+}

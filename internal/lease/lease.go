@@ -1,0 +1,153 @@
+// Package lease keeps a worker alive in the store's eyes: it sends the heartbeat
+// by which all the worker's leases live, and ends the attempts that the store, or
+// its own clock, says must end.
+//
+// It may touch a store's Extend and nothing else. Notes come in from package run;
+// orders to stop go back to it.
+package lease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Extender is the part of a store that it needs.
+type Extender interface {
+	Extend(ctx context.Context, b store.Beat) ([]store.Stop, error)
+}
+
+// Options of a Heart. All are needed.
+type Options struct {
+	Worker store.Worker             // its ID is not read
+	NewID  func() store.ID          // mints identities
+	TTL    time.Duration            // of a lease without a beat
+	Every  time.Duration            // between beats
+	Notes  func() []store.Note      // what handlers noted and is not stored yet
+	Noted  func(notes []store.Note) // these are stored
+	Stop   func(stops []store.Stop) // ends attempts that somebody cancelled
+	Lost   func()                   // ends all attempts: their leases are, or may be, lost
+	Log    *slog.Logger
+}
+
+// Heart beats. Make it with New, then run its Loops.
+type Heart struct {
+	store Extender
+	o     Options
+	beat  *loop.Loop
+	watch *loop.Loop
+
+	mu    sync.Mutex
+	id    store.ID
+	good  time.Time // when the last beat that succeeded was sent; zero: none under this id
+	alive bool      // the id has beaten at least once
+}
+
+// New makes a heart with a fresh identity.
+func New(s Extender, o Options) *Heart {
+	h := &Heart{store: s, o: o, id: o.NewID()}
+	h.beat = loop.New("heartbeat", o.TTL/3, o.Log, h.extend)
+	h.beat.Patience = o.Every
+	h.watch = loop.New("lease watch", time.Minute, o.Log, h.check)
+	return h
+}
+
+// Loops returns what has to run: the beat, and the watch over it that works even
+// while a beat hangs.
+func (h *Heart) Loops() []*loop.Loop { return []*loop.Loop{h.beat, h.watch} }
+
+// Worker returns the present identity and whether it may claim.
+func (h *Heart) Worker() (store.ID, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.id, h.alive
+}
+
+// Renew takes on a fresh identity when the store calls the present one dead.
+func (h *Heart) Renew(dead store.ID) {
+	h.mu.Lock()
+	if h.id != dead {
+		h.mu.Unlock()
+		return
+	}
+	h.id, h.alive, h.good = h.o.NewID(), false, time.Time{}
+	h.mu.Unlock()
+	h.o.Lost()
+	h.beat.Wake()
+}
+
+// SignOff tells the store that the worker leaves.
+func (h *Heart) SignOff(ctx context.Context) error {
+	id, alive := h.Worker()
+	if !alive {
+		return nil
+	}
+	_, err := h.store.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}})
+	return err
+}
+
+// noteEvery is how often handlers' notes are looked for between two beats.
+const noteEvery = time.Second
+
+func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
+	notes := h.o.Notes()
+	if left := h.due(); left > 0 && len(notes) == 0 {
+		return min(left, noteEvery), nil
+	}
+	id, _ := h.Worker()
+	worker := h.o.Worker
+	worker.ID = id
+	sent := time.Now()
+	stops, err := h.store.Extend(ctx, store.Beat{Worker: worker, TTL: h.o.TTL, Notes: notes})
+	if errors.Is(err, store.ErrWorkerDead) {
+		h.o.Log.Warn("heartbeat: declared dead, going on under a new identity", "worker", id)
+		h.Renew(id)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	h.o.Noted(notes)
+	h.mu.Lock()
+	if h.id == id {
+		h.good, h.alive = sent, true
+	}
+	h.mu.Unlock()
+	if len(stops) > 0 {
+		h.o.Stop(stops)
+	}
+	return min(h.o.Every, noteEvery), nil
+}
+
+// due is how long the next beat may wait.
+func (h *Heart) due() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.alive {
+		return 0
+	}
+	return h.o.Every - time.Since(h.good)
+}
+
+// check gives the leases up before the store can: two thirds of their time after
+// the last good beat, by the monotonic clock.
+func (h *Heart) check(context.Context) (time.Duration, error) {
+	h.mu.Lock()
+	id, good := h.id, h.good
+	h.mu.Unlock()
+	limit := h.o.TTL * 2 / 3
+	if good.IsZero() {
+		return limit / 4, nil
+	}
+	if left := limit - time.Since(good); left > 0 {
+		return min(left, limit/4), nil
+	}
+	h.o.Log.Error("heartbeat: no beat for two thirds of the lease, stopping all attempts", "worker", id)
+	h.Renew(id)
+	return limit / 4, nil
+}

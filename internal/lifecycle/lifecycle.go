@@ -1,0 +1,149 @@
+// Package lifecycle decides what comes next for a task after an attempt. It is
+// the only policy in Tusk.
+//
+// It is pure: no clock, no store, no goroutine. It may touch nothing but the
+// words of package store. An attempt's end comes in from package run (or, when
+// its worker died, from package tend); an Outcome goes out to package finish.
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Defaults of a task whose settings say nothing else.
+const (
+	DefaultMaxAttempts = 25
+	MaxCrashes         = 3 // workers in a row that a task may kill before it is put in quarantine
+)
+
+// End is how one run of a handler ended.
+type End struct {
+	Err   error  // what the handler returned, or what stopped it
+	Trace string // stack of a panic
+	Ran   time.Duration
+	Retry RetryFunc // the handler's own policy; nil: the task's
+}
+
+// RetryFunc returns the delay before the next attempt, after attempt number n
+// failed with err.
+type RetryFunc func(n int, err error) time.Duration
+
+// The reasons for which an attempt is stopped from outside. They are causes of
+// its context.
+var (
+	ErrCancelled = errors.New("task was cancelled")
+	ErrShutdown  = errors.New("worker is shutting down")
+	ErrLeaseLost = errors.New("lease was lost")
+)
+
+// ErrUnknownKind says that the worker has no handler for the task's kind.
+var ErrUnknownKind = errors.New("no handler for this kind")
+
+// unknownKindDelay keeps a task that no handler of this worker knows out of its
+// way, so that it does not come straight back.
+const unknownKindDelay = 5 * time.Second
+
+// After decides what becomes of a task whose attempt ended. random is in [0, 1).
+func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
+	out := store.Outcome{Task: t, Attempt: t.Attempt, Ran: end.Ran}
+	var snooze *SnoozeError
+	var stop *StopError
+	var later *RetryError
+	switch err := end.Err; {
+	case err == nil:
+		out.State = store.Completed
+	case errors.As(err, &snooze):
+		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
+	case errors.Is(err, ErrUnknownKind):
+		out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, unknownKindDelay, t.Attempt-1, t.Crashes
+	case errors.Is(err, ErrShutdown):
+		out.State, out.Attempt, out.Crashes = store.Available, t.Attempt-1, t.Crashes
+	case errors.Is(err, ErrCancelled):
+		out.State, out.Reason = store.Cancelled, "cancelled while it ran"
+	case errors.As(err, &stop):
+		out.State, out.Reason = stop.State, stop.Reason
+		if stop.Err != nil {
+			fail(&out, t.Kind, stop.Err.Error(), end.Trace)
+		}
+	case t.Attempt >= s.maxAttempts():
+		out.State, out.Reason = store.Discarded, fmt.Sprintf("gave up after %d attempts", t.Attempt)
+		fail(&out, t.Kind, err.Error(), end.Trace)
+	default:
+		out.State = store.Retryable
+		switch {
+		case errors.As(err, &later):
+			out.Delay = later.Delay
+		case end.Retry != nil:
+			out.Delay = clampDelay(end.Retry(t.Attempt, err))
+		default:
+			out.Delay = s.Backoff.Delay(t.Attempt, random)
+		}
+		fail(&out, t.Kind, err.Error(), end.Trace)
+	}
+	return out
+}
+
+// Expired decides about a task that was claimed after its time to start: it is
+// a dead letter, and the attempt does not count.
+func Expired(t *store.Task) store.Outcome {
+	return store.Outcome{Task: t, State: store.Discarded, Attempt: t.Attempt - 1, Crashes: t.Crashes,
+		Reason: "expired before it could start"}
+}
+
+// Died decides about a task whose worker died. The attempt does not count, since
+// the task did not fail; but a task that keeps killing its workers is put in
+// quarantine before its args are looked at once more.
+func Died(t *store.Task, s Settings, random float64) store.Outcome {
+	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes + 1}
+	text := "worker " + t.Worker.String() + " died"
+	if out.Crashes >= MaxCrashes {
+		out.State, out.Attempt = store.Discarded, t.Attempt
+		out.Reason = fmt.Sprintf("quarantined: %d workers in a row died while they ran it", out.Crashes)
+	} else if out.Crashes > 1 {
+		out.Delay = s.Backoff.Delay(out.Crashes-1, random)
+	}
+	fail(&out, t.Kind, text, "")
+	return out
+}
+
+func fail(out *store.Outcome, kind, text, trace string) {
+	out.Error, out.Trace = Clean(text, MaxErrorBytes), Clean(trace, MaxTraceBytes)
+	out.Fingerprint = Fingerprint(kind, out.Error)
+}
+
+// SnoozeError asks to run the task again later without counting the attempt.
+type SnoozeError struct{ Delay time.Duration }
+
+func (e *SnoozeError) Error() string { return "snoozed for " + e.Delay.String() }
+
+// RetryError is a failure that names the delay before the next attempt.
+type RetryError struct {
+	Delay time.Duration
+	Err   error
+}
+
+func (e *RetryError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure itself.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// StopError ends a task for good.
+type StopError struct {
+	State  store.State // Cancelled or Discarded
+	Reason string
+	Err    error // nil: not a failure
+}
+
+func (e *StopError) Error() string {
+	if e.Err != nil {
+		return e.Err.Error()
+	}
+	return e.Reason
+}
+
+// Unwrap returns the failure, if it was one.
+func (e *StopError) Unwrap() error { return e.Err }

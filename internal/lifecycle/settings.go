@@ -1,0 +1,95 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Settings is what a task carries for the layer above the store: its limits, its
+// retry policy, its user's metadata. Zero values mean the defaults, and settings
+// that are all zero are stored as nothing.
+type Settings struct {
+	MaxAttempts int             `json:"max_attempts,omitempty"`
+	Timeout     time.Duration   `json:"timeout,omitempty"` // nanoseconds; of one attempt
+	Backoff     Backoff         `json:"backoff,omitzero"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"` // a JSON object
+	Schedule    string          `json:"schedule,omitempty"` // whose tick it is
+	Tick        time.Time       `json:"tick,omitzero"`
+}
+
+// Encode returns the stored form.
+func (s Settings) Encode() ([]byte, error) {
+	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" {
+		return nil, nil
+	}
+	return json.Marshal(s)
+}
+
+// DecodeSettings reads the stored form.
+func DecodeSettings(stored []byte) (s Settings, err error) {
+	if len(stored) == 0 {
+		return s, nil
+	}
+	if err = json.Unmarshal(stored, &s); err != nil {
+		err = fmt.Errorf("settings of the task cannot be read: %w", err)
+	}
+	return s, err
+}
+
+func (s Settings) maxAttempts() int {
+	if s.MaxAttempts == 0 {
+		return DefaultMaxAttempts
+	}
+	return s.MaxAttempts
+}
+
+// Backoff is a retry policy as data: it is stored with the task, so that a
+// leader which has no handler code can still apply it.
+type Backoff struct {
+	Shape  Shape         `json:"shape,omitempty"`
+	Base   time.Duration `json:"base,omitempty"`   // nanoseconds
+	Max    time.Duration `json:"max,omitempty"`    // no delay is longer; 0: a day
+	Jitter float64       `json:"jitter,omitempty"` // share of the delay that is random, 0 to 1
+}
+
+// Shape is how a delay grows with the number of the attempt.
+type Shape string
+
+// The shapes. The zero Backoff is exponential from one second, with a fifth of
+// jitter, up to a day.
+const (
+	Constant    Shape = "constant"    // base
+	Linear      Shape = "linear"      // base × attempt
+	Exponential Shape = "exponential" // base × 2^(attempt−1)
+)
+
+const (
+	defaultBase   = time.Second
+	defaultMax    = 24 * time.Hour
+	defaultJitter = 0.2
+)
+
+// Delay returns how long to wait after attempt n (from 1) failed. It never
+// overflows: attempt 10,000 waits for Max. random is in [0, 1).
+func (b Backoff) Delay(n int, random float64) time.Duration {
+	if b == (Backoff{}) {
+		b = Backoff{Shape: Exponential, Base: defaultBase, Jitter: defaultJitter}
+	}
+	if b.Max <= 0 {
+		b.Max = defaultMax
+	}
+	delay := float64(b.Base)
+	switch b.Shape {
+	case Linear:
+		delay *= float64(n)
+	case Exponential:
+		delay *= math.Pow(2, float64(n-1))
+	}
+	delay = min(delay, float64(b.Max))
+	delay -= delay * b.Jitter * random
+	return clampDelay(time.Duration(delay))
+}
+
+func clampDelay(d time.Duration) time.Duration { return max(d, 0) }

@@ -1,0 +1,108 @@
+// Package loop runs the loops of a worker: each survives every error and every
+// panic, each of its steps has a deadline, and each shows how long ago it last
+// succeeded. The rooms beside it say what a step does; it may touch nothing but
+// timers and the log.
+package loop
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+// Loop repeats a step. Set the exported fields, then call Run once.
+type Loop struct {
+	Name string
+	// Step does one round and says after what pause the next one is due.
+	Step func(ctx context.Context) (pause time.Duration, err error)
+	// Deadline bounds one step.
+	Deadline time.Duration
+	// Patience is the longest pause after failures, which double from 50 ms.
+	Patience time.Duration
+	Log      *slog.Logger
+
+	wake    chan struct{}
+	success atomic.Int64 // Unix nanoseconds
+}
+
+// New returns a loop that can be woken before it runs.
+func New(name string, deadline time.Duration, log *slog.Logger, step func(context.Context) (time.Duration, error)) *Loop {
+	l := &Loop{Name: name, Step: step, Deadline: deadline, Patience: 5 * time.Second, Log: log, wake: make(chan struct{}, 1)}
+	l.success.Store(time.Now().UnixNano())
+	return l
+}
+
+// Run repeats the step until stop is closed: the step under way is then left to
+// end by itself, within its deadline. The end of the context cuts it short.
+func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
+	failures := 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-stop:
+			return
+		case <-l.wake:
+		case <-timer.C:
+		}
+		if ctx.Err() != nil || closed(stop) {
+			return
+		}
+		pause, err := l.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			failures++
+			pause = l.backoff(failures)
+			l.Log.Warn(l.Name, "error", err, "failures", failures, "retry_in", pause)
+		default:
+			failures = 0
+			l.success.Store(time.Now().UnixNano())
+		}
+		timer.Reset(pause)
+	}
+}
+
+// Wake makes the next step due at once. It never blocks; wakes that come
+// together count as one.
+func (l *Loop) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Age is how long ago a step last succeeded (or the loop was made).
+func (l *Loop) Age() time.Duration { return time.Since(time.Unix(0, l.success.Load())) }
+
+func (l *Loop) step(ctx context.Context) (pause time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.Deadline)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return l.Step(ctx)
+}
+
+func closed(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *Loop) backoff(failures int) time.Duration {
+	pause := min(50*time.Millisecond<<min(failures-1, 10), l.Patience)
+	return pause/2 + rand.N(pause/2)
+}

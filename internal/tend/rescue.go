@@ -1,0 +1,57 @@
+package tend
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	rescueBatch = 1000
+	rescueEvery = time.Second
+)
+
+// rescue takes back the tasks of dead workers.
+func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) {
+	tasks, err := l.store.Rescue(ctx, term, rescueBatch)
+	if err != nil || len(tasks) == 0 {
+		return rescueEvery, err
+	}
+	outcomes := make([]store.Outcome, len(tasks))
+	for i := range tasks {
+		settings, err := lifecycle.DecodeSettings(tasks[i].Settings)
+		if err != nil {
+			l.o.Log.Error("rescue: going on with default settings", "task", tasks[i].ID, "error", err)
+		}
+		outcomes[i] = lifecycle.Died(&tasks[i], settings, rand.Float64())
+	}
+	lost, err := l.store.Finish(ctx, outcomes)
+	if err != nil {
+		return 0, err
+	}
+	l.report(outcomes, lost)
+	if len(tasks) == rescueBatch {
+		return 0, nil
+	}
+	return rescueEvery, nil
+}
+
+// report leaves out the tasks that their worker finished after all.
+func (l *Leader) report(outcomes []store.Outcome, lost []store.ID) {
+	l.o.Log.Warn("rescue", "tasks", len(outcomes)-len(lost))
+	if l.o.Rescued == nil {
+		return
+	}
+	late := make(map[store.ID]bool, len(lost))
+	for _, id := range lost {
+		late[id] = true
+	}
+	for _, o := range outcomes {
+		if !late[o.Task.ID] {
+			l.o.Rescued(o)
+		}
+	}
+}

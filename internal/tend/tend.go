@@ -1,0 +1,140 @@
+// Package tend does the leader's chores: it admits due tasks, rescues those of
+// dead workers, fires schedules, and prunes what is past its retention.
+//
+// It may touch a store's Keeper and Recorder, and Finish for what it rescued. It
+// needs no handler code, so any process may lead. Each chore is one file, and its
+// writes carry the leader's term.
+package tend
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Store is the part of a store that the chores need.
+type Store interface {
+	store.Keeper
+	store.Recorder
+	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
+}
+
+// Options of a Leader. All but Maintain and Rescued are needed.
+type Options struct {
+	ID        store.ID        // of this process
+	TTL       time.Duration   // of a term without renewal
+	NewID     func() store.ID // mints task ids
+	Retention func() store.Retention
+	Maintain  func(ctx context.Context, term int64) error // nil: the engine has no housekeeping
+	Rescued   func(o store.Outcome)                       // told of each task taken from a dead worker
+	Log       *slog.Logger
+}
+
+// Leader leads when it can and does the chores while it leads. Make it with New,
+// then run its Loops.
+type Leader struct {
+	store Store
+	o     Options
+	loops []*loop.Loop
+	lead  *loop.Loop
+
+	mu    sync.Mutex
+	term  int64
+	until time.Time     // by this process's monotonic clock
+	ahead time.Duration // how far the engine's clock is ahead of this process's
+}
+
+// New makes a leader.
+func New(s Store, o Options) *Leader {
+	l := &Leader{store: s, o: o}
+	l.lead = loop.New("lead", o.TTL/3, o.Log, l.campaign)
+	l.lead.Patience = o.TTL / 3
+	l.loops = []*loop.Loop{
+		l.lead,
+		l.chore("admit", 15*time.Second, l.admit),
+		l.chore("rescue", 15*time.Second, l.rescue),
+		l.chore("schedule", 30*time.Second, l.schedule),
+		l.chore("prune", time.Minute, l.prune),
+	}
+	if o.Maintain != nil {
+		l.loops = append(l.loops, l.chore("maintain", time.Minute, l.maintain))
+	}
+	return l
+}
+
+// Loops returns what has to run.
+func (l *Leader) Loops() []*loop.Loop { return l.loops }
+
+// Term is the present term; 0 while another process leads, or none.
+func (l *Leader) Term() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().After(l.until) {
+		return 0
+	}
+	return l.term
+}
+
+// Resign gives the leadership up, so that another process need not wait.
+func (l *Leader) Resign(ctx context.Context) error {
+	term := l.Term()
+	l.set(0, time.Time{}, 0)
+	if term == 0 {
+		return nil
+	}
+	_, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: term})
+	return err
+}
+
+func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
+	before := l.Term()
+	asked := time.Now()
+	answer, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: before, TTL: l.o.TTL})
+	if err != nil {
+		return 0, err
+	}
+	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now.Sub(asked))
+	if before != answer.Term && answer.Term != 0 {
+		l.o.Log.Info("lead", "term", answer.Term)
+		for _, chore := range l.loops[1:] {
+			chore.Wake()
+		}
+	}
+	return l.o.TTL / 3, nil
+}
+
+func (l *Leader) set(term int64, until time.Time, ahead time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term, l.until, l.ahead = term, until, ahead
+}
+
+// now is the engine's time, as of the last renewal.
+func (l *Leader) now() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Add(l.ahead)
+}
+
+// chore makes a loop that works only while this process leads. The end of a term
+// is no failure.
+func (l *Leader) chore(name string, deadline time.Duration, do func(ctx context.Context, term int64) (time.Duration, error)) *loop.Loop {
+	return loop.New(name, deadline, l.o.Log, func(ctx context.Context) (time.Duration, error) {
+		term := l.Term()
+		if term == 0 {
+			return time.Second, nil
+		}
+		pause, err := do(ctx, term)
+		if errors.Is(err, store.ErrNotLeader) {
+			l.set(0, time.Time{}, 0)
+			l.lead.Wake()
+			return time.Second, nil
+		}
+		return pause, err
+	})
+}

@@ -1,0 +1,166 @@
+// Package tick says when a schedule fires: which ticks are due, which were
+// missed and what becomes of those, and the task that a tick enqueues.
+//
+// It is pure but for random numbers: schedules come in as documents from package
+// tusk or from the store; ticks and tasks go out to package tend.
+package tick
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk/cron"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// RecordKind is the kind of record that schedules are stored as.
+const RecordKind = "schedule"
+
+// Missed says what becomes of ticks that nobody fired in time, because no leader
+// was up or the schedule was paused by an outage.
+type Missed string
+
+// The policies for missed ticks.
+const (
+	MissedOnce Missed = "once" // one run stands for all of them: the default
+	MissedSkip Missed = "skip" // they are dropped
+	MissedAll  Missed = "all"  // every one runs, up to the schedule's cap: the latest
+)
+
+// Overlap says what becomes of a tick while the task of an earlier one is unfinished.
+type Overlap string
+
+// The policies for overlapping ticks.
+const (
+	OverlapSkip   Overlap = "skip"   // the tick is dropped: the default
+	OverlapBuffer Overlap = "buffer" // one run follows when the present one has ended, for the latest tick
+	OverlapAllow  Overlap = "allow"  // they run side by side
+)
+
+const (
+	// Grace is how late a tick may be fired and still count as fired in time.
+	Grace = time.Minute
+	// DefaultCap bounds how many missed ticks MissedAll makes up for; MaxCap is the most.
+	DefaultCap = 100
+	MaxCap     = 10000
+)
+
+// Schedule is the stored document.
+type Schedule struct {
+	Spec     string          `json:"spec"`           // cron, or @every and a period
+	Zone     string          `json:"zone,omitempty"` // IANA name; empty: UTC
+	Kind     string          `json:"kind"`
+	Args     json.RawMessage `json:"args,omitempty"`
+	Queue    string          `json:"queue,omitempty"`
+	Tenant   string          `json:"tenant,omitempty"`
+	Priority int16           `json:"priority,omitempty"`
+	Tags     []string        `json:"tags,omitempty"`
+	Settings json.RawMessage `json:"settings,omitempty"`
+	Missed   Missed          `json:"missed,omitempty"`
+	Cap      int             `json:"cap,omitempty"`
+	Overlap  Overlap         `json:"overlap,omitempty"`
+	Jitter   time.Duration   `json:"jitter,omitempty"` // nanoseconds; each run is delayed by a random part of it
+	Paused   bool            `json:"paused,omitempty"`
+
+	// The cursor, moved by the leader alone.
+	Next     time.Time `json:"next,omitzero"` // the next tick; zero: not planned yet
+	Last     time.Time `json:"last,omitzero"` // the last tick that was fired
+	LastTask string    `json:"last_task,omitempty"`
+	Fired    int64     `json:"fired,omitempty"`
+	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy
+}
+
+// Parse reads the schedule's spec in its zone.
+func (s *Schedule) Parse() (cron.Schedule, error) {
+	zone := s.Zone
+	if zone == "" {
+		zone = "UTC"
+	}
+	return cron.ParseIn(s.Spec, zone)
+}
+
+// Due returns the ticks to fire at now, oldest first, and moves the cursor past
+// all that have come. The first call only plans.
+func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
+	spec, err := s.Parse()
+	if err != nil {
+		return nil, err
+	}
+	if s.Next.IsZero() {
+		s.Next = spec.Next(now)
+		return nil, nil
+	}
+	if s.Paused || s.Next.After(now) {
+		return nil, nil
+	}
+	keep := s.keep()
+	var due []time.Time
+	passed := int64(0)
+	for t := s.Next; !t.IsZero() && !t.After(now); t = spec.Next(t) {
+		if len(due) == keep {
+			due = append(due[:0], due[1:]...)
+		}
+		due = append(due, t)
+		passed++
+		s.Next = spec.Next(t)
+	}
+	if s.Missed == MissedSkip && now.Sub(due[len(due)-1]) > Grace {
+		due = nil
+	}
+	s.Fired += int64(len(due))
+	s.Skipped += passed - int64(len(due))
+	if len(due) > 0 {
+		s.Last = due[len(due)-1]
+	}
+	return due, nil
+}
+
+func (s *Schedule) keep() int {
+	switch {
+	case s.Missed != MissedAll:
+		return 1
+	case s.Cap == 0:
+		return DefaultCap
+	default:
+		return s.Cap
+	}
+}
+
+// Task makes the task of a tick.
+func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, error) {
+	settings, err := withTick(s.Settings, name, at)
+	if err != nil {
+		return store.NewTask{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	t := store.NewTask{ID: id, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Priority: s.Priority,
+		Args: s.Args, Tags: s.Tags, Settings: settings}
+	if s.Jitter > 0 {
+		t.Delay = rand.N(s.Jitter)
+	}
+	switch s.Overlap {
+	case OverlapAllow:
+	case OverlapBuffer:
+		t.Key, t.OnConflict, t.SourceTime = Key(name), store.Rerun, at
+	default:
+		t.Key, t.OnConflict = Key(name), store.Skip
+	}
+	return t, nil
+}
+
+// Key is the key by which the tasks of a schedule do not overlap.
+func Key(name string) string { return "schedule:" + name }
+
+// withTick adds the tick to a task's settings.
+func withTick(settings json.RawMessage, name string, at time.Time) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if len(settings) > 0 {
+		if err := json.Unmarshal(settings, &fields); err != nil {
+			return nil, fmt.Errorf("settings: %w", err)
+		}
+	}
+	fields["schedule"], _ = json.Marshal(name)
+	fields["tick"], _ = json.Marshal(at.UTC())
+	return json.Marshal(fields)
+}

@@ -1,0 +1,73 @@
+package tusk
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/tend"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// newLeader makes the worker a candidate for the chores that one process does for
+// all.
+func (w *Worker) newLeader() *tend.Leader {
+	return newLeader(w.client, w.config, func(o store.Outcome) {
+		if w.events.any.Load() {
+			e := eventOf(&o)
+			e.Kind = EventRescued
+			w.events.send(e)
+		}
+	})
+}
+
+func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *tend.Leader {
+	o := tend.Options{ID: NewID(), TTL: leaderTTL, NewID: NewID, Log: config.Logger, Rescued: rescued,
+		Retention: func() store.Retention { return config.Retention }}
+	if engine, ok := store.As[store.Maintainer](c.store); ok {
+		o.Maintain = engine.Maintain
+	}
+	return tend.New(c.store, o)
+}
+
+// Lead does the leader's chores until ctx ends, when it gets to lead, and runs no
+// tasks: for a server process beside workers that never lead. Of config, the
+// retention and the logger count; it may be nil.
+func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
+	var given WorkerConfig
+	if config != nil {
+		given = *config
+	}
+	full, err := complete(given, c)
+	if err != nil {
+		return err
+	}
+	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	leader, work := newLeader(c, full, nil), newCrew(hard)
+	work.loops(leader.Loops()...)
+	<-ctx.Done()
+	work.stopWithin(partingGap, cancel)
+	parting, done := context.WithTimeout(hard, partingGap)
+	defer done()
+	return leader.Resign(parting)
+}
+
+// listen turns the engine's hints into looks at the queues. A listener that
+// breaks is replaced; polling goes on all the while.
+func (w *Worker) listen(ctx context.Context) {
+	engine, ok := store.As[store.Notifier](w.client.store)
+	if !ok {
+		return
+	}
+	for ctx.Err() == nil {
+		err := engine.Listen(ctx, func(...string) { w.source.Wake() })
+		if ctx.Err() != nil {
+			return
+		}
+		w.log.Warn("listen: going on by polling", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	queueRecord  = "queue"
+	queueRefresh = time.Second // how soon a worker learns of a pause
+)
+
+// Queue is a queue with its settings and its depth.
+type Queue struct {
+	Name   string
+	Paused bool
+	Tasks  map[State]int64 // unfinished ones
+	Oldest time.Duration   // how long the oldest available task has been due
+}
+
+type queueSettings struct {
+	Paused bool `json:"paused,omitempty"`
+}
+
+// PauseQueue keeps workers from claiming tasks of the queue, within about a
+// second; running tasks go on. Pausing twice is no error.
+func (c *Client) PauseQueue(ctx context.Context, name string) error {
+	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = true })
+}
+
+// ResumeQueue ends a pause.
+func (c *Client) ResumeQueue(ctx context.Context, name string) error {
+	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = false })
+}
+
+// Queues lists the queues that have unfinished tasks or settings, by name.
+func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
+	counts, err := c.store.Count(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	records, err := c.store.Records(ctx, queueRecord)
+	if err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	byName := map[string]*Queue{}
+	find := func(name string) *Queue {
+		if byName[name] == nil {
+			byName[name] = &Queue{Name: name, Tasks: map[State]int64{}}
+		}
+		return byName[name]
+	}
+	for _, n := range counts {
+		q := find(n.Queue)
+		q.Tasks[n.State] += n.Tasks
+		q.Oldest = max(q.Oldest, n.Oldest)
+	}
+	for _, r := range records {
+		var s queueSettings
+		if err := json.Unmarshal(r.Body, &s); err != nil {
+			return nil, fmt.Errorf("queues: settings of %s: %w", r.Name, err)
+		}
+		find(r.Name).Paused = s.Paused
+	}
+	queues := make([]Queue, 0, len(byName))
+	for _, q := range byName {
+		queues = append(queues, *q)
+	}
+	slices.SortFunc(queues, func(a, b Queue) int { return compareText(a.Name, b.Name) })
+	return queues, nil
+}
+
+func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSettings)) error {
+	if err := ValidateName("queue", name); err != nil {
+		return err
+	}
+	err := c.changeRecord(ctx, queueRecord, name, func(body []byte) ([]byte, error) {
+		var s queueSettings
+		if len(body) > 0 {
+			if err := json.Unmarshal(body, &s); err != nil {
+				return nil, err
+			}
+		}
+		change(&s)
+		return json.Marshal(s)
+	})
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", name, err)
+	}
+	return nil
+}
+
+// changeRecord reads a record, changes it and writes it, again and again until
+// nobody came between. A nil body deletes; a record that does not exist has none.
+func (c *Client) changeRecord(ctx context.Context, kind, name string, change func(body []byte) ([]byte, error)) error {
+	for {
+		r, err := c.record(ctx, kind, name)
+		if err != nil {
+			return err
+		}
+		if r.Body, err = change(r.Body); err != nil {
+			return err
+		}
+		if r.Body == nil && r.Version == 0 {
+			return nil
+		}
+		_, _, err = c.store.PutRecord(ctx, store.PutRecord{Record: r})
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+}
+
+func (c *Client) record(ctx context.Context, kind, name string) (store.Record, error) {
+	records, err := c.store.Records(ctx, kind)
+	if err != nil {
+		return store.Record{}, err
+	}
+	for _, r := range records {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return store.Record{Kind: kind, Name: name}, nil
+}
+
+// queueWatch knows which of a worker's queues are open.
+type queueWatch struct {
+	client  *Client
+	queues  []string
+	changed func()
+	loop    *loop.Loop
+
+	mu     sync.Mutex
+	paused map[string]bool // nil: not known yet
+}
+
+func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
+	w := &queueWatch{client: c, queues: queues}
+	w.loop = loop.New("queue settings", 10*time.Second, log, w.refresh)
+	return w
+}
+
+// open lists the queues that are not paused; none before the first look, so that
+// a worker never claims from a queue that was paused before it started.
+func (w *queueWatch) open() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.paused == nil {
+		return nil
+	}
+	open := make([]string, 0, len(w.queues))
+	for _, q := range w.queues {
+		if !w.paused[q] {
+			open = append(open, q)
+		}
+	}
+	return open
+}
+
+func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
+	records, err := w.client.store.Records(ctx, queueRecord)
+	if err != nil {
+		return 0, err
+	}
+	paused := map[string]bool{}
+	for _, r := range records {
+		var s queueSettings
+		if err := json.Unmarshal(r.Body, &s); err != nil {
+			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
+		}
+		paused[r.Name] = s.Paused
+	}
+	w.mu.Lock()
+	first := w.paused == nil
+	opened := first
+	for _, q := range w.queues {
+		opened = opened || w.paused[q] && !paused[q]
+	}
+	w.paused = paused
+	w.mu.Unlock()
+	if opened {
+		w.changed()
+	}
+	return queueRefresh, nil
+}

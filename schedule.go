@@ -1,0 +1,213 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/tick"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Schedule is a durable plan that enqueues a task at each tick. Whichever process
+// leads fires it: once per tick, however many workers there are, and planned from
+// the tick before, so that it does not drift.
+type Schedule struct {
+	Name string
+	// Spec is a cron expression of five fields, or "@every 15m" for a fixed period;
+	// see package cron. Zone is the time zone it is read in; default: UTC.
+	Spec, Zone string
+
+	Args    Args
+	Options *Options // of the tasks; run time, expiry instant, key and id are the schedule's own
+
+	Missed  MissedPolicy  // default: MissedOnce
+	Cap     int           // most missed ticks that MissedAll runs; default: 100
+	Overlap OverlapPolicy // default: OverlapSkip
+	Jitter  time.Duration // each run is delayed by a random part of it
+}
+
+// MissedPolicy says what becomes of ticks that came while no process led.
+type MissedPolicy = tick.Missed
+
+// OverlapPolicy says what becomes of a tick while an earlier one's task is unfinished.
+type OverlapPolicy = tick.Overlap
+
+// The policies; see package tick for their meaning in full.
+const (
+	MissedOnce    = tick.MissedOnce    // one run stands for all
+	MissedSkip    = tick.MissedSkip    // they are dropped
+	MissedAll     = tick.MissedAll     // each runs, the latest Cap of them
+	OverlapSkip   = tick.OverlapSkip   // the tick is dropped
+	OverlapBuffer = tick.OverlapBuffer // it runs once the present run has ended
+	OverlapAllow  = tick.OverlapAllow  // both run
+)
+
+// ScheduleInfo is a schedule as it is stored.
+type ScheduleInfo struct {
+	Name string
+	tick.Schedule
+	Words string // the spec in plain words
+}
+
+// PutSchedule creates a schedule or changes the one of that name. Code wins over
+// the database for all that Schedule says; a pause is the operator's and stays,
+// and the next tick is planned anew only when Spec or Zone changed.
+//
+// The error is an *InvalidError for what was passed in.
+func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
+	doc, err := c.scheduleDocument(s)
+	if err != nil {
+		return err
+	}
+	err = c.changeRecord(ctx, tick.RecordKind, s.Name, func(body []byte) ([]byte, error) {
+		if len(body) > 0 {
+			var old tick.Schedule
+			if err := json.Unmarshal(body, &old); err != nil {
+				return nil, err
+			}
+			doc.Paused, doc.Last, doc.LastTask, doc.Fired, doc.Skipped = old.Paused, old.Last, old.LastTask, old.Fired, old.Skipped
+			if doc.Next = old.Next; old.Spec != doc.Spec || old.Zone != doc.Zone {
+				doc.Next = time.Time{}
+			}
+		}
+		return json.Marshal(doc)
+	})
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// Schedules lists all schedules by name.
+func (c *Client) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
+	records, err := c.store.Records(ctx, tick.RecordKind)
+	if err != nil {
+		return nil, fmt.Errorf("schedules: %w", err)
+	}
+	infos := make([]ScheduleInfo, len(records))
+	for i, r := range records {
+		infos[i].Name = r.Name
+		if err := json.Unmarshal(r.Body, &infos[i].Schedule); err != nil {
+			return nil, fmt.Errorf("schedule %s: %w", r.Name, err)
+		}
+		if spec, err := infos[i].Parse(); err == nil {
+			infos[i].Words = spec.Words()
+		}
+	}
+	return infos, nil
+}
+
+// RemoveSchedule deletes a schedule; tasks that it has enqueued stay. The error
+// is ErrNotFound when there is none.
+func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
+	return c.changeSchedule(ctx, name, func(*tick.Schedule) bool { return false })
+}
+
+// PauseSchedule keeps a schedule from firing. Ticks that pass meanwhile are not
+// made up for. The error is ErrNotFound when there is none.
+func (c *Client) PauseSchedule(ctx context.Context, name string) error {
+	return c.changeSchedule(ctx, name, func(s *tick.Schedule) bool { s.Paused = true; return true })
+}
+
+// ResumeSchedule ends a pause: the next tick is the first after now. The error is
+// ErrNotFound when there is none.
+func (c *Client) ResumeSchedule(ctx context.Context, name string) error {
+	return c.changeSchedule(ctx, name, func(s *tick.Schedule) bool {
+		if s.Paused {
+			s.Paused, s.Next = false, time.Time{}
+		}
+		return true
+	})
+}
+
+// RunSchedule enqueues a schedule's task now, beside its plan, whatever its
+// overlap policy and whether it is paused or not. The error is ErrNotFound when
+// there is none.
+func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error) {
+	r, err := c.record(ctx, tick.RecordKind, name)
+	if err == nil && r.Version == 0 {
+		err = ErrNotFound
+	}
+	var s tick.Schedule
+	if err == nil {
+		err = json.Unmarshal(r.Body, &s)
+	}
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	s.Overlap = tick.OverlapAllow
+	t, err := s.Task(name, time.Now(), NewID())
+	if err != nil {
+		return Enqueued{}, err
+	}
+	results, err := c.store.Enqueue(ctx, []store.NewTask{t})
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	return results[0], nil
+}
+
+// changeSchedule changes a stored schedule, or deletes it when change says false.
+func (c *Client) changeSchedule(ctx context.Context, name string, change func(*tick.Schedule) bool) error {
+	err := c.changeRecord(ctx, tick.RecordKind, name, func(body []byte) ([]byte, error) {
+		if len(body) == 0 {
+			return nil, ErrNotFound
+		}
+		var s tick.Schedule
+		if err := json.Unmarshal(body, &s); err != nil {
+			return nil, err
+		}
+		if !change(&s) {
+			return nil, nil
+		}
+		return json.Marshal(s)
+	})
+	if err != nil {
+		return fmt.Errorf("schedule %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
+	if err := ValidateName("schedule", s.Name); err != nil {
+		return doc, err
+	}
+	task, err := c.encode(NewTask{Args: s.Args, Options: s.Options})
+	if err != nil {
+		return doc, err
+	}
+	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Kind: task.Kind, Args: task.Args, Queue: task.Queue, Tenant: task.Tenant,
+		Priority: task.Priority, Tags: task.Tags, Settings: task.Settings,
+		Missed: s.Missed, Cap: s.Cap, Overlap: s.Overlap, Jitter: s.Jitter}
+	if _, err := doc.Parse(); err != nil {
+		return doc, invalid("spec", "invalid_cron", "%v", err)
+	}
+	return doc, errors.Join(
+		oneOf("missed", s.Missed, "", MissedOnce, MissedSkip, MissedAll),
+		oneOf("overlap", s.Overlap, "", OverlapSkip, OverlapBuffer, OverlapAllow),
+		within("cap", s.Cap, 0, tick.MaxCap),
+		within("jitter", s.Jitter, 0, 24*time.Hour),
+		scheduleOwns(s.Options))
+}
+
+func oneOf[T ~string](field string, value T, allowed ...T) error {
+	for _, a := range allowed {
+		if value == a {
+			return nil
+		}
+	}
+	return invalid(field, "invalid_policy", "is %q, want one of %q", cutText(string(value)), allowed[1:])
+}
+
+func scheduleOwns(o *Options) error {
+	if o == nil {
+		return nil
+	}
+	if !o.RunAt.IsZero() || o.Delay != 0 || !o.ExpiresAt.IsZero() || o.ExpiresIn != 0 || o.Key != "" || !o.ID.IsZero() {
+		return invalid("options", "not_for_schedules", "of a schedule cannot set run time, expiry, key or id")
+	}
+	return nil
+}

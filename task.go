@@ -1,0 +1,171 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// State is where a task is in its life.
+type State = store.State
+
+// The eight states; see package store.
+const (
+	StateScheduled = store.Scheduled
+	StatePending   = store.Pending
+	StateAvailable = store.Available
+	StateRunning   = store.Running
+	StateRetryable = store.Retryable
+	StateCompleted = store.Completed
+	StateCancelled = store.Cancelled
+	StateDiscarded = store.Discarded
+)
+
+// TaskInfo is a task as its handler or an operator sees it: what the store knows,
+// and what its settings say.
+type TaskInfo struct {
+	store.Task
+	MaxAttempts int
+	Timeout     time.Duration // 0: the handler's, else none
+	Backoff     Backoff
+	Metadata    map[string]string
+	Schedule    string    // the schedule that enqueued it; empty: none
+	Tick        time.Time // the tick for which it did
+}
+
+// Task is a task in the hands of its handler.
+type Task[T any] struct {
+	TaskInfo
+	Args T
+
+	attempt *run.Attempt
+	store   store.Store
+}
+
+// RecordOutput stores v, encoded as JSON, as the task's output. The last one of
+// an attempt counts; it is stored with the attempt's outcome.
+//
+// The error is an *InvalidError when the JSON takes more than MaxOutputBytes.
+func (t *Task[T]) RecordOutput(v any) error {
+	output, err := json.Marshal(v)
+	if err != nil {
+		return invalid("output", "invalid_json", "of type %T cannot be encoded: %v", v, err)
+	}
+	if len(output) > MaxOutputBytes {
+		return invalid("output", "output_too_large", "has %d bytes, at most %d are allowed", len(output), MaxOutputBytes)
+	}
+	if err := checkJSON(output); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	t.attempt.SetOutput(output)
+	return nil
+}
+
+// SetProgress tells how far the task is, in percent, with a short message. It is
+// stored within about a second.
+func (t *Task[T]) SetProgress(percent float64, message string) {
+	if !(percent >= 0) {
+		percent = 0
+	}
+	t.attempt.SetProgress(store.Progress{Percent: min(percent, 100), Message: lifecycle.Clean(message, 1<<10)})
+}
+
+// Logger returns a logger whose lines are stored with the task. An attempt keeps
+// 1,000 lines or 256 KiB; a last line says when that is reached.
+func (t *Task[T]) Logger() *slog.Logger { return slog.New(&taskLog{attempt: t.attempt}) }
+
+// IdempotencyKey is the same for all attempts of the task: pass it to services
+// that can recognise a repeated request.
+func (t *Task[T]) IdempotencyKey() string { return t.ID.String() }
+
+// CompleteTx completes the task inside the handler's own transaction (*sql.Tx, or
+// pgx.Tx on PostgreSQL) on the task's database: its effects and its completion
+// commit together or not at all. Commit and return nil afterwards. If the
+// transaction is not committed, the attempt counts as failed.
+//
+// Errors: ErrLeaseLost when the task is no longer this attempt's, so that the
+// transaction must be rolled back; ErrUnsupported when the engine has no
+// transactions of that type.
+func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
+	engine, ok := store.As[store.Transactor](t.store)
+	if !ok {
+		return fmt.Errorf("complete: %w: return nil instead, and make the handler idempotent", ErrUnsupported)
+	}
+	inside, err := engine.Tx(tx)
+	if err != nil {
+		return fmt.Errorf("complete: %w", err)
+	}
+	task := t.TaskInfo.Task
+	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
+		Ran: t.attempt.Age(), Note: t.attempt.Final()}})
+	if err != nil {
+		return fmt.Errorf("complete: %w", err)
+	}
+	if len(lost) > 0 {
+		return ErrLeaseLost
+	}
+	t.attempt.SetInTx()
+	return nil
+}
+
+func newTaskInfo(t store.Task) (TaskInfo, error) {
+	info := TaskInfo{Task: t}
+	s, err := lifecycle.DecodeSettings(t.Settings)
+	if err != nil {
+		return info, err
+	}
+	info.MaxAttempts, info.Timeout, info.Backoff = s.MaxAttempts, s.Timeout, s.Backoff
+	info.Schedule, info.Tick = s.Schedule, s.Tick
+	if info.MaxAttempts == 0 {
+		info.MaxAttempts = lifecycle.DefaultMaxAttempts
+	}
+	if len(s.Metadata) > 0 {
+		if err := json.Unmarshal(s.Metadata, &info.Metadata); err != nil {
+			return info, fmt.Errorf("metadata of the task cannot be read: %w", err)
+		}
+	}
+	return info, nil
+}
+
+// taskLog is a slog.Handler that notes lines on an attempt.
+type taskLog struct {
+	attempt *run.Attempt
+	prefix  string // group names of the attributes
+	attrs   string // those given before
+}
+
+func (l *taskLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *taskLog) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message + l.attrs
+	r.Attrs(func(a slog.Attr) bool {
+		text += l.format(a)
+		return true
+	})
+	l.attempt.Log(r.Time, r.Level.String(), lifecycle.Clean(text, 8<<10))
+	return nil
+}
+
+func (l *taskLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	with := *l
+	for _, a := range attrs {
+		with.attrs += l.format(a)
+	}
+	return &with
+}
+
+func (l *taskLog) WithGroup(name string) slog.Handler {
+	with := *l
+	with.prefix += name + "."
+	return &with
+}
+
+func (l *taskLog) format(a slog.Attr) string {
+	return fmt.Sprintf(" %s%s=%v", l.prefix, a.Key, a.Value.Resolve())
+}

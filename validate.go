@@ -1,0 +1,229 @@
+package tusk
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+)
+
+// Limits of what a task may carry. Each is named in the error of a task that
+// breaks it.
+const (
+	MaxArgsBytes     = 256 << 10 // unless the ClientConfig says otherwise
+	MaxArgsDepth     = 64
+	MaxKeyBytes      = 255
+	MaxTags          = 16
+	MaxTagBytes      = 64
+	MaxMetadataBytes = 16 << 10
+	MaxAttemptsLimit = 1000
+	MaxTimeout       = 7 * 24 * time.Hour
+	MaxAhead         = 10 * 365 * 24 * time.Hour // how far ahead a task may be scheduled
+	MaxBatch         = 10000                     // tasks in one EnqueueMany
+	MaxOutputBytes   = 256 << 10
+
+	hardMaxArgsBytes = 16 << 20
+)
+
+// namePattern is what queues, kinds, tenants and schedules may be called: lower
+// case alone, so that no two names differ by case, and nothing that needs
+// escaping in SQL, HTML, a path or a shell.
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,63}$`)
+
+// ValidateName checks the name of a queue, a kind, a tenant or a schedule; what
+// says which it is. The error is an *InvalidError.
+func ValidateName(what, name string) error {
+	if !namePattern.MatchString(name) || strings.Contains(name, "..") {
+		return invalid(what, "invalid_name", "%q is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..", cutText(name))
+	}
+	return nil
+}
+
+func validateKey(key string) error {
+	if len(key) > MaxKeyBytes {
+		return invalid("key", "too_long", "has %d bytes, at most %d are allowed", len(key), MaxKeyBytes)
+	}
+	return validateText("key", key)
+}
+
+func validateTags(tags []string) error {
+	if len(tags) > MaxTags {
+		return invalid("tags", "too_many", "has %d tags, at most %d are allowed", len(tags), MaxTags)
+	}
+	for _, tag := range tags {
+		if tag == "" || len(tag) > MaxTagBytes {
+			return invalid("tags", "invalid_tag", "%q: a tag has 1 to %d bytes", cutText(tag), MaxTagBytes)
+		}
+		if err := validateText("tags", tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validateText refuses what some engine could not store or a screen not show.
+func validateText(field, text string) error {
+	if !utf8.ValidString(text) {
+		return invalid(field, "invalid_utf8", "is not valid UTF-8")
+	}
+	for _, r := range text {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return invalid(field, "invalid_text", "has the control character %U", r)
+		}
+	}
+	return nil
+}
+
+// validateArgs checks the JSON of a task's args.
+func validateArgs(args []byte, limit int) error {
+	switch {
+	case len(args) > limit:
+		return invalid("args", "args_too_large", "has %d bytes, at most %d are allowed: store large data elsewhere and pass a reference", len(args), limit)
+	case !utf8.Valid(args):
+		return invalid("args", "invalid_utf8", "is not valid UTF-8")
+	case !json.Valid(args):
+		return invalid("args", "invalid_json", "is not one JSON value: %v", jsonProblem(args))
+	}
+	return checkJSON(args)
+}
+
+func jsonProblem(args []byte) error {
+	var v any
+	return json.Unmarshal(args, &v)
+}
+
+// checkJSON walks valid JSON for what not every engine can store: NUL, lone
+// surrogates, and nesting without end.
+func checkJSON(text []byte) error {
+	if bytes.Contains(text, []byte(`\u`)) {
+		if err := checkEscapes(text); err != nil {
+			return err
+		}
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > MaxArgsDepth {
+				return invalid("args", "json_too_complex", "is nested deeper than %d levels", MaxArgsDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+func checkEscapes(text []byte) error {
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		i++
+		if text[i] != 'u' {
+			continue
+		}
+		code := hex4(text[i+1:])
+		i += 4
+		switch {
+		case code == 0:
+			return invalid("args", "nul_not_allowed", `has the character \u0000, which not every database can store`)
+		case code >= 0xDC00 && code <= 0xDFFF:
+			return invalid("args", "invalid_utf8", `has the lone surrogate \u%04x`, code)
+		case code >= 0xD800 && code <= 0xDBFF:
+			if !lowSurrogateFollows(text[i+1:]) {
+				return invalid("args", "invalid_utf8", `has the lone surrogate \u%04x`, code)
+			}
+			i += 6
+		}
+	}
+	return nil
+}
+
+func lowSurrogateFollows(text []byte) bool {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return false
+	}
+	code := hex4(text[2:])
+	return code >= 0xDC00 && code <= 0xDFFF
+}
+
+// hex4 reads four hexadecimal digits of JSON that was found valid.
+func hex4(digits []byte) (code rune) {
+	for _, c := range digits[:4] {
+		switch {
+		case c >= 'a':
+			c -= 'a' - 10
+		case c >= 'A':
+			c -= 'A' - 10
+		default:
+			c -= '0'
+		}
+		code = code<<4 | rune(c)
+	}
+	return code
+}
+
+func validateSettings(s lifecycle.Settings) error {
+	if s.MaxAttempts < 0 || s.MaxAttempts > MaxAttemptsLimit {
+		return invalid("max attempts", "out_of_range", "is %d, want 1 to %d (0: the default, %d)", s.MaxAttempts, MaxAttemptsLimit, lifecycle.DefaultMaxAttempts)
+	}
+	if s.Timeout < 0 || s.Timeout > MaxTimeout {
+		return invalid("timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Timeout, MaxTimeout)
+	}
+	if len(s.Metadata) > MaxMetadataBytes {
+		return invalid("metadata", "too_large", "has %d bytes, at most %d are allowed", len(s.Metadata), MaxMetadataBytes)
+	}
+	return validateBackoff(s.Backoff)
+}
+
+func validateBackoff(b Backoff) error {
+	switch b.Shape {
+	case "", lifecycle.Constant, lifecycle.Linear, lifecycle.Exponential:
+	default:
+		return invalid("backoff", "invalid_backoff", "has the unknown shape %q: want constant, linear or exponential", cutText(string(b.Shape)))
+	}
+	if b.Base < 0 || b.Max < 0 || b.Base > MaxAhead || b.Max > MaxAhead {
+		return invalid("backoff", "out_of_range", "base %v and max %v must be between 0 and %v", b.Base, b.Max, MaxAhead)
+	}
+	if !(b.Jitter >= 0 && b.Jitter <= 1) {
+		return invalid("backoff", "out_of_range", "jitter is %v, want 0 to 1", b.Jitter)
+	}
+	return nil
+}
+
+// validateWhen checks an instant and a duration that together say when.
+func validateWhen(field string, at time.Time, in time.Duration) error {
+	switch {
+	case in < 0:
+		return invalid(field, "invalid_duration", "is %v, a delay cannot be negative", in)
+	case in > MaxAhead:
+		return invalid(field, "out_of_range", "is %v ahead, at most %v is allowed", in, MaxAhead)
+	case at.IsZero():
+		return nil
+	case at.Year() < 1970 || at.Year() > 9999:
+		return invalid(field, "invalid_time", "is in the year %d, which is no date that every database can store", at.Year())
+	case time.Until(at) > MaxAhead:
+		return invalid(field, "out_of_range", "is %v, at most %v ahead is allowed", at.Format(time.RFC3339), MaxAhead)
+	}
+	return nil
+}
+
+// cutText keeps what an error quotes of its input short.
+func cutText(text string) string {
+	const limit = 64
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}

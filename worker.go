@@ -1,0 +1,332 @@
+package tusk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/claim"
+	"github.com/tuskqueue/tusk/internal/finish"
+	"github.com/tuskqueue/tusk/internal/lease"
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/internal/tend"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// WorkerConfig configures a worker. The zero value will do.
+type WorkerConfig struct {
+	// Queues that the worker takes tasks from. Default: "default" alone.
+	Queues []string
+	// Concurrency is how many tasks run at once. Default: 50.
+	Concurrency int
+	// ReadAhead is the most tasks that are claimed beyond those that run, so that
+	// short tasks need not wait for the next claim. The longer tasks take, the
+	// fewer are read ahead: none that would wait for more than about 20 ms.
+	// Default: 500; negative: none.
+	ReadAhead int
+
+	// Lease is how long the worker's tasks stay its own without a heartbeat, and
+	// so how long the tasks of a killed worker wait at the most. Default: 30 s.
+	Lease time.Duration
+	// Beat is the time between heartbeats, at most a third of Lease. Default: 10 s
+	// or a third of Lease, whichever is less.
+	Beat time.Duration
+	// Poll is the longest pause between two looks at idle queues. Hints make most
+	// looks unnecessary, but nothing depends on hints. Default: 1 s.
+	Poll time.Duration
+	// ShutdownTimeout is how long running tasks may go on after Run's context has
+	// ended; then their contexts end, too. Default: 25 s.
+	ShutdownTimeout time.Duration
+
+	// Middleware wraps every handler; the first is outermost.
+	Middleware []Middleware
+	// Retention says how long finished tasks are kept. Zero fields take the
+	// default: completed and cancelled ones a day, discarded ones a week,
+	// statistics 30 days. It counts while this worker leads.
+	Retention Retention
+	// NeverLead keeps the worker from doing the chores that one process at a time
+	// does for all: admitting due tasks, rescue, schedules, pruning.
+	NeverLead bool
+	// Logger takes what the worker has to say. Default: the client's.
+	Logger *slog.Logger
+}
+
+// Retention says how long finished tasks are kept, by outcome and by queue.
+type Retention = store.Retention
+
+const (
+	leaderTTL  = 10 * time.Second
+	stuckGrace = 2 * time.Second // for handlers to notice that their context has ended
+	partingGap = 10 * time.Second
+)
+
+// Worker claims tasks and runs their handlers. Make it with NewWorker.
+type Worker struct {
+	client *Client
+	mux    *Mux
+	config WorkerConfig
+	log    *slog.Logger
+	handle HandlerFunc
+
+	slots   *run.Slots
+	finish  *finish.Gatherer
+	heart   *lease.Heart
+	source  *claim.Source
+	leader  *tend.Leader // nil: never leads
+	queues  *queueWatch
+	events  broadcast
+	started atomic.Bool
+}
+
+// NewWorker makes a worker that runs the mux's handlers. Config may be nil. The
+// error is an *InvalidError and names every bound that was broken.
+func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
+	if c == nil || m == nil {
+		return nil, invalid("worker", "missing", "needs a client and a mux")
+	}
+	var given WorkerConfig
+	if config != nil {
+		given = *config
+	}
+	full, err := complete(given, c)
+	if err != nil {
+		return nil, err
+	}
+	if m.err != nil {
+		return nil, m.err
+	}
+	if len(m.handlers) == 0 {
+		return nil, invalid("mux", "no_handlers", "has no handlers: register at least one with tusk.Handle")
+	}
+	w := &Worker{client: c, mux: m, config: full, log: full.Logger}
+	w.assemble()
+	return w, nil
+}
+
+// assemble wires the rooms: a task goes from source to slots to finish.
+func (w *Worker) assemble() {
+	c, s := w.config, w.client.store
+	w.handle = w.dispatch
+	for _, middleware := range slices.Backward(c.Middleware) {
+		w.handle = middleware(w.handle)
+	}
+	w.slots = run.NewSlots(c.Concurrency + c.ReadAhead)
+	w.slots.Handle, w.slots.Timeout, w.slots.Done = w.runAttempt, w.timeout, w.ended
+	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.ReadAhead), Linger: 2 * time.Millisecond,
+		Deadline: 30 * time.Second, Log: w.log, Done: w.written})
+	host, _ := os.Hostname()
+	w.heart = lease.New(s, lease.Options{
+		Worker: store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version()},
+		NewID:  NewID, TTL: c.Lease, Every: c.Beat,
+		Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
+	})
+	w.queues = newQueueWatch(w.client, c.Queues, w.log)
+	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Queues: w.queues.open,
+		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Log: w.log})
+	w.queues.changed = w.source.Wake
+	if !c.NeverLead {
+		w.leader = w.newLeader()
+	}
+}
+
+// Run works until ctx ends and then stops gracefully: it claims nothing more,
+// hands back what it has not begun, lets handlers end for ShutdownTimeout, then
+// ends their contexts, writes all outcomes and signs off. It returns nil after
+// that, or an error that says which tasks would not stop; those are run again
+// elsewhere when the lease is over.
+//
+// A worker runs once: a second call is an error.
+func (w *Worker) Run(ctx context.Context) error {
+	if !w.started.CompareAndSwap(false, true) {
+		return invalid("worker", "already_run", "runs already or has run: make a new one")
+	}
+	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	keep, work := newCrew(hard), newCrew(hard)
+	keep.loops(w.heart.Loops()...)
+	keep.run(func() { w.finish.Run(hard) })
+	w.slots.Start(hard, w.config.Concurrency)
+	work.loops(w.source.Loop(), w.queues.loop)
+	if w.leader != nil {
+		work.loops(w.leader.Loops()...)
+	}
+	work.run(func() { w.listen(work.soft) })
+	<-ctx.Done()
+	return w.shutDown(hard, cancel, work, keep)
+}
+
+func (w *Worker) shutDown(hard context.Context, cancel func(), work, keep *crew) error {
+	work.stop()
+	parting, done := context.WithTimeout(hard, w.config.ShutdownTimeout+partingGap)
+	defer done()
+	err := w.source.Settle(parting)
+	for _, a := range w.slots.All() {
+		a.StopWaiting(ErrShutdown)
+	}
+	w.slots.Close()
+	stuck := w.drain()
+	w.finish.Close()
+	if w.leader != nil {
+		err = errors.Join(err, w.leader.Resign(parting))
+	}
+	keep.stopWithin(partingGap, cancel)
+	if stuck != nil {
+		return errors.Join(stuck, err)
+	}
+	return errors.Join(err, w.heart.SignOff(parting))
+}
+
+// drain waits for the handlers, and ends their contexts when they take too long.
+func (w *Worker) drain() error {
+	empty := make(chan struct{})
+	go func() { w.slots.Wait(); close(empty) }()
+	select {
+	case <-empty:
+		return nil
+	case <-time.After(w.config.ShutdownTimeout):
+	}
+	for _, a := range w.slots.All() {
+		a.Stop(ErrShutdown)
+	}
+	select {
+	case <-empty:
+		return nil
+	case <-time.After(stuckGrace):
+	}
+	var ids []string
+	for _, a := range w.slots.All() {
+		ids = append(ids, a.Task.Kind+" "+a.Task.ID.String())
+	}
+	return fmt.Errorf("shutdown: %d handlers ignore the end of their context: %v", len(ids), ids)
+}
+
+// Health returns, for each of the worker's loops, how long ago it last succeeded.
+func (w *Worker) Health() map[string]time.Duration {
+	ages := map[string]time.Duration{"finish": w.finish.Age()}
+	loops := append(w.heart.Loops(), w.source.Loop(), w.queues.loop)
+	if w.leader != nil {
+		loops = append(loops, w.leader.Loops()...)
+	}
+	for _, l := range loops {
+		ages[l.Name] = l.Age()
+	}
+	return ages
+}
+
+// Leads reports whether the worker is the leader now.
+func (w *Worker) Leads() bool { return w.leader != nil && w.leader.Term() != 0 }
+
+// ID is the worker's present identity.
+func (w *Worker) ID() ID { id, _ := w.heart.Worker(); return id }
+
+// Version is the version of Tusk that is running.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	const module = "github.com/tuskqueue/tusk"
+	if info.Main.Path == module {
+		return info.Main.Version
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == module {
+			return dep.Version
+		}
+	}
+	return "unknown"
+}
+
+func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
+	c.Queues = slices.Clone(c.Queues)
+	if len(c.Queues) == 0 {
+		c.Queues = []string{DefaultQueue}
+	}
+	setDefault(&c.Concurrency, 50)
+	setDefault(&c.ReadAhead, 500)
+	c.ReadAhead = max(c.ReadAhead, 0)
+	setDefault(&c.Lease, 30*time.Second)
+	setDefault(&c.Beat, min(10*time.Second, c.Lease/3))
+	setDefault(&c.Poll, time.Second)
+	setDefault(&c.ShutdownTimeout, 25*time.Second)
+	setDefault(&c.Retention.Completed, 24*time.Hour)
+	setDefault(&c.Retention.Cancelled, 24*time.Hour)
+	setDefault(&c.Retention.Discarded, 7*24*time.Hour)
+	setDefault(&c.Retention.Stats, 30*24*time.Hour)
+	if c.Logger == nil {
+		c.Logger = client.config.Logger
+	}
+	var problems []error
+	for _, q := range c.Queues {
+		problems = append(problems, ValidateName("queue", q))
+	}
+	problems = append(problems,
+		within("Concurrency", c.Concurrency, 1, 100000),
+		within("ReadAhead", c.ReadAhead, 0, 100000),
+		within("Lease", c.Lease, 100*time.Millisecond, 24*time.Hour),
+		within("Beat", c.Beat, 10*time.Millisecond, c.Lease/3),
+		within("Poll", c.Poll, time.Millisecond, time.Hour),
+		within("ShutdownTimeout", c.ShutdownTimeout, 0, 24*time.Hour))
+	return c, errors.Join(problems...)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func within[T int | time.Duration](field string, value, low, high T) error {
+	if value < low || value > high {
+		return invalid(field, "out_of_range", "is %v, want %v to %v", value, low, high)
+	}
+	return nil
+}
+
+// crew is a set of loops that start and stop together.
+type crew struct {
+	hard  context.Context // cuts steps short
+	soft  context.Context // ends when the crew is told to stop
+	halt  context.CancelFunc
+	alive chan struct{}
+	count int
+}
+
+func newCrew(hard context.Context) *crew {
+	soft, halt := context.WithCancel(hard)
+	return &crew{hard: hard, soft: soft, halt: halt, alive: make(chan struct{})}
+}
+
+func (c *crew) run(f func()) {
+	c.count++
+	go func() { f(); c.alive <- struct{}{} }()
+}
+
+func (c *crew) loops(loops ...*loop.Loop) {
+	for _, l := range loops {
+		c.run(func() { l.Run(c.hard, c.soft.Done()) })
+	}
+}
+
+// stop waits until every member has ended its step.
+func (c *crew) stop() {
+	c.halt()
+	for range c.count {
+		<-c.alive
+	}
+}
+
+// stopWithin is stop, but cuts the steps short after a while.
+func (c *crew) stopWithin(d time.Duration, cut func()) {
+	timer := time.AfterFunc(d, cut)
+	defer timer.Stop()
+	c.stop()
+}
