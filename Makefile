@@ -1,0 +1,30 @@
+# make test    what CI runs: installs what it needs, then checks and tests everything
+# make check   gofmt, vet, staticcheck
+# make build   the tusk binary
+# make bench-sqlite   Tusk beside goqite and backlite on SQLite
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+export GOFLAGS := -mod=readonly -buildvcs=false
+
+.PHONY: help test check build deps bench-sqlite
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o tusk ./cmd/tusk
+
+deps:
+	@./scripts/deps
+
+check: deps
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }
+	CGO_ENABLED=0 go vet ./...
+	CGO_ENABLED=0 go run $(STATICCHECK) ./...
+	CGO_ENABLED=0 go -C bench vet ./...
+
+test: check
+	CGO_ENABLED=1 TUSK_TEST_ALL=1 go test -race -shuffle=on -timeout 20m ./...
+
+bench-sqlite:
+	CGO_ENABLED=0 go -C bench run ./sqlite

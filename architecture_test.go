@@ -1,0 +1,119 @@
+package tusk_test
+
+import (
+	"encoding/json"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tuskqueue/tusk"
+
+// mayImport says, for each part of the module, which other parts it may import.
+// The longest prefix that matches a package is its part.
+var mayImport = map[string][]string{
+	"":                   {"store", "internal", "cron"},
+	"cron":               {},
+	"store":              {},
+	"store/storetest":    {"store", "store/memory"},
+	"store/memory":       {"store"},
+	"store/sqlite":       {"store"},
+	"store/postgres":     {"store"},
+	"internal/lifecycle": {"store"},
+	"internal/loop":      {},
+	"internal/tick":      {"store", "cron"},
+	"internal/claim":     {"store", "internal/loop"},
+	"internal/run":       {"store"},
+	"internal/finish":    {"store"},
+	"internal/lease":     {"store", "internal/loop"},
+	"internal/tend":      {"store", "internal/loop", "internal/lifecycle", "internal/tick"},
+	"internal/storm":     {"", "store", "cli", "cmd"},
+	"builtin":            {""},
+	"cli":                {"", "store", "builtin", "cron", "internal/tick"},
+	"cmd/tusk":           {"cli"},
+	"examples":           {"", "store", "builtin", "cron"},
+}
+
+type pkg struct {
+	ImportPath, Doc string
+	Imports, Deps   []string
+}
+
+func TestArrowsPointOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		part := partOf(p.ImportPath)
+		allowed, known := mayImport[part]
+		if !known {
+			t.Errorf("%s: a room without rules: add it to mayImport", p.ImportPath)
+			continue
+		}
+		for _, path := range p.Imports {
+			if path != module && !strings.HasPrefix(path, module+"/") {
+				continue
+			}
+			if to := partOf(path); to != part && !slices.ContainsFunc(allowed, func(a string) bool {
+				return to == a || a != "" && strings.HasPrefix(to, a+"/")
+			}) {
+				t.Errorf("%s imports %s: %q may import only %q", p.ImportPath, path, part, allowed)
+			}
+		}
+	}
+}
+
+func TestEveryRoomSaysWhatItIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no doc comment", p.ImportPath)
+		}
+	}
+}
+
+func TestTheLibraryIsLight(t *testing.T) {
+	for _, p := range packages(t) {
+		light := p.ImportPath == module || p.ImportPath == module+"/store" || p.ImportPath == module+"/store/memory"
+		if !light {
+			continue
+		}
+		for _, dep := range p.Deps {
+			outside := strings.Contains(strings.SplitN(dep, "/", 2)[0], ".") && !strings.HasPrefix(dep, module)
+			if outside && dep != "github.com/google/uuid" {
+				t.Errorf("%s depends on %s: only google/uuid is allowed", p.ImportPath, dep)
+			}
+		}
+	}
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports,Deps", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func partOf(path string) string {
+	rest := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+	for part := rest; part != ""; {
+		if _, ok := mayImport[part]; ok {
+			return part
+		}
+		cut := strings.LastIndexByte(part, '/')
+		if cut < 0 {
+			return rest
+		}
+		part = part[:cut]
+	}
+	return ""
+}
