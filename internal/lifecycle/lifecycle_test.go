@@ -1,0 +1,205 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestAfter(t *testing.T) {
+	boom := errors.New("boom")
+	always := func(int, error) time.Duration { return time.Minute }
+	for _, c := range []struct {
+		name     string
+		task     store.Task
+		settings Settings
+		end      End
+		state    store.State
+		attempt  int
+		crashes  int
+		delay    time.Duration
+		failed   bool
+		reason   string
+	}{
+		{name: "success completes", task: store.Task{Attempt: 2, Crashes: 1}, state: store.Completed, attempt: 2},
+		{name: "a failure is retried by the default policy", task: store.Task{Attempt: 3}, end: End{Err: boom},
+			state: store.Retryable, attempt: 3, delay: 4 * time.Second, failed: true},
+		{name: "a failure is retried by the task's policy", task: store.Task{Attempt: 3}, end: End{Err: boom},
+			settings: Settings{Backoff: Backoff{Shape: Linear, Base: 5 * time.Minute}},
+			state:    store.Retryable, attempt: 3, delay: 15 * time.Minute, failed: true},
+		{name: "a failure is retried by the handler's policy", task: store.Task{Attempt: 1}, end: End{Err: boom, Retry: always},
+			state: store.Retryable, attempt: 1, delay: time.Minute, failed: true},
+		{name: "a failure names its own delay", task: store.Task{Attempt: 1}, end: End{Err: &RetryError{time.Hour, boom}, Retry: always},
+			state: store.Retryable, attempt: 1, delay: time.Hour, failed: true},
+		{name: "the last attempt gives up", task: store.Task{Attempt: 2}, end: End{Err: boom}, settings: Settings{MaxAttempts: 2},
+			state: store.Discarded, attempt: 2, failed: true, reason: "gave up after 2 attempts"},
+		{name: "the default limit is 25", task: store.Task{Attempt: 25}, end: End{Err: boom},
+			state: store.Discarded, attempt: 25, failed: true, reason: "gave up after 25 attempts"},
+		{name: "a named delay does not beat the limit", task: store.Task{Attempt: 1}, settings: Settings{MaxAttempts: 1},
+			end: End{Err: &RetryError{time.Hour, boom}}, state: store.Discarded, attempt: 1, failed: true, reason: "gave up after 1 attempts"},
+		{name: "a snooze refunds the attempt", task: store.Task{Attempt: 1}, end: End{Err: &SnoozeError{time.Hour}},
+			state: store.Scheduled, attempt: 0, delay: time.Hour},
+		{name: "a wrapped snooze is a snooze", task: store.Task{Attempt: 1}, end: End{Err: fmt.Errorf("later: %w", &SnoozeError{time.Hour})},
+			state: store.Scheduled, attempt: 0, delay: time.Hour},
+		{name: "an unknown kind refunds the attempt and keeps the crashes", task: store.Task{Attempt: 1, Crashes: 2}, end: End{Err: ErrUnknownKind},
+			state: store.Scheduled, attempt: 0, crashes: 2, delay: 5 * time.Second},
+		{name: "a shutdown hands back and keeps the crashes", task: store.Task{Attempt: 4, Crashes: 1}, end: End{Err: ErrShutdown},
+			state: store.Available, attempt: 3, crashes: 1},
+		{name: "a cancelled task is cancelled", task: store.Task{Attempt: 1}, end: End{Err: ErrCancelled},
+			state: store.Cancelled, attempt: 1, reason: "cancelled while it ran"},
+		{name: "a handler cancels", task: store.Task{Attempt: 1}, end: End{Err: &StopError{State: store.Cancelled, Reason: "not needed"}},
+			state: store.Cancelled, attempt: 1, reason: "not needed"},
+		{name: "a handler discards with an error", task: store.Task{Attempt: 1}, end: End{Err: &StopError{State: store.Discarded, Reason: "bad", Err: boom}},
+			state: store.Discarded, attempt: 1, failed: true, reason: "bad"},
+		{name: "a handler's negative delay is none", task: store.Task{Attempt: 1},
+			end: End{Err: boom, Retry: func(int, error) time.Duration { return -time.Hour }}, state: store.Retryable, attempt: 1, failed: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.task.Kind = "k"
+			out := After(&c.task, c.settings, c.end, 0)
+			if out.State != c.state || out.Attempt != c.attempt || out.Crashes != c.crashes || out.Delay != c.delay || out.Reason != c.reason {
+				t.Errorf("got %v attempt %d crashes %d delay %v reason %q", out.State, out.Attempt, out.Crashes, out.Delay, out.Reason)
+			}
+			if (out.Error != "") != c.failed || (out.Fingerprint != "") != c.failed {
+				t.Errorf("error %q, fingerprint %q", out.Error, out.Fingerprint)
+			}
+		})
+	}
+}
+
+func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {
+	task := &store.Task{Kind: "k", Attempt: 1}
+	first := Died(task, Settings{MaxAttempts: 1}, 0)
+	if first.State != store.Retryable || first.Delay != 0 || first.Attempt != 0 || first.Crashes != 1 {
+		t.Errorf("first crash: %+v", first)
+	}
+	task.Crashes = 1
+	if second := Died(task, Settings{}, 0); second.State != store.Retryable || second.Delay != time.Second || second.Crashes != 2 {
+		t.Errorf("second crash: %+v", second)
+	}
+	task.Crashes = 2
+	third := Died(task, Settings{}, 0)
+	if third.State != store.Discarded || !strings.HasPrefix(third.Reason, "quarantined") || third.Attempt != 1 {
+		t.Errorf("third crash: %+v", third)
+	}
+}
+
+func TestExpiredIsADeadLetterWithoutAnAttempt(t *testing.T) {
+	out := Expired(&store.Task{Attempt: 1})
+	if out.State != store.Discarded || out.Attempt != 0 || out.Reason == "" || out.Error != "" {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestBackoffNeverOverflows(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := Backoff{
+			Shape:  rapid.SampledFrom([]Shape{"", Constant, Linear, Exponential}).Draw(t, "shape"),
+			Base:   time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "base")),
+			Max:    time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "max")),
+			Jitter: rapid.Float64Range(0, 1).Draw(t, "jitter"),
+		}
+		n := rapid.IntRange(1, math.MaxInt32).Draw(t, "attempt")
+		delay := b.Delay(n, rapid.Float64Range(0, 0.999999).Draw(t, "random"))
+		limit := b.Max
+		if limit == 0 {
+			limit = defaultMax
+		}
+		if delay < 0 || delay > limit && limit < 1<<53 {
+			t.Fatalf("%+v after attempt %d: %v", b, n, delay)
+		}
+	})
+}
+
+func TestBackoffGrows(t *testing.T) {
+	for _, c := range []struct {
+		b    Backoff
+		want []time.Duration
+	}{
+		{Backoff{}, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}},
+		{Backoff{Shape: Constant, Base: time.Minute}, []time.Duration{time.Minute, time.Minute}},
+		{Backoff{Shape: Linear, Base: 5 * time.Minute}, []time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute}},
+		{Backoff{Shape: Exponential, Base: time.Second, Max: 3 * time.Second}, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}},
+	} {
+		for i, want := range c.want {
+			if got := c.b.Delay(i+1, 0); got != want {
+				t.Errorf("%+v attempt %d: got %v, want %v", c.b, i+1, got, want)
+			}
+		}
+	}
+}
+
+func TestSettingsSurviveStorage(t *testing.T) {
+	for _, s := range []Settings{
+		{},
+		{MaxAttempts: 3},
+		{Timeout: time.Minute, Backoff: Backoff{Shape: Linear, Base: time.Second, Max: time.Hour, Jitter: 0.5}},
+		{Metadata: []byte(`{"a":"b"}`), Schedule: "nightly", Tick: time.Unix(1e9, 0).UTC()},
+	} {
+		stored, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := DecodeSettings(stored)
+		if err != nil || fmt.Sprintf("%+v", back) != fmt.Sprintf("%+v", s) {
+			t.Errorf("%+v came back as %+v, %v", s, back, err)
+		}
+	}
+	if stored, _ := (Settings{}).Encode(); stored != nil {
+		t.Errorf("default settings are stored as %q", stored)
+	}
+	if _, err := DecodeSettings([]byte("{")); err == nil {
+		t.Error("broken settings are accepted")
+	}
+}
+
+func TestFingerprintGroupsLikeErrors(t *testing.T) {
+	same := [][2]string{
+		{"user 17 not found", "user 9000 not found"},
+		{`open "/tmp/a": no such file`, `open "/var/b": no such file`},
+		{"dial tcp 10.0.0.1:5432: refused", "dial tcp 10.9.8.7:6543: refused"},
+		{"task 0193e4a0-6c1f-7d3a-9c59-1f0a2b3c4d5e failed", "task 0193e4a0-6c1f-7d3a-9c59-ffffffffffff failed"},
+		{"boom\nline 2", "boom\nanother line"},
+	}
+	for _, pair := range same {
+		if Fingerprint("k", pair[0]) != Fingerprint("k", pair[1]) {
+			t.Errorf("differ: %q and %q", pair[0], pair[1])
+		}
+	}
+	if Fingerprint("k", "user not found") == Fingerprint("k", "order not found") {
+		t.Error("different errors are one group")
+	}
+	if Fingerprint("a", "boom") == Fingerprint("b", "boom") {
+		t.Error("different kinds are one group")
+	}
+}
+
+func FuzzFingerprint(f *testing.F) {
+	for _, seed := range []string{"", "'", `"unclosed`, "a 'b' c", "\xff\x00", strings.Repeat("x1 ", 100)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(Fingerprint("k", text)) != 16 {
+			t.Error(text)
+		}
+		clean := Clean(text, 32)
+		if len(clean) > 32 || !utf8.ValidString(clean) || strings.ContainsRune(clean, 0) {
+			t.Errorf("%q is not clean", clean)
+		}
+	})
+}
+
+func TestContextErrorsAreOrdinaryFailures(t *testing.T) {
+	if out := After(&store.Task{Attempt: 1}, Settings{}, End{Err: context.DeadlineExceeded}, 0); out.State != store.Retryable {
+		t.Errorf("%+v", out)
+	}
+}
