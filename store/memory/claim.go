@@ -1,0 +1,159 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// worker is a process that runs tasks, or one that did.
+type worker struct {
+	store.Worker
+	dead  bool // declared dead, or signed off: it never comes back
+	left  bool // signed off
+	holds map[store.ID]*task
+}
+
+// Claim implements store.Leaser.
+func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[r.Worker]
+	if w == nil || w.dead {
+		return nil, fmt.Errorf("claim: %w", store.ErrWorkerDead)
+	}
+	if r.Again {
+		if held := w.held(r.Token); len(held) > 0 {
+			return held, nil
+		}
+	}
+	now := clock()
+	var claimed []store.Task
+	for _, queue := range r.Queues {
+		q := s.queues[queue]
+		if q == nil {
+			continue
+		}
+		for len(claimed) < r.Limit {
+			t := q.next()
+			if t == nil {
+				break
+			}
+			s.lease(t, w, r.Token, now)
+			claimed = append(claimed, t.answer(false))
+		}
+	}
+	return claimed, nil
+}
+
+// lease lends a task to a worker.
+func (s *Store) lease(t *task, w *worker, token store.Token, now time.Time) {
+	s.take(t)
+	t.Attempt++
+	t.ClaimedAt = now
+	t.Lease, t.Worker = token, w.ID
+	s.put(t, store.Running)
+	w.holds[t.ID] = t
+}
+
+// held returns the tasks that the worker still holds by a token, in the order
+// in which they were claimed.
+func (w *worker) held(token store.Token) []store.Task {
+	var held []*task
+	for _, t := range w.holds {
+		if t.Lease == token {
+			held = append(held, t)
+		}
+	}
+	return answers(held)
+}
+
+// answers copies tasks in the order in which they came into their state.
+func answers(tasks []*task) []store.Task {
+	slices.SortFunc(tasks, func(a, b *task) int { return cmp.Compare(a.place, b.place) })
+	copies := make([]store.Task, len(tasks))
+	for i, t := range tasks {
+		copies[i] = t.answer(false)
+	}
+	return copies
+}
+
+// Extend implements store.Leaser.
+func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.workers[b.Worker.ID]
+	switch {
+	case w != nil && w.left && b.TTL <= 0:
+		return nil, nil // signing off again changes nothing
+	case w != nil && w.dead:
+		return nil, fmt.Errorf("extend: %w", store.ErrWorkerDead)
+	}
+	for _, note := range b.Notes {
+		if t := s.leased(note.ID, note.Lease); t != nil {
+			t.write(&note)
+		}
+	}
+	if b.TTL <= 0 {
+		if w != nil {
+			w.dead, w.left = true, true
+		}
+		return nil, nil
+	}
+	w = s.register(b)
+	var stops []store.Stop
+	for _, t := range w.holds {
+		if t.detail.CancelRequested {
+			stops = append(stops, store.Stop{ID: t.ID, Lease: t.Lease})
+		}
+	}
+	return stops, nil
+}
+
+// register writes a worker's beat down, its first one too.
+func (s *Store) register(b store.Beat) *worker {
+	now := clock()
+	w := s.workers[b.Worker.ID]
+	if w == nil {
+		w = &worker{holds: map[store.ID]*task{}}
+		w.StartedAt = now
+		s.workers[b.Worker.ID] = w
+	}
+	started := w.StartedAt
+	w.Worker = b.Worker
+	w.Queues = slices.Clone(b.Worker.Queues)
+	w.StartedAt, w.BeatAt, w.ExpiresAt = started, now, now.Add(b.TTL)
+	return w
+}
+
+// leased returns a task if the token is that of its open lease; nil otherwise.
+func (s *Store) leased(id store.ID, lease store.Token) *task {
+	t := s.tasks[id]
+	if t == nil || t.State != store.Running || t.Lease != lease {
+		return nil
+	}
+	return t
+}
+
+// write stores what a note says.
+func (t *task) write(n *store.Note) {
+	if n.Progress != nil {
+		progress := *n.Progress
+		t.detail.Progress = &progress
+	}
+	if n.Output != nil {
+		t.detail.Output = bytes.Clone(n.Output)
+	}
+	t.detail.Logs = append(t.detail.Logs, n.Logs...)
+}

@@ -1,0 +1,229 @@
+// Package memory is the contract of package store in its plainest form: maps,
+// slices and one mutex, gone with the process.
+//
+// It is what examples and the tests of the rooms above run on, and the model
+// that every other engine is compared with, so it prefers plain to fast; still
+// no claim looks at more tasks than it returns. It starts no goroutine and takes
+// the time from time.Now alone, so package testing/synctest can drive it.
+//
+// It may touch package store and the standard library, and it is the end of the
+// road: data goes nowhere from here but back up in answers.
+package memory
+
+import (
+	"container/heap"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Store is a database in memory. It implements store.Store and store.Notifier.
+type Store struct {
+	mu        sync.Mutex
+	places    int64                // the last place given away; see task.place
+	tasks     map[store.ID]*task   // all of them, and those that await a rerun
+	order     []*task              // the same by id, the smallest first
+	queues    map[string]*queue    // the available ones
+	waiting   waiting              // the scheduled and the retryable ones
+	finished  map[verdict][]placed // the finished ones, in order of their end
+	keys      map[name]*identity
+	workers   map[store.ID]*worker
+	counts    map[verdict]int64 // of the unfinished ones
+	leader    leader
+	records   map[string]map[string]store.Record // by kind and name
+	versions  int64                              // the last version given to a record
+	stats     map[slice]*store.Stat
+	failures  map[failure]*store.ErrorGroup
+	listeners map[*listener]bool
+}
+
+// New makes an empty database.
+func New() *Store {
+	return &Store{
+		tasks:     map[store.ID]*task{},
+		queues:    map[string]*queue{},
+		finished:  map[verdict][]placed{},
+		keys:      map[name]*identity{},
+		workers:   map[store.ID]*worker{},
+		counts:    map[verdict]int64{},
+		records:   map[string]map[string]store.Record{},
+		stats:     map[slice]*store.Stat{},
+		failures:  map[failure]*store.ErrorGroup{},
+		listeners: map[*listener]bool{},
+	}
+}
+
+// task is a store.Task with what only Detail shows and what the engine needs to
+// find it by.
+type task struct {
+	store.Task
+	detail store.Detail
+	group  *store.ErrorGroup // of the latest failed attempt
+
+	// place grows with every change of state. Lists of places are never searched
+	// for what has left them: an entry whose place is no longer the task's is
+	// passed over when its turn comes.
+	place int64
+}
+
+// placed is an entry of an ordered list; see task.place.
+type placed struct {
+	*task
+	at int64
+}
+
+func (p placed) gone() bool { return p.task.place != p.at }
+
+// verdict is a state in a queue.
+type verdict struct {
+	queue string
+	state store.State
+}
+
+// queue holds the available tasks of a queue in lanes, one for each priority.
+type queue struct {
+	priorities []int16 // of the lanes, ascending
+	lanes      map[int16][]placed
+}
+
+// waiting is a heap by run time, then by arrival.
+type waiting []placed
+
+func (w waiting) Len() int { return len(w) }
+func (w waiting) Less(i, j int) bool {
+	if c := w[i].RunAt.Compare(w[j].RunAt); c != 0 {
+		return c < 0
+	}
+	return w[i].at < w[j].at
+}
+func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
+func (w *waiting) Push(x any)   { *w = append(*w, x.(placed)) }
+func (w *waiting) Pop() any {
+	last := (*w)[len(*w)-1]
+	(*w)[len(*w)-1] = placed{}
+	*w = (*w)[:len(*w)-1]
+	return last
+}
+
+// clock is the engine's clock. Its instants carry no monotonic reading: they are
+// compared with instants that came from elsewhere.
+func clock() time.Time { return time.Now().UTC().Round(0) }
+
+// insert makes a task known; put gives it its state.
+func (s *Store) insert(t *task) {
+	s.tasks[t.ID] = t
+	at, _ := slices.BinarySearchFunc(s.order, t.ID, byID)
+	s.order = slices.Insert(s.order, at, t)
+}
+
+// remove forgets a task that take has taken out, with its history.
+func (s *Store) remove(t *task) {
+	delete(s.tasks, t.ID)
+	at, _ := slices.BinarySearchFunc(s.order, t.ID, byID)
+	s.order = slices.Delete(s.order, at, at+1)
+}
+
+func byID(t *task, id store.ID) int { return slices.Compare(t.ID[:], id[:]) }
+
+// take lifts a task out of wherever its state had put it. Until put, its queue,
+// priority and run time may change.
+func (s *Store) take(t *task) {
+	s.tally(t, -1)
+	t.place = 0
+}
+
+// put gives a task a state, at the end of where the tasks of that state are.
+func (s *Store) put(t *task, state store.State) {
+	s.places++
+	t.State, t.place = state, s.places
+	s.tally(t, +1)
+	entry := placed{t, t.place}
+	switch {
+	case state == store.Available:
+		s.line(t.Queue).push(t.Priority, entry)
+		s.wake(t.Queue)
+	case state == store.Scheduled || state == store.Retryable:
+		heap.Push(&s.waiting, entry)
+	case state.Finished():
+		at := verdict{t.Queue, state}
+		s.finished[at] = append(s.finished[at], entry)
+	}
+}
+
+// putDue makes a task available, or has it wait in the given state when its run
+// time has not come.
+func (s *Store) putDue(t *task, now time.Time, wait store.State) {
+	if t.RunAt.After(now) {
+		s.put(t, wait)
+		return
+	}
+	t.RunAt = now
+	s.put(t, store.Available)
+}
+
+// tally keeps the numbers that Count and Errors answer with.
+func (s *Store) tally(t *task, by int64) {
+	if !t.State.Finished() {
+		at := verdict{t.Queue, t.State}
+		if s.counts[at] += by; s.counts[at] == 0 {
+			delete(s.counts, at)
+		}
+	}
+	if t.group == nil {
+		return
+	}
+	switch t.State {
+	case store.Retryable:
+		t.group.Waiting += by
+	case store.Discarded:
+		t.group.Dead += by
+	}
+}
+
+// line returns the available tasks of a queue.
+func (s *Store) line(of string) *queue {
+	q := s.queues[of]
+	if q == nil {
+		q = &queue{lanes: map[int16][]placed{}}
+		s.queues[of] = q
+	}
+	return q
+}
+
+func (q *queue) push(priority int16, entry placed) {
+	if _, known := q.lanes[priority]; !known {
+		at, _ := slices.BinarySearch(q.priorities, priority)
+		q.priorities = slices.Insert(q.priorities, at, priority)
+	}
+	q.lanes[priority] = append(q.lanes[priority], entry)
+}
+
+// first returns the task at the head of a lane, dropping what has left it; nil
+// when the lane is empty.
+func (q *queue) first(priority int16) *task {
+	lane := q.lanes[priority]
+	for len(lane) > 0 && lane[0].gone() {
+		lane[0] = placed{}
+		lane = lane[1:]
+	}
+	q.lanes[priority] = lane
+	if len(lane) == 0 {
+		return nil
+	}
+	return lane[0].task
+}
+
+// next returns the task to claim next; nil when the queue is empty.
+func (q *queue) next() *task {
+	for len(q.priorities) > 0 {
+		best := q.priorities[0]
+		if t := q.first(best); t != nil {
+			return t
+		}
+		delete(q.lanes, best)
+		q.priorities = q.priorities[1:]
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// List implements store.Reader.
+func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	limit = min(limit, store.MaxPage)
+	var page []store.Task
+	for _, t := range slices.Backward(s.candidates(&f)) {
+		if len(page) == limit {
+			break
+		}
+		if t.matches(&f) {
+			page = append(page, t.answer(f.Detail))
+		}
+	}
+	return page, nil
+}
+
+// candidates returns the tasks that a filter could mean, smallest id first.
+func (s *Store) candidates(f *store.Filter) []*task {
+	found := s.order
+	if len(f.IDs) > 0 {
+		found = nil
+		for _, id := range f.IDs {
+			at, known := slices.BinarySearchFunc(found, id, byID)
+			if t := s.tasks[id]; t != nil && !known {
+				found = slices.Insert(found, at, t)
+			}
+		}
+	}
+	if !f.Before.IsZero() {
+		at, _ := slices.BinarySearchFunc(found, f.Before, byID)
+		found = found[:at]
+	}
+	return found
+}
+
+func (t *task) matches(f *store.Filter) bool {
+	for _, tag := range f.Tags {
+		if !slices.Contains(t.Tags, tag) {
+			return false
+		}
+	}
+	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) &&
+		among(f.States, t.State) &&
+		(f.Key == "" || f.Key == t.Key) &&
+		(f.Fingerprint == "" || t.group != nil && f.Fingerprint == t.group.Fingerprint) &&
+		!t.EnqueuedAt.Before(f.From) &&
+		(f.Until.IsZero() || t.EnqueuedAt.Before(f.Until))
+}
+
+func among[T comparable](wanted []T, got T) bool {
+	return len(wanted) == 0 || slices.Contains(wanted, got)
+}
+
+// answer copies a task, so that nobody outside holds a part of the database.
+func (t *task) answer(detail bool) store.Task {
+	c := t.Task
+	c.Args = bytes.Clone(c.Args)
+	c.Tags = slices.Clone(c.Tags)
+	c.Settings = bytes.Clone(c.Settings)
+	if !detail {
+		return c
+	}
+	d := t.detail
+	d.Attempts = slices.Clone(d.Attempts)
+	d.Output = bytes.Clone(d.Output)
+	d.Logs = slices.Clone(d.Logs)
+	if d.Progress != nil {
+		progress := *d.Progress
+		d.Progress = &progress
+	}
+	c.Detail = &d
+	return c
+}
+
+// Count implements store.Reader. The oldest task of a queue is at the head of
+// one of its lanes.
+func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("count: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock()
+	var counts []store.Count
+	for of, n := range s.counts {
+		c := store.Count{Queue: of.queue, State: of.state, Tasks: n}
+		if of.state == store.Available {
+			c.Oldest = s.queues[of.queue].oldest(now)
+		}
+		counts = append(counts, c)
+	}
+	slices.SortFunc(counts, func(a, b store.Count) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
+	})
+	return counts, nil
+}
+
+func (q *queue) oldest(now time.Time) (age time.Duration) {
+	for _, priority := range q.priorities {
+		if t := q.first(priority); t != nil {
+			age = max(age, now.Sub(t.RunAt))
+		}
+	}
+	return age
+}
+
+// Stats implements store.Reader.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sums := map[slice]*store.Stat{}
+	for at, stat := range s.stats {
+		if at.at.Before(f.From.Truncate(time.Minute)) || !f.Until.IsZero() && !at.at.Before(f.Until) ||
+			f.Queue != "" && f.Queue != at.queue || f.Kind != "" && f.Kind != at.kind {
+			continue
+		}
+		at.at = at.at.Truncate(max(f.Bucket, time.Minute))
+		if sums[at] == nil {
+			sums[at] = &store.Stat{At: at.at, Queue: at.queue, Kind: at.kind}
+		}
+		merge(sums[at], stat)
+	}
+	var stats []store.Stat
+	for _, sum := range sums {
+		stats = append(stats, *sum)
+	}
+	slices.SortFunc(stats, func(a, b store.Stat) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
+	})
+	return stats, nil
+}
+
+func merge(sum, stat *store.Stat) {
+	sum.Completed += stat.Completed
+	sum.Failed += stat.Failed
+	sum.Discarded += stat.Discarded
+	sum.Cancelled += stat.Cancelled
+	sum.Waited.Merge(&stat.Waited)
+	sum.Ran.Merge(&stat.Ran)
+}
+
+// Errors implements store.Reader.
+func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("errors: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var groups []store.ErrorGroup
+	for _, g := range s.failures {
+		if f.Queue != "" && f.Queue != g.Queue || f.Kind != "" && f.Kind != g.Kind || g.Last.Before(f.Since) {
+			continue
+		}
+		groups = append(groups, *g)
+	}
+	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
+	})
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	return groups[:min(len(groups), limit)], nil
+}
+
+// Workers implements store.Reader.
+func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var living []store.Worker
+	for _, w := range s.workers {
+		if w.dead {
+			continue
+		}
+		one := w.Worker
+		one.Queues = slices.Clone(one.Queues)
+		one.Running = len(w.holds)
+		living = append(living, one)
+	}
+	slices.SortFunc(living, func(a, b store.Worker) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return living, nil
+}

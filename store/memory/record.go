@@ -1,0 +1,64 @@
+package memory
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Records implements store.Recorder.
+func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("records: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var records []store.Record
+	for _, name := range slices.Sorted(maps.Keys(s.records[kind])) {
+		r := s.records[kind][name]
+		r.Body = bytes.Clone(r.Body)
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// PutRecord implements store.Recorder.
+func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, nil, fmt.Errorf("put record: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock()
+	if p.Term != 0 {
+		if err := s.leads(p.Term, now); err != nil {
+			return 0, nil, fmt.Errorf("put record: %w", err)
+		}
+	}
+	if s.records[p.Record.Kind][p.Record.Name].Version != p.Record.Version {
+		return 0, nil, fmt.Errorf("put record: %w", store.ErrConflict)
+	}
+	return s.writeRecord(p.Record, now), s.enqueue(p.Tasks, now), nil
+}
+
+// writeRecord stores or deletes a record and returns its new version. Versions
+// are never used twice, so one that was deleted and made anew is not mistaken
+// for the old one.
+func (s *Store) writeRecord(r store.Record, now time.Time) int64 {
+	if r.Body == nil {
+		delete(s.records[r.Kind], r.Name)
+		return 0
+	}
+	if s.records[r.Kind] == nil {
+		s.records[r.Kind] = map[string]store.Record{}
+	}
+	s.versions++
+	r.Version, r.UpdatedAt, r.Body = s.versions, now, bytes.Clone(r.Body)
+	s.records[r.Kind][r.Name] = r
+	return r.Version
+}
