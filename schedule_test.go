@@ -1,0 +1,204 @@
+package tusk_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// fired collects the ticks that handlers saw.
+type fired struct {
+	mu    sync.Mutex
+	ticks []time.Time
+}
+
+func (f *fired) handle(_ context.Context, t *tusk.Task[count]) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ticks = append(f.ticks, t.Tick)
+	return nil
+}
+
+func (f *fired) seen() []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(slices.Values(f.ticks), time.Time.Compare)
+}
+
+func (s *shop) schedule(x tusk.Schedule) {
+	s.t.Helper()
+	if x.Args == nil {
+		x.Args = count{}
+	}
+	if err := s.client.PutSchedule(context.Background(), x); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestSchedules(t *testing.T) {
+	ctx := context.Background()
+	inBubble(t, "each tick fires once with three leaders at hand, and periods do not drift", func(t *testing.T, s *shop) {
+		var f fired
+		tusk.Handle(s.mux, f.handle)
+		s.schedule(tusk.Schedule{Name: "quarter", Spec: "@every 3m"})
+		var stops []func() error
+		for range 3 {
+			_, stop := s.work(nil)
+			stops = append(stops, stop)
+		}
+		time.Sleep(2*time.Hour + time.Minute)
+		ticks := f.seen()
+		if len(ticks) != 40 {
+			t.Errorf("%d ticks in two hours", len(ticks))
+		}
+		for i := 1; i < len(ticks); i++ {
+			if ticks[i].Sub(ticks[i-1]) != 3*time.Minute {
+				t.Errorf("tick %v follows %v", ticks[i], ticks[i-1])
+			}
+		}
+		for _, stop := range stops {
+			s.stop(stop)
+		}
+	})
+	inBubble(t, "cron fires in its time zone", func(t *testing.T, s *shop) {
+		var f fired
+		tusk.Handle(s.mux, f.handle)
+		s.schedule(tusk.Schedule{Name: "twice", Spec: "30 2,4 * * *", Zone: "Europe/Berlin"})
+		_, stop := s.work(nil)
+		time.Sleep(4 * time.Hour)
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks := f.seen()
+		if len(ticks) != 2 {
+			t.Fatal(ticks)
+		}
+		for _, tick := range ticks {
+			if at := tick.In(berlin); at.Hour()%2 != 0 || at.Minute() != 30 {
+				t.Error(at)
+			}
+		}
+		s.stop(stop)
+	})
+	for _, c := range []struct {
+		missed tusk.MissedPolicy
+		limit  int
+		want   int
+	}{{tusk.MissedOnce, 0, 1}, {"", 0, 1}, {tusk.MissedSkip, 0, 0}, {tusk.MissedAll, 0, 6}, {tusk.MissedAll, 4, 4}} {
+		inBubble(t, "missed ticks follow the policy "+string(c.missed), func(t *testing.T, s *shop) {
+			var f fired
+			tusk.Handle(s.mux, f.handle)
+			s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Missed: c.missed, Cap: c.limit, Overlap: tusk.OverlapAllow})
+			_, stop := s.work(nil)
+			time.Sleep(time.Minute)
+			s.stop(stop)
+			time.Sleep(6*time.Hour + 10*time.Minute)
+			_, stop = s.work(nil)
+			time.Sleep(time.Minute)
+			ticks := f.seen()
+			if len(ticks) != c.want {
+				t.Errorf("%d ticks, want %d", len(ticks), c.want)
+			}
+			if n := len(ticks); n > 0 && time.Since(ticks[n-1]) > time.Hour {
+				t.Errorf("the latest tick is missing: %v", ticks)
+			}
+			s.stop(stop)
+		})
+	}
+	for _, c := range []struct {
+		overlap tusk.OverlapPolicy
+		want    int
+	}{{tusk.OverlapSkip, 1}, {tusk.OverlapBuffer, 2}, {tusk.OverlapAllow, 5}} {
+		inBubble(t, "overlapping ticks follow the policy "+string(c.overlap), func(t *testing.T, s *shop) {
+			release := make(chan struct{})
+			var f fired
+			tusk.Handle(s.mux, func(ctx context.Context, task *tusk.Task[count]) error {
+				<-release
+				return f.handle(ctx, task)
+			})
+			s.schedule(tusk.Schedule{Name: "slow", Spec: "* * * * *", Overlap: c.overlap})
+			_, stop := s.work(nil)
+			time.Sleep(5*time.Minute + 10*time.Second)
+			if err := s.client.PauseSchedule(ctx, "slow"); err != nil {
+				t.Fatal(err)
+			}
+			close(release)
+			time.Sleep(10 * time.Second)
+			if ticks := f.seen(); len(ticks) != c.want {
+				t.Errorf("%d runs: %v", len(ticks), ticks)
+			}
+			s.stop(stop)
+		})
+	}
+	inBubble(t, "a schedule is paused, resumed, run by hand, changed and removed", func(t *testing.T, s *shop) {
+		var f fired
+		tusk.Handle(s.mux, f.handle)
+		_, stop := s.work(nil)
+		s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *"})
+		if err := s.client.PauseSchedule(ctx, "hourly"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Hour)
+		if len(f.seen()) != 0 {
+			t.Error("fired while paused")
+		}
+		if _, err := s.client.RunSchedule(ctx, "hourly"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if len(f.seen()) != 1 {
+			t.Error("did not run by hand")
+		}
+		if err := s.client.ResumeSchedule(ctx, "hourly"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := len(f.seen()); n != 2 {
+			t.Errorf("%d runs after the resume", n)
+		}
+		s.schedule(tusk.Schedule{Name: "hourly", Spec: "*/10 * * * *"})
+		time.Sleep(time.Hour)
+		if n := len(f.seen()); n != 8 {
+			t.Errorf("%d runs after the change", n)
+		}
+		all, err := s.client.Schedules(ctx)
+		if err != nil || len(all) != 1 || all[0].Fired != 7 || all[0].Words == "" {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := s.client.RemoveSchedule(ctx, "hourly"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if n := len(f.seen()); n != 8 {
+			t.Errorf("%d runs after the removal", n)
+		}
+		for _, err := range []error{s.client.RemoveSchedule(ctx, "hourly"), s.client.PauseSchedule(ctx, "x"), s.client.ResumeSchedule(ctx, "x")} {
+			if !errors.Is(err, tusk.ErrNotFound) {
+				t.Error(err)
+			}
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "bad schedules are refused", func(t *testing.T, s *shop) {
+		for name, x := range map[string]tusk.Schedule{
+			"no name":       {Spec: "* * * * *", Args: count{}},
+			"no args":       {Name: "x", Spec: "* * * * *"},
+			"never fires":   {Name: "x", Spec: "0 0 31 2 *", Args: count{}},
+			"no such zone":  {Name: "x", Spec: "* * * * *", Zone: "Mars/Phobos", Args: count{}},
+			"missed policy": {Name: "x", Spec: "* * * * *", Missed: "maybe", Args: count{}},
+			"overlap":       {Name: "x", Spec: "* * * * *", Overlap: "maybe", Args: count{}},
+			"cap":           {Name: "x", Spec: "* * * * *", Cap: -1, Args: count{}},
+			"a key":         {Name: "x", Spec: "* * * * *", Args: count{}, Options: &tusk.Options{Key: "k"}},
+		} {
+			if err := s.client.PutSchedule(ctx, x); !errors.Is(err, tusk.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
