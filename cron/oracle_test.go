@@ -107,7 +107,7 @@ var oracleZones = []string{
 }
 
 // minTicks is the least number of ticks each oracle has to compare.
-const minTicks = 500_000
+const minTicks = 250_000
 
 func TestAgainstBruteForceOnTransitions(t *testing.T) {
 	var compared atomic.Int64

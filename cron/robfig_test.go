@@ -12,7 +12,7 @@ import (
 )
 
 func TestAgainstRobfigAwayFromTransitions(t *testing.T) {
-	const perZone = 300
+	const perZone = 150
 	var compared atomic.Int64
 	t.Run("zones", func(t *testing.T) {
 		for i, zone := range append([]string{"UTC", "Asia/Tokyo", "Asia/Kolkata"}, oracleZones...) {
