@@ -1,0 +1,83 @@
+// Package builtin has handlers for work that needs no Go code: running a
+// command, sending an HTTP request, echoing.
+//
+// It may touch package tusk, processes and the network, and no database. Tasks
+// come in from a tusk.Worker through its Mux; outputs, log lines and errors go
+// back the same way.
+//
+// A task of kind exec runs any command that its producer likes, with the rights
+// of the worker: register it only where everybody who may enqueue may do that,
+// too. A task of kind http reaches public addresses alone unless hosts are
+// allowed by name.
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// The kinds.
+const (
+	KindEcho = "echo"
+	KindExec = "exec"
+	KindHTTP = "http"
+)
+
+// Echo registers the handler of kind echo: a task's output is its args.
+func Echo(m *tusk.Mux) {
+	tusk.HandleKind(m, KindEcho, func(_ context.Context, t *tusk.Task[json.RawMessage]) error {
+		t.Logger().Info("echo", "attempt", t.Attempt)
+		return t.RecordOutput(t.Args)
+	})
+}
+
+// decodeArgs reads args that have no fields but those of v. Args that do not fit
+// will not fit next time: the task is discarded.
+func decodeArgs(args json.RawMessage, v any) error {
+	d := json.NewDecoder(strings.NewReader(string(args)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return badArgs("do not fit: " + strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// badArgs is a failure that no retry would mend.
+func badArgs(problem string) error { return tusk.Discard(argsError("args: " + problem)) }
+
+type argsError string
+
+func (e argsError) Error() string { return string(e) }
+
+// asOutput turns what a program or a server sent into JSON that every engine can
+// store: as it is when it is JSON, else as a string, cut where it is too long.
+func asOutput(text []byte, limit int) (output json.RawMessage, cut bool) {
+	if !bytes.Contains(text, []byte(`\u0000`)) {
+		if output, err := json.Marshal(json.RawMessage(text)); err == nil && len(output) <= limit {
+			return output, false
+		}
+	}
+	clean := strings.ReplaceAll(strings.ToValidUTF8(string(text), "\uFFFD"), "\x00", "\uFFFD")
+	for {
+		output, _ = json.Marshal(clean) // a string always encodes
+		if len(output) <= limit {
+			return output, cut
+		}
+		clean, cut = strings.ToValidUTF8(clean[:len(clean)*limit/len(output)], ""), true
+	}
+}
+
+// record stores output, and says so in the task's log when it cannot be kept in
+// the form it has.
+func record[T any](t *tusk.Task[T], output json.RawMessage, cut bool) {
+	if cut {
+		t.Logger().Warn("output was cut", "kept_bytes", len(output))
+	}
+	if err := t.RecordOutput(output); err != nil {
+		t.Logger().Warn("output is not kept", "error", err)
+	}
+}

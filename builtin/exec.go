@@ -1,0 +1,208 @@
+package builtin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// ExitRetry is the exit status with which a command asks to be run again later:
+// EX_TEMPFAIL of sysexits.h.
+const ExitRetry = 75
+
+const (
+	// killGrace is how long a process group may go on after SIGTERM. It is shorter
+	// than the time a worker waits for handlers whose context has ended.
+	killGrace = 1500 * time.Millisecond
+
+	maxLine = 8 << 10 // of standard error, in bytes
+)
+
+// ExecArgs are the args of kind exec. There is no shell between: for one, name it
+// ("sh", "-c", "…").
+type ExecArgs struct {
+	Command []string          `json:"command"`         // program and arguments
+	Env     map[string]string `json:"env,omitempty"`   // besides the worker's own
+	Dir     string            `json:"dir,omitempty"`   // where it runs; default: where the worker runs
+	Stdin   string            `json:"stdin,omitempty"` // its standard input
+}
+
+// Kind implements tusk.Args.
+func (ExecArgs) Kind() string { return KindExec }
+
+// Exec registers the handler of kind exec, which runs a command.
+//
+// The command has the worker's environment without the worker's own TUSK_
+// settings, and TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT. Its standard
+// output becomes the task's output; the lines of its standard error become lines
+// of the task's log. Exit status 0 completes the task; 75 says that it should be
+// tried again later, and any other that it failed: both are retried by the
+// task's policy until its attempts are used up.
+//
+// The command is the first of a process group of its own. At the deadline, when
+// the task is cancelled and when the worker stops, the whole group gets SIGTERM,
+// and 1.5 s later SIGKILL. What a command leaves running in its group is killed
+// when it ends.
+func Exec(m *tusk.Mux) {
+	tusk.HandleKind(m, KindExec, func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
+		var args ExecArgs
+		if err := decodeArgs(t.Args, &args); err != nil {
+			return err
+		}
+		if err := args.check(); err != nil {
+			return err
+		}
+		c := exec.CommandContext(ctx, args.Command[0], args.Command[1:]...)
+		c.Dir = args.Dir
+		c.Stdin = strings.NewReader(args.Stdin)
+		return runCommand(ctx, t, c, args.Env)
+	})
+}
+
+func (a *ExecArgs) check() error {
+	if len(a.Command) == 0 || a.Command[0] == "" {
+		return badArgs(`command is missing: want {"command":["program","argument",…]}`)
+	}
+	for _, word := range append(slices.Clone(a.Command), a.Dir) {
+		if strings.ContainsRune(word, 0) {
+			return badArgs("command or dir has a NUL character")
+		}
+	}
+	for name, value := range a.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return badArgs(fmt.Sprintf("env has a name or value that no environment can hold: %q", name))
+		}
+	}
+	return nil
+}
+
+// Command registers a handler that runs argv with the task's args, as JSON, on
+// its standard input. Environment, output, log and exit status are as with Exec.
+func Command(m *tusk.Mux, kind string, argv ...string) {
+	var handler func(ctx context.Context, t *tusk.Task[json.RawMessage]) error
+	if len(argv) > 0 && argv[0] != "" {
+		handler = func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
+			c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+			c.Stdin = bytes.NewReader(t.Args)
+			return runCommand(ctx, t, c, nil)
+		}
+	}
+	tusk.HandleKind(m, kind, handler)
+}
+
+func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd, env map[string]string) error {
+	stdout := &capped{limit: tusk.MaxOutputBytes}
+	stderr := &lineLog{log: t.Logger()}
+	c.Stdout, c.Stderr, c.Env = stdout, stderr, environment(t, env)
+	ownGroup(c)
+	c.Cancel = func() error { return stopGroup(c.Process) }
+	c.WaitDelay = killGrace
+	err := c.Run()
+	if c.Process != nil {
+		killGroup(c.Process)
+	}
+	stderr.flush()
+	if output := bytes.TrimSpace(stdout.text); len(output) > 0 {
+		kept, cut := asOutput(output, tusk.MaxOutputBytes)
+		record(t, kept, cut || stdout.more)
+	}
+	return verdict(ctx, c, err, stderr.last)
+}
+
+// verdict reads the end of a command as the end of an attempt.
+func verdict(ctx context.Context, c *exec.Cmd, err error, last string) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil // it ended well; what it left running was killed
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err // nil, or it could not be started
+	}
+	text := exit.Error()
+	if exit.ExitCode() == ExitRetry {
+		text += " (to be retried)"
+	}
+	if last != "" {
+		text += ": " + last
+	}
+	return errors.New(text)
+}
+
+// environment is the worker's without its settings, which may hold credentials.
+func environment(t *tusk.Task[json.RawMessage], env map[string]string) []string {
+	all := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "TUSK_") })
+	for name, value := range env {
+		all = append(all, name+"="+value)
+	}
+	return append(all,
+		"TUSK_TASK_ID="+t.ID.String(),
+		"TUSK_TASK_KIND="+t.Kind,
+		"TUSK_TASK_QUEUE="+t.Queue,
+		"TUSK_TASK_ATTEMPT="+strconv.Itoa(t.Attempt),
+		"TUSK_TASK_TENANT="+t.Tenant)
+}
+
+// capped keeps the beginning of what is written to it.
+type capped struct {
+	limit int
+	text  []byte
+	more  bool
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	keep := min(len(p), c.limit-len(c.text))
+	c.text = append(c.text, p[:keep]...)
+	c.more = c.more || keep < len(p)
+	return len(p), nil
+}
+
+// lineLog logs what is written to it, line by line.
+type lineLog struct {
+	log  *slog.Logger
+	rest []byte
+	last string // the last line that was not empty
+}
+
+func (l *lineLog) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		end := bytes.IndexByte(l.rest, '\n')
+		if end < 0 && len(l.rest) > maxLine {
+			end = maxLine
+			l.line(l.rest[:end])
+			l.rest = l.rest[end:]
+			continue
+		}
+		if end < 0 {
+			return len(p), nil
+		}
+		l.line(l.rest[:end])
+		l.rest = l.rest[end+1:]
+	}
+}
+
+func (l *lineLog) flush() {
+	l.line(l.rest)
+	l.rest = nil
+}
+
+func (l *lineLog) line(text []byte) {
+	if line := strings.TrimSpace(string(text)); line != "" {
+		l.last = line
+		l.log.Info(line)
+	}
+}
