@@ -83,6 +83,16 @@ type Edited = store.Edited
 // Change is one thing to do to tasks; see package store.
 type Change = store.Change
 
+// The verbs of a change; see package store for the states that allow each.
+const (
+	OpCancel       = store.Cancel
+	OpRetry        = store.Retry
+	OpDelete       = store.Delete
+	OpReprioritize = store.Reprioritize
+	OpMove         = store.Move
+	OpReschedule   = store.Reschedule
+)
+
 // Edit applies a change to up to store.MaxPage tasks and says of each, in the
 // same order, what became of it.
 func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, error) {
