@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// config is where every setting came from and what was wrong with any.
+type config struct {
+	path     string            // of the file; empty: none
+	source   map[string]string // by key: where its value came from
+	flags    map[string]*pflag.Flag
+	problems []string
+}
+
+// A setting comes from the flag, a variable, the file or the default, in this order.
+const (
+	sourceFlag    = "flag"
+	sourceDefault = "default"
+)
+
+// loadConfig gives every flag that the command line leaves open its value from
+// the environment or the file, and finds all that is wrong with either. Values
+// of the file are checked for all commands; variables for the one that runs, and
+// for all if that is config.
+func (app *App) loadConfig(cmd *cobra.Command) *config {
+	c := &config{source: map[string]string{}, flags: map[string]*pflag.Flag{}}
+	collectFlags(cmd.Root(), "", c.flags)
+	variables := app.variables(c)
+	c.path = app.configPath(variables, c)
+	values, lines := c.readFile(app.env)
+	all := cmd.HasParent() && cmd.Parent().Name() == "config"
+	for _, key := range slices.Sorted(maps.Keys(c.flags)) {
+		f := c.flags[key]
+		running := !strings.Contains(key, ".") || cmd.Flags().Lookup(f.Name) == f
+		name := variableOf(f.Name, variables)
+		switch value, inFile := values[key]; {
+		case f.Changed:
+			c.source[key] = sourceFlag
+		case name != "" && (running || all):
+			c.source[key] = name
+			c.set(f, variables.String(name), name)
+		case inFile:
+			c.source[key] = lines[key]
+			c.set(f, value, lines[key]+": "+key)
+		default:
+			c.source[key] = sourceDefault
+		}
+	}
+	c.checkSecrets()
+	return c
+}
+
+// collectFlags finds the settings: the flags of all commands by name, those of
+// one command under its own.
+func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag) {
+	add := func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != "config" && f.Name != "yes" {
+			into[prefix+strings.ReplaceAll(f.Name, "-", "_")] = f
+		}
+	}
+	if cmd.HasParent() {
+		cmd.LocalNonPersistentFlags().VisitAll(add)
+	} else {
+		cmd.PersistentFlags().VisitAll(add)
+	}
+	for _, sub := range cmd.Commands() {
+		if sub.Name() != "help" && sub.Name() != "completion" {
+			collectFlags(sub, prefix+sub.Name()+".", into)
+		}
+	}
+}
+
+// variables reads the environment. NAME_FILE stands for a file with NAME's value.
+func (app *App) variables(c *config) *koanf.Koanf {
+	k := koanf.New("")
+	entries := func() []string {
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(app.env)) {
+			list = append(list, name+"="+app.env[name])
+		}
+		return list
+	}
+	known := func(name, value string) (string, any) {
+		if !strings.HasPrefix(name, "TUSK_") && name != "DATABASE_URL" || value == "" {
+			return "", nil
+		}
+		if real, isFile := strings.CutSuffix(name, "_FILE"); isFile {
+			text, err := os.ReadFile(value)
+			if err != nil {
+				c.problems = append(c.problems, fmt.Sprintf("%s: %v", name, err))
+				return "", nil
+			}
+			return real, strings.TrimSpace(string(text))
+		}
+		return name, value
+	}
+	if err := k.Load(env.Provider("", env.Opt{EnvironFunc: entries, TransformFunc: known}), nil); err != nil {
+		c.problems = append(c.problems, err.Error())
+	}
+	return k
+}
+
+// variableOf returns the variable that is set for a flag; empty when none is.
+func variableOf(flag string, variables *koanf.Koanf) string {
+	names := []string{"TUSK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
+	if flag == "db" {
+		names = []string{"TUSK_DATABASE_URL", "TUSK_DB", "DATABASE_URL"}
+	}
+	for _, name := range names {
+		if variables.Exists(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+func (c *config) set(f *pflag.Flag, value any, where string) {
+	var err error
+	list, isList := value.([]string)
+	slice, takesList := f.Value.(pflag.SliceValue)
+	switch {
+	case isList && takesList:
+		err = slice.Replace(list)
+	case isList:
+		err = fmt.Errorf("want one value, not a list")
+	default:
+		err = f.Value.Set(value.(string))
+	}
+	if err != nil {
+		c.problems = append(c.problems, fmt.Sprintf("%s: %v", where, err))
+		return
+	}
+	f.Changed = true
+}
+
+// configPath finds the file: the one that was asked for, or the first that exists.
+func (app *App) configPath(variables *koanf.Koanf, c *config) string {
+	asked := app.flags.config
+	if asked == "" {
+		asked = variables.String("TUSK_CONFIG")
+	}
+	if asked != "" {
+		return asked
+	}
+	home := app.env["XDG_CONFIG_HOME"]
+	if home == "" && app.env["HOME"] != "" {
+		home = filepath.Join(app.env["HOME"], ".config")
+	}
+	places := []string{"tusk.yaml", filepath.Join(home, "tusk", "tusk.yaml"), "/etc/tusk/tusk.yaml"}
+	if home == "" {
+		places = slices.Delete(places, 1, 2)
+	}
+	for _, place := range places {
+		if info, err := os.Stat(place); err == nil && !info.IsDir() {
+			return place
+		}
+	}
+	return ""
+}
+
+// readFile returns the values of the file and where each stands, by key.
+func (c *config) readFile(environment map[string]string) (values map[string]any, lines map[string]string) {
+	values, lines = map[string]any{}, map[string]string{}
+	if c.path == "" {
+		return values, lines
+	}
+	if info, err := os.Stat(c.path); err == nil && info.IsDir() {
+		c.problems = append(c.problems, c.path+" is a folder, not a file")
+		return values, lines
+	}
+	parser := &yamlParser{path: c.path, environment: environment, lines: lines}
+	k := koanf.New(".")
+	if err := k.Load(file.Provider(c.path), parser); err != nil {
+		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+			err = fmt.Errorf("%s: %w", c.path, pathErr.Err)
+		}
+		c.problems = append(c.problems, err.Error())
+	}
+	c.problems = append(c.problems, parser.problems...)
+	for key, value := range k.All() {
+		if c.flags[key] != nil {
+			values[key] = value
+			continue
+		}
+		c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key], hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
+	}
+	slices.Sort(c.problems)
+	return values, lines
+}
+
+// checkSecrets wants a file with a password to be its owner's alone.
+func (c *config) checkSecrets() {
+	db := c.flags["db"]
+	if c.path == "" || db == nil || !strings.HasPrefix(c.source["db"], c.path) || len(dsnSecrets(db.Value.String())) == 0 {
+		return
+	}
+	if info, err := os.Stat(c.path); err == nil && info.Mode().Perm()&0o004 != 0 {
+		c.problems = append(c.problems, fmt.Sprintf("%s: everybody can read the password in it: chmod 600 %s", c.source["db"], c.path))
+	}
+}
+
+// problem is one error for all that is wrong; nil when nothing is.
+func (c *config) problem() error {
+	if len(c.problems) == 0 {
+		return nil
+	}
+	return &Problem{Code: "invalid_config", Exit: exitUsage, Text: strings.Join(c.problems, "; "),
+		Hint: "tusk config check lists the problems one a line"}
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newConfigCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "config",
+		Short: "Check and show the configuration",
+		Long: `A setting comes from its flag, else its variable, else tusk.yaml, else its default.
+In the file, the flags of every command are keys at the top, and those of one
+command are keys under its name:
+
+    db: postgres://tusk:${DB_PASSWORD}@db.example.com/app
+    log_format: json
+    tasks:
+      list:
+        limit: 50`,
+	}
+	c.AddCommand(newConfigCheckCommand(app), newConfigShowCommand(app))
+	return c
+}
+
+func newConfigCheckCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Find everything that is wrong with the file and the environment",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			found := app.config.problems
+			if _, err := parseDSN(app.flags.db); err != nil {
+				found = append(found, app.config.source["db"]+": "+err.Error())
+			}
+			for _, name := range app.strangeVariables() {
+				app.note("note: %s is no setting of tusk", name)
+			}
+			if len(found) == 0 {
+				app.note("%s", app.config.summary())
+				return nil
+			}
+			for _, p := range found {
+				fmt.Fprintln(app.Out, app.clean(p))
+			}
+			return &Problem{Code: "invalid_config", Exit: exitUsage, Text: fmt.Sprintf("%d problems in the configuration", len(found))}
+		},
+	}
+}
+
+func (c *config) summary() string {
+	if c.path == "" {
+		return "the configuration is fine; there is no tusk.yaml"
+	}
+	return "the configuration is fine: " + c.path
+}
+
+// strangeVariables lists those that look like settings and are none.
+func (app *App) strangeVariables() []string {
+	known := map[string]bool{"TUSK_DATABASE_URL": true, "TUSK_CONFIG": true, "TUSK_YES": true}
+	for _, f := range app.config.flags {
+		known["TUSK_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = true
+	}
+	var strange []string
+	for _, name := range slices.Sorted(maps.Keys(app.env)) {
+		if strings.HasPrefix(name, "TUSK_") && !known[strings.TrimSuffix(name, "_FILE")] && !strings.HasPrefix(name, "TUSK_TASK_") {
+			strange = append(strange, name)
+		}
+	}
+	return strange
+}
+
+type settingRow struct {
+	Key    string `json:"key" col:"KEY"`
+	Value  string `json:"value" col:"VALUE"`
+	Source string `json:"source" col:"SOURCE"`
+}
+
+func newConfigShowCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "Show every setting, its value and where that came from; passwords are hidden",
+		Args:  noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := app.config.problem(); err != nil {
+				return err
+			}
+			var rows []settingRow
+			for _, key := range slices.Sorted(maps.Keys(app.config.flags)) {
+				source := app.config.source[key]
+				if source == sourceDefault && strings.Contains(key, ".") {
+					continue // of other commands only what was set
+				}
+				rows = append(rows, settingRow{key, app.clean(app.config.flags[key].Value.String()), source})
+			}
+			return printList(app, rows)
+		},
+	}
+}

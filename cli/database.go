@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// opener opens an engine's store; it closes it again with the returned function.
+type opener func(ctx context.Context, dsn string) (store.Store, func() error, error)
+
+// engines are those in this binary, by name. This file alone names them.
+var engines = map[string]opener{
+	"memory": func(context.Context, string) (store.Store, func() error, error) {
+		return memory.New(), func() error { return nil }, nil
+	},
+}
+
+// access says what a command means to do with a database that is not there.
+type access int
+
+const (
+	// existing is for commands that look at a database or change what is in it:
+	// they never create one.
+	existing access = iota
+	// creating is for commands that fill a database. They create an embedded one
+	// and its schema; a server's schema they create with --auto-migrate only.
+	creating
+)
+
+// Store opens the database that --db names and checks its schema. The caller
+// calls closeStore when it is done, error or not.
+func (app *App) Store(ctx context.Context, a access) (s store.Store, closeStore func(), err error) {
+	d, s, closeStore, err := app.open(ctx, a)
+	if err != nil {
+		return nil, closeStore, err
+	}
+	embedded := d.engine == "sqlite"
+	if err := app.readySchema(ctx, s, app.flags.autoMigrate || embedded && a == creating); err != nil {
+		closeStore()
+		return nil, func() {}, err
+	}
+	return s, closeStore, nil
+}
+
+// Client is Store with a client around it.
+func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), error) {
+	s, closeStore, err := app.Store(ctx, a)
+	if err != nil {
+		return nil, closeStore, err
+	}
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log})
+	if err != nil {
+		closeStore()
+		return nil, func() {}, err
+	}
+	return client, closeStore, nil
+}
+
+// open opens the store whatever its schema.
+func (app *App) open(ctx context.Context, a access) (d dsn, s store.Store, closeStore func(), err error) {
+	none := func() {}
+	d, err = parseDSN(app.flags.db)
+	if err != nil {
+		return d, nil, none, app.fromWhere(err)
+	}
+	openStore := engines[d.engine]
+	if openStore == nil {
+		p := badDSN(dsnHint, "this build of tusk has no engine for %s", d.engine)
+		p.Code = "unknown_engine"
+		return d, nil, none, app.fromWhere(p)
+	}
+	if d.engine == "sqlite" {
+		if err := checkFile(d.path, a == creating || app.flags.autoMigrate); err != nil {
+			return d, nil, none, app.fromWhere(err)
+		}
+	}
+	s, closeEngine, err := openStore(ctx, d.text)
+	if err != nil {
+		return d, nil, none, fmt.Errorf("open %s: %w", mask(app.flags.db), err)
+	}
+	return d, s, func() {
+		if err := closeEngine(); err != nil {
+			app.Log.Warn("close", "error", err)
+		}
+	}, nil
+}
+
+// fromWhere adds where the database URL came from, unless it was the flag.
+func (app *App) fromWhere(err error) error {
+	if p := (*Problem)(nil); errors.As(err, &p) && app.config != nil {
+		if source := app.config.source["db"]; source != "" && source != sourceFlag && source != sourceDefault {
+			p.Text += " (from " + source + ")"
+		}
+	}
+	return err
+}
+
+// checkFile finds out what is wrong with a path before the engine does, whose
+// words would be less clear.
+func checkFile(path string, create bool) error {
+	if path == ":memory:" {
+		return badDSN("name a file: sqlite:tusk.db", "a database in memory would be gone when the command ends")
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder", quote(path))
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return badDSN("check the permissions of its folders", "the database %s cannot be reached: %v", quote(path), err)
+	}
+	if folder := filepath.Dir(path); !isFolder(folder) {
+		return badDSN("create it: mkdir -p "+folder, "the folder %s of the database does not exist", quote(folder))
+	}
+	if create {
+		return nil
+	}
+	return &Problem{Code: "database_missing", Exit: exitUsage, Text: "there is no database " + quote(path),
+		Hint: "tusk migrate up creates it, or name another with --db or TUSK_DATABASE_URL"}
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// readySchema checks that the schema is this program's, or makes it so.
+func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) error {
+	m, ok := store.As[store.Migrator](s)
+	if !ok {
+		return nil
+	}
+	steps, err := m.Migrations(ctx)
+	if err != nil {
+		return fmt.Errorf("schema: %w", err)
+	}
+	pending := 0
+	for _, step := range steps {
+		if step.AppliedAt.IsZero() {
+			pending++
+		}
+	}
+	switch {
+	case pending == 0:
+		return nil
+	case migrate:
+		done, err := m.Migrate(ctx, -1)
+		if err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+		app.Log.Debug("migrate", "steps", len(done))
+		return nil
+	case pending == len(steps):
+		return store.ErrSchemaMissing
+	default:
+		return store.ErrSchemaOld
+	}
+}

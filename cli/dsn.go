@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// dsn is a database URL taken apart as far as the command line needs it; the
+// engine reads the rest.
+type dsn struct {
+	text   string // as given
+	engine string // sqlite, postgres, …
+	path   string // of a file: without scheme and parameters
+}
+
+// engineOf says which engine a scheme belongs to, those of later releases too.
+var engineOf = map[string]string{
+	"sqlite": "sqlite", "file": "sqlite",
+	"postgres": "postgres", "postgresql": "postgres",
+	"mysql": "mysql", "mariadb": "mysql",
+	"citus": "citus", "couchbase": "couchbase", "couchbases": "couchbase",
+}
+
+const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, or postgres://user:password@host/database"
+
+// parseDSN reads a database URL. Its problems never show the URL itself, which
+// may hold a password.
+func parseDSN(text string) (dsn, error) {
+	d := dsn{text: text}
+	if strings.TrimSpace(text) == "" {
+		return d, badDSN(dsnHint, "the database URL is empty")
+	}
+	scheme, rest, found := strings.Cut(text, ":")
+	if !found {
+		if isDatabaseFile(text) {
+			d.engine, d.path, d.text = "sqlite", text, "sqlite:"+text
+			return d, nil
+		}
+		return d, badDSN(dsnHint, "the database URL has no scheme")
+	}
+	scheme = strings.ToLower(scheme)
+	if d.engine = engineOf[scheme]; d.engine == "" {
+		names := []string{"sqlite", "postgres", "mysql", "mariadb", "citus", "couchbase"}
+		hint := didYouMean(scheme, names)
+		if hint == "" {
+			hint = dsnHint
+		}
+		return d, badDSN(hint, "the database URL has the unknown scheme %s", quote(scheme))
+	}
+	if d.engine == "sqlite" {
+		path, _, _ := strings.Cut(rest, "?")
+		if d.path = strings.TrimPrefix(path, "//"); d.path == "" {
+			return d, badDSN("name a file: sqlite:tusk.db", "the database URL names no file")
+		}
+		return d, nil
+	}
+	return d, checkServerURL(text)
+}
+
+// checkServerURL finds the usual mistakes in the URL of a database server.
+func checkServerURL(text string) error {
+	_, rest, found := strings.Cut(text, "://")
+	if !found {
+		return badDSN(dsnHint, "the database URL has no // after its scheme")
+	}
+	authority := rest
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		user := rest[:at]
+		if strings.ContainsAny(user, "/?#@ ") || hasBadEscape(user) {
+			return badDSN(`write @ as %40, / as %2F, # as %23, ? as %3F, % as %25`, "the password in the database URL has a character that must be escaped")
+		}
+		authority = rest[at+1:]
+	}
+	if end := strings.IndexAny(authority, "/?#"); end >= 0 {
+		authority = authority[:end]
+	}
+	for _, host := range strings.Split(authority, ",") {
+		port, named := portOf(host)
+		if n, err := strconv.Atoi(port); named && (err != nil || n < 1 || n > 65535) {
+			return badDSN("use a number from 1 to 65535, such as :5432", "the port in the database URL is %s", quote(port))
+		}
+		if strings.Count(host, ":") > 1 && !strings.HasPrefix(host, "[") {
+			return badDSN("write it in brackets: [::1]:5432", "the database URL has an IPv6 address without brackets")
+		}
+	}
+	if _, err := url.Parse(text); err != nil {
+		return badDSN(dsnHint, "the database URL cannot be read")
+	}
+	return nil
+}
+
+func portOf(host string) (string, bool) {
+	if end := strings.LastIndexByte(host, ']'); end >= 0 {
+		host = host[end+1:]
+	} else if strings.Count(host, ":") > 1 {
+		return "", false
+	}
+	_, port, named := strings.Cut(host, ":")
+	return port, named
+}
+
+func hasBadEscape(user string) bool {
+	_, err := url.PathUnescape(user)
+	return err != nil
+}
+
+func badDSN(hint, format string, args ...any) *Problem {
+	p := usage(hint, format, args...)
+	p.Code = "invalid_dsn"
+	return p
+}
+
+// isDatabaseFile recognises a bare path.
+func isDatabaseFile(text string) bool {
+	for _, end := range []string{".db", ".sqlite", ".sqlite3"} {
+		if strings.HasSuffix(text, end) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	passwordInURL   = regexp.MustCompile(`(://[^\s/@:]*:)[^\s"]*@`)
+	passwordInWords = regexp.MustCompile(`(?i)\b((?:ssl)?password|passwd|pwd|secret|token)=('[^']*'|[^\s&;"]+)`)
+)
+
+// mask hides the passwords in text that has database URLs in it.
+func mask(text string) string {
+	text = passwordInURL.ReplaceAllString(text, "${1}***@")
+	return passwordInWords.ReplaceAllString(text, "$1=***")
+}
+
+// dsnSecrets returns the password of a database URL, as written and as meant.
+func dsnSecrets(text string) []string {
+	var secrets []string
+	if _, rest, found := strings.Cut(text, "://"); found {
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			if _, password, found := strings.Cut(rest[:at], ":"); found {
+				secrets = append(secrets, password)
+			}
+		}
+	}
+	if u, err := url.Parse(text); err == nil {
+		if password, ok := u.User.Password(); ok {
+			secrets = append(secrets, password)
+		}
+		secrets = append(secrets, u.Query().Get("password"))
+	}
+	var long []string
+	for _, s := range secrets {
+		if len(s) >= 3 { // hiding a letter would hide half of what is said
+			long = append(long, s)
+		}
+	}
+	return long
+}

@@ -1,0 +1,69 @@
+// Package cli is the tusk command: one file per group of subcommands, all of them
+// thin. A command reads its flags, asks package tusk, and prints one struct as a
+// table, as plain lines or as JSON.
+//
+// It may touch package tusk, the engines (database.go alone names them), the
+// terminal and the configuration. Data goes to stdout, everything said about it
+// to stderr, and the exit status says how it ended; see exit.go.
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// App is one run of the command: its streams, its environment, its settings. Each
+// newXxxCommand is given it when the command tree is built, and may use what comes
+// from settings only when it runs.
+type App struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Log      *slog.Logger // to Err, as --log-format and --log-level say
+
+	env      map[string]string
+	terminal bool // Out is one: tables, colour
+	watched  bool // Err is one: progress bars
+	asked    bool // In is one: questions may be asked
+
+	flags      globalFlags
+	config     *config
+	secrets    []string // never to be printed
+	ran        bool     // a command's own code was reached
+	interrupts atomic.Bool
+}
+
+// Main runs the command and returns the exit status.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
+	return newApp(stdin, stdout, stderr, env).main(args)
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer, env []string) *App {
+	app := &App{In: stdin, Out: stdout, Err: stderr, Log: slog.New(slog.DiscardHandler), env: map[string]string{}}
+	for _, entry := range env {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			app.env[name] = value
+		}
+	}
+	app.terminal, app.watched, app.asked = isTerminal(stdout), isTerminal(stderr), isTerminal(stdin)
+	return app
+}
+
+// main runs until the first interrupt ends the context; a second one ends the
+// process at once, as the system does by itself.
+func (app *App) main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	forget := context.AfterFunc(ctx, func() {
+		app.interrupts.Store(true)
+		stop()
+	})
+	defer forget()
+	root := newRoot(app)
+	root.SetArgs(append([]string{}, args...))
+	return app.exit(root.ExecuteContext(ctx))
+}

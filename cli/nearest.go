@@ -1,0 +1,50 @@
+package cli
+
+import "strings"
+
+// nearest returns the candidate that a misspelt word was probably meant to be;
+// empty when none is near.
+func nearest(word string, candidates []string) string {
+	word = strings.ToLower(word)
+	if len(word) > 64 {
+		return ""
+	}
+	best, found := max(1, len(word)/3)+1, ""
+	for _, c := range candidates {
+		if d := distance(word, strings.ToLower(c)); d < best {
+			best, found = d, c
+		}
+	}
+	return found
+}
+
+// distance counts the letters to insert, delete, replace or swap (Damerau).
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+// didYouMean is the hint for a misspelt word; empty when nothing is near.
+func didYouMean(word string, candidates []string) string {
+	if found := nearest(word, candidates); found != "" {
+		return "did you mean " + found + "?"
+	}
+	return ""
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+)
+
+// printList prints rows of one struct type: JSON Lines with --json, the first
+// column alone with --quiet, a table on a terminal, and else lines of values
+// separated by tabs, without a heading.
+//
+// The struct says both: `json:"name"` for a field's JSON name, `col:"NAME"` for
+// its column; a field without col is not in the table.
+func printList[T any](app *App, rows []T) error {
+	out := bufio.NewWriter(app.Out)
+	if app.flags.json {
+		encoder := newEncoder(out)
+		for _, row := range rows {
+			if err := encoder.Encode(row); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
+	}
+	t := tableOf(app, rows)
+	switch {
+	case app.flags.quiet:
+		for _, row := range t.rows {
+			fmt.Fprintln(out, row[0])
+		}
+	case app.terminal:
+		t.align(out, app.coloured())
+	default:
+		for _, row := range t.rows {
+			fmt.Fprintln(out, strings.Join(row, "\t"))
+		}
+	}
+	return out.Flush()
+}
+
+// printOne prints one struct: an object with --json, the first field alone with
+// --quiet, else a line for each field.
+func printOne[T any](app *App, value T) error {
+	out := bufio.NewWriter(app.Out)
+	if app.flags.json {
+		if err := newEncoder(out).Encode(value); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	t := tableOf(app, []T{value})
+	if app.flags.quiet {
+		fmt.Fprintln(out, t.rows[0][0])
+		return out.Flush()
+	}
+	t.turn(out, app.terminal)
+	return out.Flush()
+}
+
+func newEncoder(w io.Writer) *json.Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e
+}
+
+// note tells people something about the data; with --quiet or --json it does not.
+func (app *App) note(format string, args ...any) {
+	if !app.flags.quiet && !app.flags.json {
+		fmt.Fprintln(app.Err, app.clean(fmt.Sprintf(format, args...)))
+	}
+}
+
+// coloured reports whether stdout may be coloured.
+func (app *App) coloured() bool {
+	return app.terminal && !app.flags.noColor && app.env["NO_COLOR"] == "" && app.env["TERM"] != "dumb"
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && file != nil && term.IsTerminal(int(file.Fd()))
+}
+
+// printable replaces what would move a terminal's cursor or hide text: control
+// characters become spaces or their code.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
+// instant is a time that prints as RFC 3339 in UTC: null in JSON when it is zero,
+// and on a terminal as how long ago or how far ahead it is.
+type instant time.Time
+
+// MarshalJSON implements json.Marshaler.
+func (i instant) MarshalJSON() ([]byte, error) {
+	if time.Time(i).IsZero() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(i.String())
+}
+
+func (i instant) String() string {
+	if time.Time(i).IsZero() {
+		return ""
+	}
+	return time.Time(i).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+func (i instant) terminal() string {
+	if time.Time(i).IsZero() {
+		return "-"
+	}
+	if d := time.Until(time.Time(i)); d > 0 {
+		return "in " + inWords(d)
+	} else {
+		return inWords(-d) + " ago"
+	}
+}
+
+// seconds is a duration that prints as a number of seconds, and on a terminal
+// with a unit.
+type seconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (s seconds) MarshalJSON() ([]byte, error) { return []byte(s.String()), nil }
+
+func (s seconds) String() string {
+	text := fmt.Sprintf("%.6f", time.Duration(s).Seconds())
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}
+
+func (s seconds) terminal() string { return inWords(time.Duration(s)) }
+
+// inWords says a duration with two or three digits.
+func inWords(d time.Duration) string {
+	switch {
+	case d < time.Microsecond:
+		return "0"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%dµs", d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours())/24)
+	}
+}

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// globalFlags are those of every command.
+type globalFlags struct {
+	db, config          string
+	json, quiet         bool
+	noColor             bool
+	logFormat, logLevel string
+	autoMigrate         bool
+}
+
+const (
+	groupRun     = "run"
+	groupTasks   = "tasks"
+	groupOperate = "operate"
+)
+
+// commands lists every command in the order of the help, by group.
+var commands = []struct {
+	group string
+	build []func(*App) *cobra.Command
+}{
+	{groupRun, []func(*App) *cobra.Command{}},
+	{groupTasks, []func(*App) *cobra.Command{}},
+	{groupOperate, []func(*App) *cobra.Command{newConfigCommand, newVersionCommand}},
+}
+
+func newRoot(app *App) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tusk",
+		Short: "A task queue and scheduler in your own database",
+		Long: `Tusk is a task queue and scheduler that lives in a database you already run.
+
+Every flag can also be set by a variable (--log-level by TUSK_LOG_LEVEL) or in
+tusk.yaml; see tusk config show. Exit status: 0 done, 1 error, 2 wrong usage or
+configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
+		Version:       tusk.Version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return app.prepare(cmd)
+		},
+	}
+	root.SetIn(app.In)
+	root.SetOut(app.Out)
+	root.SetErr(app.Err)
+	root.SetFlagErrorFunc(flagProblem)
+	app.addGlobalFlags(root.PersistentFlags())
+	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupTasks, Title: "Tasks:"},
+		&cobra.Group{ID: groupOperate, Title: "Operate:"})
+	root.SetHelpCommandGroupID(groupOperate)
+	root.SetCompletionCommandGroupID(groupOperate)
+	for _, g := range commands {
+		for _, build := range g.build {
+			c := build(app)
+			c.GroupID = g.group
+			root.AddCommand(c)
+		}
+	}
+	app.finishTree(root)
+	return root
+}
+
+func (app *App) addGlobalFlags(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&app.flags.db, "db", "sqlite:tusk.db", "database `URL`; also TUSK_DATABASE_URL, DATABASE_URL")
+	f.StringVar(&app.flags.config, "config", "", "configuration `file`; default: tusk.yaml here, in ~/.config/tusk or in /etc/tusk")
+	f.BoolVar(&app.flags.json, "json", false, "print JSON: one object, or one a line")
+	f.BoolVarP(&app.flags.quiet, "quiet", "q", false, "print only ids or names")
+	f.BoolVar(&app.flags.noColor, "no-color", false, "no colours; also NO_COLOR")
+	app.flags.logFormat, app.flags.logLevel = "text", "info"
+	f.Var(oneOf(&app.flags.logFormat, "text", "json"), "log-format", "format of the log on stderr: text or json")
+	f.Var(oneOf(&app.flags.logLevel, "debug", "info", "warn", "error"), "log-level", "what to log: debug, info, warn or error")
+	f.BoolVar(&app.flags.autoMigrate, "auto-migrate", false, "create or upgrade the database's schema first")
+}
+
+// finishTree makes every command of the tree behave the same.
+func (app *App) finishTree(c *cobra.Command) {
+	c.Flags().SortFlags = false
+	c.DisableFlagsInUseLine = true
+	if c.HasSubCommands() && !c.HasParent() {
+		c.DisableSuggestions = true
+	}
+	if c.HasSubCommands() && c.Args == nil {
+		c.Args = noSuchCommand
+	}
+	if c.HasSubCommands() && c.RunE == nil {
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if run := c.RunE; run != nil {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			app.ran = true
+			return run(cmd, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		app.finishTree(sub)
+	}
+}
+
+// prepare reads the configuration and readies the log, before any command's own
+// code.
+func (app *App) prepare(cmd *cobra.Command) error {
+	if cmd.Name() == "help" || strings.HasPrefix(cmd.Name(), "__complete") || cmd.HasParent() && cmd.Parent().Name() == "completion" {
+		return nil
+	}
+	app.config = app.loadConfig(cmd)
+	app.secrets = append(app.secrets, dsnSecrets(app.flags.db)...)
+	level := new(slog.LevelVar)
+	if err := level.UnmarshalText([]byte(app.flags.logLevel)); err != nil {
+		return err
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if app.flags.logFormat == "json" {
+		app.Log = slog.New(slog.NewJSONHandler(app.Err, options))
+	} else {
+		app.Log = slog.New(slog.NewTextHandler(app.Err, options))
+	}
+	if cmd.Name() == "version" || cmd.HasParent() && cmd.Parent().Name() == "config" {
+		return nil // config check tells, and version works always
+	}
+	return app.config.problem()
+}
+
+// noSuchCommand is the Args of a command that has only subcommands.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	hint := didYouMean(args[0], names)
+	if hint == "" {
+		hint = "run " + cmd.CommandPath() + " --help"
+	}
+	return usage(hint, "%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+// flagProblem says what is wrong with a flag, and what it might have been.
+func flagProblem(cmd *cobra.Command, err error) error {
+	hint := "run " + cmd.CommandPath() + " --help"
+	text := err.Error()
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if found := nearest(unknown.GetSpecifiedName(), names); found != "" {
+			hint = "did you mean --" + found + "?"
+		}
+	}
+	if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
+		text = "--" + bad.GetFlag().Name + " " + quote(bad.GetValue()) + ": " + bad.Unwrap().Error()
+	}
+	return usage(hint, "%s", text)
+}
+
+// between is the Args of a command that takes so many arguments; names are for
+// its message.
+func between(low, high int, names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		hint := "usage: " + cmd.UseLine()
+		if len(args) < low {
+			return usage(hint, "%s: %s is missing", cmd.CommandPath(), strings.Join(names[len(args):low], " and "))
+		}
+		if high >= 0 && len(args) > high {
+			return usage(hint, "%s: unexpected argument %s", cmd.CommandPath(), quote(args[high]))
+		}
+		return nil
+	}
+}
+
+// noArgs is the Args of a command that takes none.
+var noArgs = between(0, 0)
+
+// quote cites a piece of input, cut short.
+func quote(text string) string {
+	const longest = 64
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return `"` + printable(text) + `"`
+}
+
+// choice is a flag that takes one of some words.
+type choice struct {
+	value *string
+	words []string
+}
+
+func oneOf(value *string, words ...string) *choice { return &choice{value, words} }
+
+func (c *choice) String() string { return *c.value }
+func (c *choice) Type() string   { return strings.Join(c.words, "|") }
+
+func (c *choice) Set(text string) error {
+	if !slices.Contains(c.words, text) {
+		return errors.New(hinted("want "+strings.Join(c.words, ", "), didYouMean(text, c.words)))
+	}
+	*c.value = text
+	return nil
+}
+
+func hinted(text, hint string) string {
+	if hint == "" {
+		return text
+	}
+	return text + "; " + hint
+}
