@@ -33,12 +33,15 @@ type Gatherer struct {
 
 	in      chan timed
 	quit    chan struct{}
+	aside   []timed // failed alone while others were stored
 	success atomic.Int64
 }
 
 type timed struct {
 	store.Outcome
-	ended time.Time
+	ended  time.Time
+	tries  int       // failed ones, alone
+	failed time.Time // the first of them
 }
 
 // Options of a Gatherer.
@@ -65,7 +68,7 @@ func New(s Finisher, o Options) *Gatherer {
 // drops the outcome: the lease runs out and the task runs again.
 func (g *Gatherer) Add(o store.Outcome) {
 	select {
-	case g.in <- timed{o, time.Now()}:
+	case g.in <- timed{Outcome: o, ended: time.Now()}:
 	case <-g.quit:
 	}
 }
@@ -103,12 +106,7 @@ func (g *Gatherer) Run(ctx context.Context) {
 // gather waits for one outcome and a little for more. After Close it takes what
 // is there, and nothing means the end.
 func (g *Gatherer) gather() []timed {
-	var batch []timed
-	select {
-	case first := <-g.in:
-		batch = append(make([]timed, 0, min(g.largest, len(g.in)+16)), first)
-	case <-g.quit:
-	}
+	batch := g.first()
 	linger := time.NewTimer(g.linger)
 	defer linger.Stop()
 	for len(batch) < g.largest {
@@ -121,6 +119,23 @@ func (g *Gatherer) gather() []timed {
 			return g.drain(batch)
 		}
 	}
+	return batch
+}
+
+// first waits for an outcome, or for the next try of those set aside.
+func (g *Gatherer) first() []timed {
+	var again <-chan time.Time
+	if len(g.aside) > 0 {
+		again = time.After(time.Second)
+	}
+	select {
+	case one := <-g.in:
+		return append(make([]timed, 0, min(g.largest, len(g.in)+16)), one)
+	case <-again:
+	case <-g.quit:
+	}
+	batch := g.aside
+	g.aside = nil
 	return batch
 }
 
@@ -137,9 +152,10 @@ func (g *Gatherer) drain(batch []timed) []timed {
 }
 
 // write repeats until the batch is stored. A batch that keeps failing is halved,
-// so that an outcome which no store would take holds up only itself.
+// down to single outcomes; one that fails alone is set aside, so that an outcome
+// which no store would take holds up only itself.
 func (g *Gatherer) write(ctx context.Context, batch []timed) {
-	pause, size := 20*time.Millisecond, len(batch)
+	pause, size := firstPause, len(batch)
 	for failures := 0; len(batch) > 0 && ctx.Err() == nil; {
 		part := batch[:min(size, len(batch))]
 		outcomes := stamp(part)
@@ -147,13 +163,16 @@ func (g *Gatherer) write(ctx context.Context, batch []timed) {
 		if err == nil {
 			g.success.Store(time.Now().UnixNano())
 			g.done(outcomes, set(lost))
-			batch, pause, failures = batch[len(part):], 20*time.Millisecond, 0
+			batch, pause, failures = batch[len(part):], firstPause, 0
 			continue
 		}
 		failures++
 		g.log.Warn("finish", "error", err, "outcomes", len(part), "failures", failures, "retry_in", pause)
-		if failures%2 == 0 && size > 1 {
-			size /= 2
+		if len(part) == 1 && failures > 1 {
+			g.setAside(part[0], err)
+			batch, failures = batch[1:], 0
+		} else if failures > 1 {
+			size = max(size/2, 1)
 		}
 		select {
 		case <-ctx.Done():
@@ -161,6 +180,26 @@ func (g *Gatherer) write(ctx context.Context, batch []timed) {
 		}
 		pause = min(2*pause, 5*time.Second)
 	}
+}
+
+const firstPause = 20 * time.Millisecond
+
+// setAside keeps an outcome for later. When it has failed again and again while
+// others were stored, the fault is its own: then only the fact that the attempt
+// has ended is kept, as a dead letter that says why.
+func (g *Gatherer) setAside(o timed, err error) {
+	if o.tries++; o.tries == 1 {
+		o.failed = time.Now()
+	}
+	if o.tries == 3 && g.success.Load() > o.failed.UnixNano() {
+		g.log.Error("finish: the outcome cannot be stored, discarding the task instead", "task", o.Task.ID, "error", err)
+		o.State, o.Delay, o.Note, o.Trace = store.Discarded, 0, nil, ""
+		o.Reason = "its outcome could not be stored"
+		o.Error, o.Fingerprint = "outcome could not be stored", "unstorable"
+	} else if o.tries == 3 {
+		o.tries = 0 // nothing else was stored either: it is not to blame
+	}
+	g.aside = append(g.aside, o)
 }
 
 func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
