@@ -65,9 +65,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 		out.Note = a.Final()
 		w.finish.Add(out)
 	}
-	if w.room() > 0 {
-		w.source.Wake()
-	}
+	w.claimMore()
 }
 
 func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
@@ -107,6 +105,7 @@ func expired(t *store.Task) bool {
 
 // written tells of outcomes that the store has accepted or refused.
 func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
+	w.claimMore()
 	if !w.events.any.Load() && len(lost) == 0 {
 		return
 	}
@@ -121,6 +120,14 @@ func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 			}
 		}
 		w.events.send(e)
+	}
+}
+
+// claimMore wakes the claimer when there is room again: nothing else would, before
+// its next poll.
+func (w *Worker) claimMore() {
+	if w.room() > 0 {
+		w.source.Wake()
 	}
 }
 

@@ -40,7 +40,7 @@ func newShop(t *testing.T) *shop {
 	return s
 }
 
-func clientOf(t *testing.T, s store.Store) *tusk.Client {
+func clientOf(t testing.TB, s store.Store) *tusk.Client {
 	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -436,6 +436,25 @@ func TestWorkers(t *testing.T) {
 		if left, _ := s.client.Queues(context.Background()); len(left) != 0 {
 			t.Errorf("%+v", left)
 		}
+	})
+	inBubble(t, "claiming never sleeps while work waits", func(t *testing.T, s *shop) {
+		const n = 20000
+		var ran atomic.Int64
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { ran.Add(1); return nil })
+		for range n / 5000 {
+			if _, err := s.client.EnqueueMany(context.Background(), slices.Repeat([]tusk.NewTask{{Args: count{}}}, 5000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begun := time.Now()
+		_, stop := s.work(nil)
+		for ran.Load() < n {
+			time.Sleep(time.Millisecond)
+		}
+		if took := time.Since(begun); took > 500*time.Millisecond {
+			t.Errorf("%v of waiting for %d tasks that were there", took, n)
+		}
+		s.stop(stop)
 	})
 	inBubble(t, "a paused queue rests and a resumed one goes on", func(t *testing.T, s *shop) {
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
