@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func (ExecArgs) Kind() string { return KindExec }
 // The command is the first of a process group of its own. At the deadline, when
 // the task is cancelled and when the worker stops, the whole group gets SIGTERM,
 // and 1.5 s later SIGKILL. What a command leaves running in its group is killed
-// when it ends.
+// when it ends. On Linux the command itself dies with a worker that is killed.
 func Exec(m *tusk.Mux) {
 	tusk.HandleKind(m, KindExec, func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 		var args ExecArgs
@@ -108,7 +109,9 @@ func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd,
 	ownGroup(c)
 	c.Cancel = func() error { return stopGroup(c.Process) }
 	c.WaitDelay = killGrace
+	runtime.LockOSThread() // see dieWithParent
 	err := c.Run()
+	runtime.UnlockOSThread()
 	if c.Process != nil {
 		killGroup(c.Process)
 	}

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,4 +237,30 @@ func TestACommandNeedNotReadItsArgs(t *testing.T) {
 	if task := w.ended("deaf", string(args)); task.State != tusk.StateCompleted {
 		t.Fatalf("%v: %s", task.State, lastError(task))
 	}
+}
+
+const playWorker = "BUILTIN_TEST_WORKER"
+
+// TestACommandDiesWithAKilledWorker runs a worker in a process of its own.
+func TestACommandDiesWithAKilledWorker(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has it")
+	}
+	if dir := os.Getenv(playWorker); dir != "" {
+		w := work(t, builtin.Exec)
+		w.enqueue(builtin.KindExec, shell("echo $$ > "+dir+"/command; while :; do sleep 0.05; done"), nil)
+		select {}
+	}
+	dir := t.TempDir()
+	worker := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	worker.Env = append(os.Environ(), playWorker+"="+dir)
+	if err := worker.Start(); err != nil {
+		t.Fatal(err)
+	}
+	command := pidIn(t, dir+"/command")
+	if err := worker.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	worker.Wait()
+	awaitDeath(t, command)
 }

@@ -9,7 +9,10 @@ import (
 )
 
 // ownGroup makes the command the first of a new process group.
-func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+func ownGroup(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(c.SysProcAttr)
+}
 
 // stopGroup asks the group to end, and the caller kills what has not.
 func stopGroup(p *os.Process) error {
