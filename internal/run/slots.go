@@ -132,7 +132,7 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 	defer func() {
 		r.Ran = time.Since(started)
 		if !returned {
-			r.Err, r.Trace = abnormalEnd(recover())
+			r.Trace, r.Err = abnormalEnd(recover())
 		}
 		s.running.Add(-1)
 		s.learn(r.Ran)
@@ -162,11 +162,11 @@ func (s *Slots) call(ctx context.Context, a *Attempt) error {
 }
 
 // abnormalEnd turns a panic, or a Goexit where nothing was recovered, into a failure.
-func abnormalEnd(recovered any) (error, string) {
+func abnormalEnd(recovered any) (trace string, err error) {
 	if recovered == nil {
-		return errors.New("handler left by runtime.Goexit"), ""
+		return "", errors.New("handler left by runtime.Goexit")
 	}
-	return fmt.Errorf("panic: %v", recovered), string(debug.Stack())
+	return string(debug.Stack()), fmt.Errorf("panic: %v", recovered)
 }
 
 func (s *Slots) release(a *Attempt) {
