@@ -1,0 +1,10 @@
+//go:build !unix
+
+package cli
+
+import "os"
+
+// Where a process cannot be stopped, it may finish a task just before it is killed.
+
+func pause(*os.Process) error  { return nil }
+func resume(*os.Process) error { return nil }

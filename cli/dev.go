@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+)
+
+const devDatabase = "sqlite:tusk-dev.db"
+
+type devFlags struct {
+	addr             string
+	reset, ephemeral bool
+	kinds            kindFlags
+	worker           tusk.WorkerConfig
+}
+
+func newDevCommand(app *App) *cobra.Command {
+	d := devFlags{kinds: kindFlags{exec: true}}
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Everything in one process, to try things out",
+		Long: `Run a worker, the leader's chores and the health checks in one process, on an
+SQLite file of its own, tusk-dev.db, which is created when it is missing. The
+kinds echo, http and exec are enabled. Other databases are used only when the
+flag --db names them.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return app.dev(cmd.Context(), &d) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the health checks, on loopback; when it is taken, the next free port")
+	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
+	f.BoolVar(&d.ephemeral, "ephemeral", false, "use a temporary file and delete it at the end")
+	f.StringSliceVar(&d.worker.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
+	d.kinds.add(f)
+	return cmd
+}
+
+func (app *App) dev(ctx context.Context, d *devFlags) error {
+	if err := checkLoopback(d.addr); err != nil {
+		return err
+	}
+	mux, err := d.kinds.mux()
+	if err != nil {
+		return err
+	}
+	cleanUp, err := app.devDatabase(d)
+	if err != nil {
+		return err
+	}
+	defer cleanUp()
+	client, closeStore, err := app.Client(ctx, creating)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	d.worker.Concurrency = 10
+	worker, err := tusk.NewWorker(client, mux, &d.worker)
+	if err != nil {
+		return err
+	}
+	listener, err := listenNearby(ctx, d.addr)
+	if err != nil {
+		return err
+	}
+	health := app.startHealth(ctx, listener, client.Store())
+	defer health.stop()
+	defer exitAtSecondSignal()()
+	app.welcome(listener.Addr().String(), mux.Kinds(), d)
+	stopTelling := app.tell(worker)
+	defer stopTelling()
+	if err := worker.Run(ctx); err != nil {
+		return fmt.Errorf("dev: %w", err)
+	}
+	return nil
+}
+
+// devDatabase chooses the database and makes it ready to be opened.
+func (app *App) devDatabase(d *devFlags) (cleanUp func(), err error) {
+	cleanUp = func() {}
+	named := app.config.source["db"] == sourceFlag
+	switch {
+	case d.ephemeral && (named || d.reset):
+		return nil, usage("", "--ephemeral goes with neither --db nor --reset")
+	case d.ephemeral:
+		folder, err := os.MkdirTemp("", "tusk-dev-")
+		if err != nil {
+			return nil, fmt.Errorf("dev: %w", err)
+		}
+		app.flags.db = "sqlite:" + filepath.Join(folder, "tusk.db")
+		cleanUp = func() { os.RemoveAll(folder) }
+	case !named:
+		app.flags.db = devDatabase
+	}
+	app.flags.autoMigrate = true
+	if d.reset {
+		err = app.deleteFile()
+	}
+	return cleanUp, err
+}
+
+// deleteFile deletes the SQLite file with what belongs to it.
+func (app *App) deleteFile() error {
+	where, err := parseDSN(app.flags.db)
+	if err != nil {
+		return err
+	}
+	if where.engine != "sqlite" {
+		return usage("drop the database with its own tools", "--reset deletes SQLite files only")
+	}
+	for _, end := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(where.path + end); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("reset: %w", err)
+		}
+	}
+	return nil
+}
+
+// listenNearby listens on the address, or on the next port that is free.
+func listenNearby(ctx context.Context, addr string) (listener net.Listener, err error) {
+	const tries = 20
+	host, text, _ := net.SplitHostPort(addr)
+	port, _ := strconv.Atoi(text)
+	for i := range tries {
+		listener, err = listen(ctx, net.JoinHostPort(host, strconv.Itoa(port+i)))
+		if p := (*Problem)(nil); err == nil || !errors.As(err, &p) || p.Code != "address_in_use" {
+			return listener, err
+		}
+	}
+	return nil, err
+}
+
+func (app *App) welcome(addr string, kinds []string, d *devFlags) {
+	app.note("tusk dev: a worker for queues %v and kinds %v, and the leader's chores", d.worker.Queues, kinds)
+	app.note("  database  %s", mask(app.flags.db))
+	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)
+	app.note("")
+	app.note("try in another terminal:")
+	app.note("  export TUSK_DATABASE_URL=%s", mask(app.flags.db))
+	app.note(`  tusk enqueue echo '{"hello":"world"}'`)
+	app.note(`  tusk enqueue exec '{"command":["date"]}'`)
+	app.note(`  tusk enqueue http '{"url":"https://example.com"}'`)
+	app.note("  tusk tasks list")
+	app.note("")
+	app.note("Ctrl-C stops it.")
+}
+
+// tell logs what becomes of each task.
+func (app *App) tell(w *tusk.Worker) (stop func()) {
+	events, cancel := w.Subscribe(tusk.EventCompleted, tusk.EventFailed, tusk.EventSnoozed, tusk.EventCancelled,
+		tusk.EventDiscarded, tusk.EventRescued, tusk.EventLost)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range events {
+			about := []any{"task", e.Task.ID, "kind", e.Task.Kind, "attempt", e.Task.Attempt, "ran", e.Ran.Round(time.Microsecond)}
+			if e.Error != "" {
+				about = append(about, "error", e.Error)
+			}
+			if e.Kind == tusk.EventFailed {
+				about = append(about, "again_in", e.Delay.Round(time.Millisecond))
+			}
+			app.Log.Info(string(e.Kind), about...)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/builtin"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// kindFlags say which kinds of task a worker runs.
+type kindFlags struct {
+	commands   []string // KIND=COMMAND
+	exec       bool
+	allowHosts []string
+}
+
+func (k *kindFlags) add(f *pflag.FlagSet) {
+	f.StringArrayVar(&k.commands, "exec", nil, "run COMMAND for tasks of a kind, with the args as JSON on its standard input: `KIND=COMMAND`, repeatable")
+	f.StringSliceVar(&k.allowHosts, "allow-host", nil, "let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
+}
+
+// mux registers the handlers. What is wrong with a flag is a usage error.
+func (k *kindFlags) mux() (*tusk.Mux, error) {
+	m := tusk.NewMux()
+	builtin.Echo(m)
+	if err := builtin.HTTP(m, k.allowHosts...); err != nil {
+		return nil, usage("", "--allow-host: %v", err)
+	}
+	if k.exec {
+		builtin.Exec(m)
+	}
+	for _, pair := range k.commands {
+		kind, command, found := strings.Cut(pair, "=")
+		argv, err := builtin.SplitWords(command)
+		switch {
+		case !found || len(argv) == 0 || argv[0] == "":
+			return nil, usage(`like --exec 'resize=./resize --fast'`, "--exec %s: want KIND=COMMAND", quote(pair))
+		case err != nil:
+			return nil, usage("", "--exec %s: %v", quote(pair), err)
+		case slices.Contains(m.Kinds(), kind):
+			return nil, usage("", "--exec %s: this worker has a handler for the kind already", quote(pair))
+		}
+		if err := tusk.ValidateName("kind", kind); err != nil {
+			return nil, usage("", "--exec %s: %v", quote(pair), err)
+		}
+		builtin.Command(m, kind, argv...)
+	}
+	return m, nil
+}
+
+func addRetentionFlags(f *pflag.FlagSet, r *tusk.Retention) {
+	f.DurationVar(&r.Completed, "keep-completed", 24*time.Hour, "how long completed tasks are kept")
+	f.DurationVar(&r.Cancelled, "keep-cancelled", 24*time.Hour, "how long cancelled tasks are kept")
+	f.DurationVar(&r.Discarded, "keep-discarded", 7*24*time.Hour, "how long discarded tasks are kept")
+	f.DurationVar(&r.Stats, "keep-stats", 30*24*time.Hour, "how long statistics are kept")
+}
+
+func checkRetention(r tusk.Retention) error {
+	for _, keep := range []time.Duration{r.Completed, r.Cancelled, r.Discarded, r.Stats} {
+		if keep <= 0 {
+			return usage("like --keep-completed 24h", "a --keep duration is %v, want more than 0", keep)
+		}
+	}
+	return nil
+}
+
+func newWorkCommand(app *App) *cobra.Command {
+	var kinds kindFlags
+	var c tusk.WorkerConfig
+	var untilEmpty bool
+	cmd := &cobra.Command{
+		Use:   "work",
+		Short: "Run tasks",
+		Long: `Run tasks until SIGINT or SIGTERM: then nothing more is claimed, running tasks
+may go on for --shutdown-timeout, and what has not ended is handed back. A second
+signal ends the worker at once; its tasks are rescued when their lease is over.
+
+Kinds: echo, http, those of --exec, and exec with --enable-exec. A command gets
+TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT; its standard output becomes the
+task's output, its standard error the task's log. Exit status 0 completes the
+task, 75 asks for a retry, any other is a failure. COMMAND is split into words as
+a shell does it, but no shell runs it.`,
+		Example: `  tusk work --queue mail --exec 'send=./send-mail --verbose'
+  tusk work --queue default --queue slow --concurrency 8 --until-empty`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return app.work(cmd.Context(), &kinds, c, untilEmpty)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&c.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
+	f.IntVar(&c.Concurrency, "concurrency", 50, "how many tasks run at once")
+	f.IntVar(&c.ReadAhead, "read-ahead", 500, "how many short tasks may be claimed ahead; -1: none")
+	kinds.add(f)
+	f.BoolVar(&kinds.exec, "enable-exec", false, "run tasks of kind exec: any command, for everybody who can enqueue")
+	f.DurationVar(&c.Lease, "lease", 30*time.Second, "how long tasks stay the worker's without a heartbeat")
+	f.DurationVar(&c.Beat, "beat", 0, "time between heartbeats; default: 10s, or a third of --lease")
+	f.DurationVar(&c.Poll, "poll", time.Second, "the longest pause between two looks at idle queues")
+	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 25*time.Second, "how long running tasks may go on after a signal")
+	f.BoolVar(&c.NeverLead, "never-lead", false, "leave schedules, rescue and pruning to other processes")
+	addRetentionFlags(f, &c.Retention)
+	f.BoolVar(&untilEmpty, "until-empty", false, "stop when the queues have no unfinished task")
+	return cmd
+}
+
+func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool) error {
+	mux, err := kinds.mux()
+	if err != nil {
+		return err
+	}
+	if err := checkRetention(c.Retention); err != nil {
+		return err
+	}
+	client, closeStore, err := app.Client(ctx, creating)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	worker, err := tusk.NewWorker(client, mux, &c)
+	if err != nil {
+		return err
+	}
+	defer exitAtSecondSignal()()
+	app.Log.Info("work", "queues", c.Queues, "kinds", mux.Kinds(), "concurrency", c.Concurrency, "lease", c.Lease,
+		"db", mask(app.flags.db), "pid", os.Getpid())
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if untilEmpty {
+		go func() {
+			defer stop()
+			app.awaitEmpty(ctx, client, c.Queues)
+		}()
+	}
+	if err := worker.Run(ctx); err != nil {
+		return fmt.Errorf("work: %w", err)
+	}
+	app.Log.Info("work: stopped")
+	return nil
+}
+
+// awaitEmpty waits until the queues have no unfinished task.
+func (app *App) awaitEmpty(ctx context.Context, client *tusk.Client, queues []string) {
+	const look = 250 * time.Millisecond
+	for ctx.Err() == nil {
+		n, err := countUnfinished(ctx, client.Store(), queues...)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			app.Log.Warn("work: looking whether the queues are empty", "error", err)
+		case err == nil && n == 0:
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(look):
+		}
+	}
+}
+
+// countUnfinished counts the unfinished tasks of the queues.
+func countUnfinished(ctx context.Context, s store.Reader, queues ...string) (int64, error) {
+	counts, err := s.Count(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("count: %w", err)
+	}
+	var n int64
+	for _, c := range counts {
+		if slices.Contains(queues, c.Queue) && !c.State.Finished() {
+			n += c.Tasks
+		}
+	}
+	return n, nil
+}
+
+// exitAtSecondSignal makes a second interrupt end the process at once, with the
+// status of an interrupt, however it would end by itself.
+func exitAtSecondSignal() (forget func()) {
+	signals := make(chan os.Signal, 2)
+	done := make(chan struct{})
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		for range 2 {
+			select {
+			case <-signals:
+			case <-done:
+				return
+			}
+		}
+		os.Exit(exitInterrupted)
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}
