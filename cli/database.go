@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/memory"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
 // opener opens an engine's store; it closes it again with the returned function.
@@ -18,8 +19,12 @@ type opener func(ctx context.Context, dsn string) (store.Store, func() error, er
 
 // engines are those in this binary, by name. This file alone names them.
 var engines = map[string]opener{
-	"memory": func(context.Context, string) (store.Store, func() error, error) {
-		return memory.New(), func() error { return nil }, nil
+	"sqlite": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+		s, err := sqlitefile.Open(ctx, dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
 	},
 }
 
@@ -106,15 +111,12 @@ func (app *App) fromWhere(err error) error {
 // checkFile finds out what is wrong with a path before the engine does, whose
 // words would be less clear.
 func checkFile(path string, create bool) error {
-	if path == ":memory:" {
-		return badDSN("name a file: sqlite:tusk.db", "a database in memory would be gone when the command ends")
-	}
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
 		return badDSN("name a file in it: sqlite:"+filepath.Join(path, "tusk.db"), "the database %s is a folder", quote(path))
 	case err == nil:
-		return nil
+		return checkHeader(path, info.Size())
 	case !errors.Is(err, fs.ErrNotExist):
 		return badDSN("check the permissions of its folders", "the database %s cannot be reached: %v", quote(path), err)
 	}
@@ -126,6 +128,22 @@ func checkFile(path string, create bool) error {
 	}
 	return &Problem{Code: "database_missing", Exit: exitUsage, Text: "there is no database " + quote(path),
 		Hint: "tusk migrate up creates it, or name another with --db or TUSK_DATABASE_URL"}
+}
+
+// checkHeader refuses a file that is something else than a database.
+func checkHeader(path string, size int64) error {
+	const magic = "SQLite format 3\x00"
+	file, err := os.Open(path)
+	if err != nil {
+		return &Problem{Code: "read_only", Exit: exitUnavailable, Text: fmt.Sprintf("the database %s cannot be read: %v", quote(path), err),
+			Hint: "check the owner and the permissions of the file", Err: err}
+	}
+	defer file.Close()
+	head := make([]byte, len(magic))
+	if n, _ := io.ReadFull(file, head); size > 0 && string(head[:n]) != magic {
+		return badDSN("name another file", "%s is not an SQLite database, or an encrypted one", quote(path))
+	}
+	return nil
 }
 
 func isFolder(path string) bool {

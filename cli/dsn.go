@@ -17,7 +17,7 @@ type dsn struct {
 
 // engineOf says which engine a scheme belongs to, those of later releases too.
 var engineOf = map[string]string{
-	"sqlite": "sqlite", "file": "sqlite",
+	"sqlite": "sqlite", "sqlite3": "sqlite", "file": "sqlite",
 	"postgres": "postgres", "postgresql": "postgres",
 	"mysql": "mysql", "mariadb": "mysql",
 	"citus": "citus", "couchbase": "couchbase", "couchbases": "couchbase",
@@ -50,13 +50,36 @@ func parseDSN(text string) (dsn, error) {
 		return d, badDSN(hint, "the database URL has the unknown scheme %s", quote(scheme))
 	}
 	if d.engine == "sqlite" {
-		path, _, _ := strings.Cut(rest, "?")
-		if d.path = strings.TrimPrefix(path, "//"); d.path == "" {
-			return d, badDSN("name a file: sqlite:tusk.db", "the database URL names no file")
-		}
-		return d, nil
+		var err error
+		d.path, err = filePath(rest)
+		return d, err
 	}
 	return d, checkServerURL(text)
+}
+
+// filePath reads what follows the scheme of a file.
+func filePath(rest string) (string, error) {
+	name, query, _ := strings.Cut(rest, "?")
+	if after, slashes := strings.CutPrefix(name, "//"); slashes {
+		if name = after; !strings.HasPrefix(after, "/") && strings.Contains(after, "/") {
+			return "", badDSN("write sqlite:dir/file.db, or sqlite:///dir/file.db for an absolute path", "the database URL names a host, which a file does not have")
+		}
+	}
+	path, err := url.PathUnescape(name)
+	values, queryErr := url.ParseQuery(query)
+	switch {
+	case err != nil || queryErr != nil:
+		return "", badDSN("write %25 for a percent sign", "the database URL is not well escaped")
+	case path == "":
+		return "", badDSN("name a file: sqlite:tusk.db", "the database URL names no file")
+	case strings.ContainsRune(path, 0):
+		return "", badDSN("name a file: sqlite:tusk.db", "the database URL has a zero byte")
+	case path == ":memory:" || values.Get("mode") == "memory":
+		return "", badDSN("name a file: sqlite:tusk.db", "a database in memory would be gone when the command ends")
+	case values.Get("mode") == "ro":
+		return "", badDSN("leave mode=ro out", "the database URL asks for a read-only database")
+	}
+	return path, nil
 }
 
 // checkServerURL finds the usual mistakes in the URL of a database server.

@@ -18,7 +18,7 @@ import (
 // separated by tabs, without a heading.
 //
 // The struct says both: `json:"name"` for a field's JSON name, `col:"NAME"` for
-// its column; a field without col is not in the table.
+// its column. A field with `one:"NAME"` is left out of tables, but not of printOne.
 func printList[T any](app *App, rows []T) error {
 	out := bufio.NewWriter(app.Out)
 	if app.flags.json {
@@ -30,7 +30,7 @@ func printList[T any](app *App, rows []T) error {
 		}
 		return out.Flush()
 	}
-	t := tableOf(app, rows)
+	t := tableOf(app, rows, "col")
 	switch {
 	case app.flags.quiet:
 		for _, row := range t.rows {
@@ -46,6 +46,15 @@ func printList[T any](app *App, rows []T) error {
 	return out.Flush()
 }
 
+// list is printList for a whole answer; people are told when it is empty.
+func list[T any](app *App, rows []T, none string) error {
+	if len(rows) == 0 {
+		app.note("%s", none)
+		return nil
+	}
+	return printList(app, rows)
+}
+
 // printOne prints one struct: an object with --json, the first field alone with
 // --quiet, else a line for each field.
 func printOne[T any](app *App, value T) error {
@@ -56,7 +65,7 @@ func printOne[T any](app *App, value T) error {
 		}
 		return out.Flush()
 	}
-	t := tableOf(app, []T{value})
+	t := tableOf(app, []T{value}, "col", "one")
 	if app.flags.quiet {
 		fmt.Fprintln(out, t.rows[0][0])
 		return out.Flush()

@@ -32,9 +32,10 @@ var commands = []struct {
 	group string
 	build []func(*App) *cobra.Command
 }{
-	{groupRun, []func(*App) *cobra.Command{}},
-	{groupTasks, []func(*App) *cobra.Command{}},
-	{groupOperate, []func(*App) *cobra.Command{newConfigCommand, newVersionCommand}},
+	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newDemoWorkerCommand}},
+	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newSchedulesCommand}},
+	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
+		newConfigCommand, newVersionCommand}},
 }
 
 func newRoot(app *App) *cobra.Command {

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -15,21 +18,23 @@ type table struct {
 	rows  [][]string
 }
 
-func tableOf[T any](app *App, values []T) *table {
+// tableOf takes the fields that have one of the tags.
+func tableOf[T any](app *App, values []T, tags ...string) *table {
 	t := &table{}
-	columns := reflect.VisibleFields(reflect.TypeFor[T]())
-	for _, f := range columns {
-		if head, ok := f.Tag.Lookup("col"); ok {
-			t.heads = append(t.heads, head)
-			t.right = append(t.right, isNumber(f.Type))
+	var columns []reflect.StructField
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		for _, tag := range tags {
+			if head, ok := f.Tag.Lookup(tag); ok {
+				columns = append(columns, f)
+				t.heads = append(t.heads, head)
+				t.right = append(t.right, isNumber(f.Type))
+			}
 		}
 	}
 	for _, value := range values {
-		var row []string
-		for _, f := range columns {
-			if _, ok := f.Tag.Lookup("col"); ok {
-				row = append(row, app.cell(reflect.ValueOf(value).FieldByIndex(f.Index).Interface()))
-			}
+		row := make([]string, len(columns))
+		for i, f := range columns {
+			row[i] = app.cell(reflect.ValueOf(value).FieldByIndex(f.Index).Interface())
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -44,6 +49,14 @@ func (app *App) cell(value any) string {
 	switch v := value.(type) {
 	case []string:
 		return printable(strings.Join(v, ","))
+	case json.RawMessage:
+		return printable(string(v))
+	case map[string]string:
+		var pairs []string
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			pairs = append(pairs, name+"="+v[name])
+		}
+		return printable(strings.Join(pairs, ","))
 	case bool:
 		return map[bool]string{true: "yes", false: "no"}[v]
 	}
@@ -92,17 +105,19 @@ func (t *table) line(row []string, width []int) string {
 	return strings.TrimRight(line.String(), " ")
 }
 
-// turn writes each field of the first row on a line of its own.
+// turn writes each field of the first row on a line of its own, but for empty ones.
 func (t *table) turn(w io.Writer, align bool) {
 	width := 0
 	for _, head := range t.heads {
 		width = max(width, len(head))
 	}
 	for i, head := range t.heads {
-		if align {
-			fmt.Fprintf(w, "%-*s  %s\n", width, strings.ToLower(head), t.rows[0][i])
-		} else {
-			fmt.Fprintf(w, "%s\t%s\n", strings.ToLower(head), t.rows[0][i])
+		switch text := t.rows[0][i]; {
+		case text == "" || text == "-":
+		case align:
+			fmt.Fprintf(w, "%-*s  %s\n", width, strings.ToLower(head), text)
+		default:
+			fmt.Fprintf(w, "%s\t%s\n", strings.ToLower(head), text)
 		}
 	}
 }

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// consent is how an operator agrees to a command that destroys something.
+type consent struct {
+	yes, dryRun bool
+}
+
+func (c *consent) addTo(cmd *cobra.Command, destructive bool) {
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "say what would be done, do nothing")
+	if destructive {
+		cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed when nobody can be asked")
+	}
+}
+
+// confirm asks on a terminal; elsewhere only --yes will do.
+func (app *App) confirm(c *consent, question string) error {
+	if c.yes {
+		return nil
+	}
+	if !app.asked {
+		return &Problem{Code: "confirmation_required", Exit: exitUsage, Text: question + ": refused without --yes",
+			Hint: "look first with --dry-run, then pass --yes"}
+	}
+	fmt.Fprintf(app.Err, "%s? [y/N] ", question)
+	answer, err := bufio.NewReader(app.In).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); err == nil && (answer == "y" || answer == "yes") {
+		return nil
+	}
+	return &Problem{Code: "declined", Exit: exitConflict, Text: "nothing was changed"}
+}

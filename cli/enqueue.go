@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+)
+
+type enqueuedRow struct {
+	ID     tusk.ID `json:"id" col:"ID"`
+	Result string  `json:"result" col:"RESULT"`
+}
+
+func newEnqueueCommand(app *App) *cobra.Command {
+	var (
+		task   taskFlags
+		from   string
+		dryRun bool
+	)
+	c := &cobra.Command{
+		Use:   "enqueue KIND [ARGS-JSON|-] | --from FILE|-",
+		Short: "Put one task, or a file of them, into a queue",
+		Long: `Enqueues one task and prints its id and what became of it: added, skipped,
+replaced, awaiting or stale. ARGS-JSON is {} when left out; - reads it from stdin.
+
+With --from, every line of the file is one task as a JSON object with the fields
+kind, args, queue, priority, run_at, delay, expires_at, expires_in, key,
+on_conflict, source_time, max_attempts, timeout, backoff, tags, metadata and
+tenant. They are stored in batches of 1000; of a batch with a bad line nothing is
+stored, and no batch after it.`,
+		Example: `  tusk enqueue send_email '{"to":"ada@example.com"}' --delay 5m
+  tusk enqueue index_document '{"id":17}' --key document-17 --on-conflict rerun
+  tusk enqueue --from tasks.jsonl --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if from != "" {
+				return app.enqueueFile(cmd.Context(), from, dryRun)
+			}
+			return app.enqueueOne(cmd, args, &task, dryRun)
+		},
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("from") {
+			return between(0, 0)(cmd, args)
+		}
+		return between(1, 2, "KIND")(cmd, args)
+	}
+	c.Flags().StringVar(&from, "from", "", "JSON Lines `file` of tasks; - is stdin")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, store nothing")
+	task.addTo(c.Flags())
+	task.addOwnTo(c)
+	return c
+}
+
+func (app *App) enqueueOne(cmd *cobra.Command, args []string, task *taskFlags, dryRun bool) error {
+	options, err := task.complete()
+	if err != nil {
+		return err
+	}
+	raw := tusk.RawArgs{Name: args[0]}
+	if len(args) == 2 {
+		if raw.JSON, err = app.argsJSON(args[1]); err != nil {
+			return err
+		}
+	}
+	client, closeStore, err := app.enqueuer(cmd.Context(), dryRun)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	result, err := client.Enqueue(cmd.Context(), raw, options)
+	if err != nil {
+		return err
+	}
+	if dryRun {
+		app.note("the task is fine; nothing was stored")
+		return nil
+	}
+	return printOne(app, enqueuedRow{result.ID, result.Result.String()})
+}
+
+// argsJSON returns the args as given, or as stdin holds them.
+func (app *App) argsJSON(text string) ([]byte, error) {
+	const longest = 17 << 20 // more than any task may have
+	if text == "" {
+		return nil, emptyArgs()
+	}
+	if text != "-" {
+		return []byte(text), nil
+	}
+	data, err := io.ReadAll(io.LimitReader(app.In, longest))
+	if err != nil {
+		return nil, usage("pipe the JSON in, or give it as an argument", "stdin cannot be read: %v", err)
+	}
+	if data = bytes.TrimSpace(data); len(data) == 0 {
+		return nil, emptyArgs()
+	}
+	return data, nil
+}
+
+func emptyArgs() error {
+	p := usage(`leave it out for {}`, "args: is empty, want one JSON value")
+	p.Code = "invalid_json"
+	return p
+}
+
+// count says a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// groupRow is a group of like errors.
+type groupRow struct {
+	Fingerprint string  `json:"fingerprint" col:"FINGERPRINT"`
+	Queue       string  `json:"queue" col:"QUEUE"`
+	Kind        string  `json:"kind" col:"KIND"`
+	Count       int64   `json:"count" col:"COUNT"`
+	Waiting     int64   `json:"waiting" col:"WAITING"`
+	Dead        int64   `json:"dead" col:"DEAD"`
+	First       instant `json:"first" col:"FIRST"`
+	Last        instant `json:"last" col:"LAST"`
+	SampleTask  tusk.ID `json:"sample_task" one:"SAMPLE_TASK"`
+	Sample      string  `json:"sample" col:"SAMPLE"`
+}
+
+func groupOf(g store.ErrorGroup) groupRow {
+	return groupRow{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, instant(g.First), instant(g.Last), g.SampleTask, g.Sample}
+}
+
+// groupFlags choose groups.
+type groupFlags struct {
+	queue, kind string
+	since       time.Time
+	limit       int
+}
+
+func (g *groupFlags) addTo(cmd *cobra.Command) {
+	g.limit = 100
+	cmd.Flags().StringVar(&g.queue, "queue", "", "queue `name`")
+	cmd.Flags().StringVar(&g.kind, "kind", "", "kind `name`")
+	cmd.Flags().Var(whenFlag(&g.since, ""), "since", "last seen at or after: 2h, 7d or RFC 3339")
+	cmd.Flags().Var(numberFlag(&g.limit, 1, 10000), "limit", "at most so many groups, latest first")
+}
+
+func (g *groupFlags) filter() (store.ErrorFilter, error) {
+	return store.ErrorFilter{Queue: g.queue, Kind: g.kind, Since: g.since, Limit: g.limit}, validNames(g.queue, g.kind)
+}
+
+// validNames checks the names of a filter that are set.
+func validNames(queue, kind string) error {
+	if queue != "" {
+		if err := tusk.ValidateName("queue", queue); err != nil {
+			return err
+		}
+	}
+	if kind != "" {
+		return tusk.ValidateName("kind", kind)
+	}
+	return nil
+}
+
+func newErrorsCommand(app *App) *cobra.Command {
+	list := newErrorsListCommand(app)
+	c := &cobra.Command{
+		Use:   "errors",
+		Short: "Group failures that are alike, and retry a group",
+		Long: `Groups failed attempts by fingerprint: the same kind, and the same error text but
+for numbers, ids and quoted parts. Without a subcommand it lists the groups.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list.SetContext(cmd.Context())
+			return list.RunE(list, args)
+		},
+	}
+	c.AddCommand(list, newErrorsShowCommand(app), newErrorsRetryCommand(app))
+	return c
+}
+
+func newErrorsListCommand(app *App) *cobra.Command {
+	var flags groupFlags
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List groups of like errors, latest first",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := flags.filter()
+			if err != nil {
+				return err
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			groups, err := client.Errors(cmd.Context(), filter)
+			if err != nil {
+				return err
+			}
+			rows := make([]groupRow, len(groups))
+			for i, g := range groups {
+				rows[i] = groupOf(g)
+			}
+			return list(app, rows, "no errors")
+		},
+	}
+	flags.addTo(c)
+	return c
+}
+
+func newErrorsShowCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show FINGERPRINT",
+		Short: "Show a group: its counts and its latest error in full",
+		Args:  between(1, 1, "FINGERPRINT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			groups, err := findGroups(cmd.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			for _, g := range groups {
+				if err := printOne(app, groupOf(g)); err != nil {
+					return err
+				}
+			}
+			app.note("tusk tasks list --fingerprint %s lists its tasks", args[0])
+			return nil
+		},
+	}
+}
+
+// findGroups returns the group of a fingerprint, once for each queue it was seen in.
+func findGroups(ctx context.Context, client *tusk.Client, fingerprint string) ([]store.ErrorGroup, error) {
+	all, err := client.Errors(ctx, store.ErrorFilter{Limit: 10000})
+	if err != nil {
+		return nil, err
+	}
+	var found []store.ErrorGroup
+	for _, g := range all {
+		if g.Fingerprint == fingerprint {
+			found = append(found, g)
+		}
+	}
+	if len(found) == 0 {
+		return nil, &Problem{Code: "not_found", Exit: exitNotFound, Hint: "tusk errors lists the groups",
+			Text: fmt.Sprintf("no error has the fingerprint %s", quote(fingerprint)), Err: tusk.ErrNotFound}
+	}
+	return found, nil
+}
+
+func newErrorsRetryCommand(app *App) *cobra.Command {
+	var (
+		change changeFlags
+		agreed consent
+	)
+	c := &cobra.Command{
+		Use:   "retry FINGERPRINT",
+		Short: "Retry the failed tasks of a group, now or later",
+		Example: `  tusk errors retry 6f1d2c --dry-run
+  tusk errors retry 6f1d2c --in 30m`,
+		Args: between(1, 1, "FINGERPRINT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			_, err = findGroups(cmd.Context(), client, args[0])
+			closeStore()
+			if err != nil {
+				return err
+			}
+			e := &edit{app: app, editCommand: editCommand{name: "retry", op: store.Retry, states: failed},
+				change: change.change(store.Retry), consent: agreed}
+			return e.matching(cmd.Context(), tusk.Filter{Fingerprint: args[0]}, 0)
+		},
+	}
+	change.addWhen(c)
+	agreed.addTo(c, false)
+	return c
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// filterFlags choose tasks.
+type filterFlags struct {
+	states, queues, kinds, tenants, tags []string
+	key, fingerprint                     string
+	since, until                         time.Time
+	limit                                int
+	all                                  bool
+}
+
+func (f *filterFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.states, "state", nil, "`state`,…: scheduled, pending, available, running, retryable, completed, cancelled or discarded")
+	flags.StringSliceVar(&f.queues, "queue", nil, "queue `name`,…")
+	flags.StringSliceVar(&f.kinds, "kind", nil, "kind `name`,…")
+	flags.StringSliceVar(&f.tenants, "tenant", nil, "tenant `name`,…")
+	flags.StringSliceVar(&f.tags, "tag", nil, "`tag`,…: tasks that have all of them")
+	flags.StringVar(&f.key, "key", "", "the task's `key`")
+	flags.StringVar(&f.fingerprint, "fingerprint", "", "`hash` of the latest error, as tusk errors prints it")
+	flags.Var(whenFlag(&f.since, ""), "since", "enqueued at or after: 2h, 7d or RFC 3339")
+	flags.Var(whenFlag(&f.until, ""), "until", "enqueued before: 2h, 7d or RFC 3339")
+	flags.Var(numberFlag(&f.limit, 1, 1<<30), "limit", "at most so many, newest first")
+	flags.BoolVar(&f.all, "all", false, "all of them")
+	cmd.MarkFlagsMutuallyExclusive("limit", "all")
+}
+
+// filter is the store's form of the flags.
+func (f *filterFlags) filter() (tusk.Filter, error) {
+	filter := tusk.Filter{Queues: f.queues, Kinds: f.kinds, Tenants: f.tenants, Tags: f.tags, Key: f.key,
+		Fingerprint: f.fingerprint, From: f.since, Until: f.until}
+	var problems []error
+	for what, names := range map[string][]string{"queue": f.queues, "kind": f.kinds, "tenant": f.tenants} {
+		for _, name := range names {
+			problems = append(problems, tusk.ValidateName(what, name))
+		}
+	}
+	if len(f.tags) > tusk.MaxTags {
+		problems = append(problems, usage("", "a task has at most %d tags, %d are asked for", tusk.MaxTags, len(f.tags)))
+	}
+	if !f.since.IsZero() && !f.until.IsZero() && !f.since.Before(f.until) {
+		problems = append(problems, usage("", "--since is not before --until"))
+	}
+	for _, name := range f.states {
+		state, err := store.ParseState(name)
+		if err != nil {
+			err = unknownState(name)
+		}
+		filter.States = append(filter.States, state)
+		problems = append(problems, err)
+	}
+	return filter, errors.Join(problems...)
+}
+
+func unknownState(name string) error {
+	var names []string
+	for _, s := range store.States() {
+		names = append(names, s.String())
+	}
+	hint := didYouMean(name, names)
+	if hint == "" {
+		hint = fmt.Sprintf("want one of %v", names)
+	}
+	return usage(hint, "unknown state %s", quote(name))
+}
+
+// narrow reports whether any flag chooses.
+func (f *filterFlags) narrow() bool {
+	return len(f.states)+len(f.queues)+len(f.kinds)+len(f.tenants)+len(f.tags) > 0 || f.key != "" || f.fingerprint != "" ||
+		!f.since.IsZero() || !f.until.IsZero()
+}
+
+// eachPage calls fn with the tasks that match, newest first, a page at a time, up
+// to limit of them (0: all).
+func eachPage(ctx context.Context, client *tusk.Client, filter tusk.Filter, limit int, fn func([]tusk.TaskInfo) error) error {
+	for left := limit; limit == 0 || left > 0; {
+		filter.Limit = store.MaxPage
+		if limit > 0 {
+			filter.Limit = min(left, store.MaxPage)
+		}
+		page, err := client.List(ctx, filter)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			if err := fn(page); err != nil {
+				return err
+			}
+		}
+		if len(page) < filter.Limit {
+			return nil
+		}
+		left -= len(page)
+		filter.Before = page[len(page)-1].ID
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The kinds of values that flags, variables and the fields of a bulk file take.
+
+var days = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(d|w)`)
+
+// parseDuration reads 90s, 1h30m, 500ms, 7d, 2w or 1d12h.
+func parseDuration(text string) (time.Duration, error) {
+	wrong := errors.New("want a duration such as 90s, 1h30m or 7d")
+	rest, whole := text, time.Duration(0)
+	if m := days.FindStringSubmatch(text); m != nil {
+		n, err := strconv.ParseFloat(m[1], 64)
+		if m[2] == "w" {
+			n *= 7
+		}
+		if err != nil || n > 36500 {
+			return 0, errors.New("is too long a duration: want at most 36500d")
+		}
+		whole, rest = time.Duration(n*24*float64(time.Hour)), text[len(m[0]):]
+		if rest == "" {
+			return whole, nil
+		}
+	}
+	d, err := time.ParseDuration(rest)
+	switch {
+	case err != nil && strings.HasPrefix(text, "-"), err == nil && d < 0:
+		return 0, errors.New("is negative: want a duration such as 90s, 1h30m or 7d")
+	case err != nil:
+		return 0, wrong
+	case whole+d < 0:
+		return 0, errors.New("is too long a duration: want at most 36500d")
+	}
+	return whole + d, nil
+}
+
+// parseInstant reads RFC 3339, which has a zone.
+func parseInstant(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err == nil {
+		return t, nil
+	}
+	for _, zoneless := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if _, err := time.Parse(zoneless, text); err == nil {
+			return t, errors.New("has no time zone: want RFC 3339, such as 2026-03-01T08:30:00Z or 2026-03-01T08:30:00+01:00")
+		}
+	}
+	return t, errors.New("want RFC 3339, such as 2026-03-01T08:30:00Z")
+}
+
+// parseWhen reads an instant, or a duration that is to be counted back from now.
+func parseWhen(text string) (time.Time, error) {
+	if d, err := parseDuration(text); err == nil {
+		return time.Now().Add(-d), nil
+	}
+	t, err := parseInstant(text)
+	if err != nil {
+		return t, errors.New("want how long ago, such as 2h or 7d, or RFC 3339, such as 2026-03-01T08:30:00Z")
+	}
+	return t, nil
+}
+
+// value is a flag of any type that a function reads.
+type value[T any] struct {
+	into  *T
+	text  string
+	name  string
+	parse func(string) (T, error)
+}
+
+func (v *value[T]) String() string { return v.text }
+func (v *value[T]) Type() string   { return v.name }
+
+func (v *value[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if err == nil {
+		*v.into, v.text = parsed, text
+	}
+	return err
+}
+
+func durationFlag(into *time.Duration) *value[time.Duration] {
+	return &value[time.Duration]{into: into, name: "duration", parse: parseDuration}
+}
+
+func instantFlag(into *time.Time) *value[time.Time] {
+	return &value[time.Time]{into: into, name: "time", parse: parseInstant}
+}
+
+func whenFlag(into *time.Time, text string) *value[time.Time] {
+	v := &value[time.Time]{into: into, name: "when", parse: parseWhen}
+	if text != "" {
+		_ = v.Set(text) // a default that the tests read
+	}
+	return v
+}
+
+// numberFlag takes a whole number within bounds.
+func numberFlag[N int | int16](into *N, low, high N) *value[N] {
+	v := &value[N]{into: into, name: "number", parse: func(text string) (N, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if errors.Is(err, strconv.ErrSyntax) {
+			return 0, errors.New("want a whole number")
+		}
+		if err != nil || n < int64(low) || n > int64(high) {
+			return 0, fmt.Errorf("want a number from %d to %d", low, high)
+		}
+		return N(n), nil
+	}}
+	if *into != 0 {
+		v.text = strconv.Itoa(int(*into))
+	}
+	return v
+}

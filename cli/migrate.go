@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// migrationRow is one step of a schema.
+type migrationRow struct {
+	Version   int64   `json:"version" col:"VERSION"`
+	Name      string  `json:"name" col:"NAME"`
+	State     string  `json:"state" col:"STATE"` // applied, pending; up, down: what was or would be done
+	AppliedAt instant `json:"applied_at" col:"APPLIED"`
+	SQL       string  `json:"sql,omitempty"`
+}
+
+func newMigrateCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Create, upgrade or take back the schema",
+	}
+	c.AddCommand(newMigrateUpCommand(app), newMigrateDownCommand(app), newMigrateStatusCommand(app))
+	return c
+}
+
+// migrateFlags are those of up and down.
+type migrateFlags struct {
+	to      int
+	showSQL bool
+	consent consent
+}
+
+func (m *migrateFlags) addTo(cmd *cobra.Command, destructive bool, to string) {
+	m.to = -1
+	cmd.Flags().Var(&value[int]{into: &m.to, name: "version", parse: parseVersion}, "to", to)
+	cmd.Flags().BoolVar(&m.showSQL, "show-sql", false, "print the statements of each step")
+	m.consent.addTo(cmd, destructive)
+}
+
+func parseVersion(text string) (n int, err error) {
+	if _, err := fmt.Sscanf(text, "%d", &n); err != nil || n < 0 || fmt.Sprint(n) != text {
+		return 0, fmt.Errorf("want a version of the schema: 0 or a number that tusk migrate status lists")
+	}
+	return n, nil
+}
+
+func newMigrateUpCommand(app *App) *cobra.Command {
+	var flags migrateFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Create the schema or bring it up to date",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a := creating
+			if flags.consent.dryRun {
+				a = existing
+			}
+			m, steps, closeStore, err := app.migrator(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			if err := knownVersion(steps, flags.to); err != nil {
+				return err
+			}
+			var todo []store.Migration
+			for _, s := range steps {
+				if s.AppliedAt.IsZero() && (flags.to < 0 || s.Version <= int64(flags.to)) {
+					todo = append(todo, s)
+				}
+			}
+			if len(todo) == 0 {
+				app.note("the schema is up to date")
+				return nil
+			}
+			return app.migrate(cmd.Context(), m, int64(flags.to), todo, "up", &flags)
+		},
+	}
+	flags.addTo(c, false, "stop at this version; default: the newest")
+	return c
+}
+
+func newMigrateDownCommand(app *App) *cobra.Command {
+	var flags migrateFlags
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Take back the last step of the schema, or all above a version, with what is in it",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, steps, closeStore, err := app.migrator(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			if err := knownVersion(steps, flags.to); err != nil {
+				return err
+			}
+			todo, to := stepsDown(steps, int64(flags.to))
+			if len(todo) == 0 {
+				app.note("there is nothing to take back")
+				return nil
+			}
+			if !flags.consent.dryRun {
+				question := fmt.Sprintf("take back %s of the schema and lose what is in it", count(len(todo), "step"))
+				if err := app.confirm(&flags.consent, question); err != nil {
+					return err
+				}
+			}
+			return app.migrate(cmd.Context(), m, to, todo, "down", &flags)
+		},
+	}
+	flags.addTo(c, true, "go back to this version; default: the one before; 0: no schema")
+	return c
+}
+
+// stepsDown returns the applied steps above a version (-1: the last one alone),
+// newest first, and the version that is left.
+func stepsDown(steps []store.Migration, to int64) ([]store.Migration, int64) {
+	var applied []store.Migration
+	for _, s := range slices.Backward(steps) {
+		if !s.AppliedAt.IsZero() {
+			applied = append(applied, s)
+		}
+	}
+	if to < 0 {
+		if to = 0; len(applied) > 1 {
+			to = applied[1].Version
+		}
+	}
+	end := slices.IndexFunc(applied, func(s store.Migration) bool { return s.Version <= to })
+	if end >= 0 {
+		applied = applied[:end]
+	}
+	return applied, to
+}
+
+func newMigrateStatusCommand(app *App) *cobra.Command {
+	var showSQL bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "List the steps of the schema, applied or not",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, steps, closeStore, err := app.migrator(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			return app.printSteps(steps, "", showSQL)
+		},
+	}
+	c.Flags().BoolVar(&showSQL, "show-sql", false, "print the statements of each step")
+	return c
+}
+
+// migrator opens the store, whatever its schema, and lists its steps.
+func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store.Migration, func(), error) {
+	_, s, closeStore, err := app.open(ctx, a)
+	if err != nil {
+		return nil, nil, closeStore, err
+	}
+	m, ok := store.As[store.Migrator](s)
+	if !ok {
+		closeStore()
+		return nil, nil, func() {}, fmt.Errorf("migrate: %w: it has no schema", store.ErrUnsupported)
+	}
+	steps, err := m.Migrations(ctx)
+	if err != nil {
+		closeStore()
+		return nil, nil, func() {}, fmt.Errorf("migrate: %w", err)
+	}
+	return m, steps, closeStore, nil
+}
+
+func knownVersion(steps []store.Migration, version int) error {
+	if version <= 0 || slices.ContainsFunc(steps, func(s store.Migration) bool { return s.Version == int64(version) }) {
+		return nil
+	}
+	return usage("tusk migrate status lists them", "the schema has no version %d", version)
+}
+
+// migrate takes the steps, or with --dry-run only lists them.
+func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []store.Migration, direction string, flags *migrateFlags) error {
+	if flags.consent.dryRun {
+		return app.printSteps(todo, "would go "+direction, flags.showSQL)
+	}
+	done, err := m.Migrate(ctx, to)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return app.printSteps(done, direction, flags.showSQL)
+}
+
+func (app *App) printSteps(steps []store.Migration, state string, showSQL bool) error {
+	rows := make([]migrationRow, len(steps))
+	for i, s := range steps {
+		rows[i] = migrationRow{Version: s.Version, Name: s.Name, State: state, AppliedAt: instant(s.AppliedAt)}
+		if state == "" {
+			rows[i].State = map[bool]string{true: "pending", false: "applied"}[s.AppliedAt.IsZero()]
+		}
+		if showSQL {
+			rows[i].SQL = s.SQL
+		}
+	}
+	if err := printList(app, rows); err != nil || !showSQL || app.flags.json {
+		return err
+	}
+	for _, s := range steps {
+		fmt.Fprintf(app.Out, "\n-- %d %s\n%s\n", s.Version, s.Name, strings.TrimSpace(s.SQL))
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// progress draws a bar on stderr if that is a terminal, and else nothing.
+type progress struct {
+	app     *App
+	size    int64 // in bytes; 0: not known
+	done    int64
+	started time.Time
+	drawn   time.Time
+}
+
+func newProgress(app *App, size int64) *progress {
+	return &progress{app: app, size: size, started: time.Now()}
+}
+
+// add counts bytes that were read; tasks is how many came of all so far.
+func (p *progress) add(bytes int64, tasks int) {
+	p.done += bytes
+	if !p.app.watched || p.app.flags.quiet || time.Since(p.drawn) < 100*time.Millisecond {
+		return
+	}
+	p.drawn = time.Now()
+	rate := float64(tasks) / max(time.Since(p.started).Seconds(), 0.001)
+	line := fmt.Sprintf("%d tasks  %.0f/s", tasks, rate)
+	if p.size > 0 {
+		const width = 30
+		share := min(float64(p.done)/float64(p.size), 1)
+		full := int(share * width)
+		line = fmt.Sprintf("[%s%s] %3.0f%%  %s", strings.Repeat("#", full), strings.Repeat(".", width-full), share*100, line)
+	}
+	fmt.Fprintf(p.app.Err, "\r\x1b[K%s", line)
+}
+
+// end clears the line for what comes after.
+func (p *progress) end() {
+	if !p.drawn.IsZero() {
+		fmt.Fprint(p.app.Err, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// queueRow is a queue and its depth.
+type queueRow struct {
+	Name      string  `json:"name" col:"NAME"`
+	Paused    bool    `json:"paused" col:"PAUSED"`
+	Available int64   `json:"available" col:"AVAILABLE"`
+	Running   int64   `json:"running" col:"RUNNING"`
+	Scheduled int64   `json:"scheduled" col:"SCHEDULED"`
+	Retryable int64   `json:"retryable" col:"RETRYABLE"`
+	Pending   int64   `json:"pending" col:"PENDING"`
+	Oldest    seconds `json:"oldest_seconds" col:"OLDEST"` // how long the oldest available task has been due
+}
+
+func newQueuesCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "queues",
+		Short: "List, pause and resume queues",
+	}
+	c.AddCommand(
+		&cobra.Command{
+			Use:   "list",
+			Short: "List the queues with their unfinished tasks by state",
+			Args:  noArgs,
+			RunE:  func(cmd *cobra.Command, _ []string) error { return app.listQueues(cmd.Context()) },
+		},
+		newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue),
+		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue))
+	return c
+}
+
+func (app *App) listQueues(ctx context.Context) error {
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	queues, err := client.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	rows := make([]queueRow, len(queues))
+	for i, q := range queues {
+		n := q.Tasks
+		rows[i] = queueRow{q.Name, q.Paused, n[tusk.StateAvailable], n[tusk.StateRunning], n[tusk.StateScheduled],
+			n[tusk.StateRetryable], n[tusk.StatePending], seconds(q.Oldest)}
+	}
+	return list(app, rows, "no queue has an unfinished task or a setting")
+}
+
+// doneRow says what was done to a named thing.
+type doneRow struct {
+	Name   string `json:"name" col:"NAME"`
+	Result string `json:"result" col:"RESULT"`
+}
+
+func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " QUEUE…",
+		Short: short,
+		Args:  between(1, -1, "QUEUE"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return app.forEach(cmd.Context(), "queue", names, verb+"d", do)
+		},
+	}
+}
+
+// forEach does one thing to each of several named things. Names are checked
+// before the first is touched.
+func (app *App) forEach(ctx context.Context, what string, names []string, result string, do func(*tusk.Client, context.Context, string) error) error {
+	for _, name := range names {
+		if err := tusk.ValidateName(what, name); err != nil {
+			return err
+		}
+	}
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	for _, name := range names {
+		if err := do(client, ctx, name); err != nil {
+			return err
+		}
+		if err := printList(app, []doneRow{{name, result}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

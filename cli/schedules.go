@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/cron"
+)
+
+// scheduleRow is a schedule and where its cursor stands.
+type scheduleRow struct {
+	Name     string          `json:"name" col:"NAME"`
+	Spec     string          `json:"spec" col:"SPEC"`
+	Zone     string          `json:"zone" one:"ZONE"`
+	Words    string          `json:"words" col:"WORDS"`
+	Kind     string          `json:"kind" col:"KIND"`
+	Queue    string          `json:"queue" col:"QUEUE"`
+	Tenant   string          `json:"tenant" one:"TENANT"`
+	Priority int16           `json:"priority" one:"PRIORITY"`
+	Tags     []string        `json:"tags" one:"TAGS"`
+	Args     json.RawMessage `json:"args" one:"ARGS"`
+	Missed   string          `json:"missed" one:"MISSED"`
+	Cap      int             `json:"cap" one:"CAP"`
+	Overlap  string          `json:"overlap" one:"OVERLAP"`
+	Jitter   seconds         `json:"jitter_seconds" one:"JITTER"`
+	Paused   bool            `json:"paused" col:"PAUSED"`
+	Next     instant         `json:"next" col:"NEXT"`
+	Last     instant         `json:"last" col:"LAST"`
+	LastTask string          `json:"last_task" one:"LAST_TASK"`
+	Fired    int64           `json:"fired" col:"FIRED"`
+	Skipped  int64           `json:"skipped" col:"SKIPPED"`
+}
+
+func newSchedulesCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "schedules",
+		Short: "Enqueue tasks periodically",
+		Long: `A schedule enqueues a task at each tick of a cron expression of five fields, or of
+a fixed period ("@every 15m"). Whichever worker or server leads fires it, once per
+tick.`,
+	}
+	c.AddCommand(newSchedulesListCommand(app), newSchedulesAddCommand(app),
+		newScheduleSwitch(app, "remove", "Remove schedules; tasks that they enqueued stay", (*tusk.Client).RemoveSchedule),
+		newScheduleSwitch(app, "pause", "Keep schedules from firing", (*tusk.Client).PauseSchedule),
+		newScheduleSwitch(app, "resume", "End the pause of schedules: the next tick is the first after now", (*tusk.Client).ResumeSchedule),
+		newSchedulesRunCommand(app), newSchedulesNextCommand(app))
+	return c
+}
+
+func newSchedulesListCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the schedules by name",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			infos, err := client.Schedules(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rows := make([]scheduleRow, len(infos))
+			for i, s := range infos {
+				rows[i] = scheduleOf(s)
+			}
+			return list(app, rows, "there is no schedule")
+		},
+	}
+}
+
+func scheduleOf(s tusk.ScheduleInfo) scheduleRow {
+	row := scheduleRow{Name: s.Name, Spec: s.Spec, Zone: or(s.Zone, "UTC"), Words: s.Words, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant,
+		Priority: s.Priority, Tags: s.Tags, Args: s.Args, Missed: or(string(s.Missed), string(tusk.MissedOnce)), Cap: s.Cap,
+		Overlap: or(string(s.Overlap), string(tusk.OverlapSkip)), Jitter: seconds(s.Jitter), Paused: s.Paused,
+		Next: instant(s.Next), Last: instant(s.Last), LastTask: s.LastTask, Fired: s.Fired, Skipped: s.Skipped}
+	if row.Tags == nil {
+		row.Tags = []string{}
+	}
+	return row
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+func newSchedulesAddCommand(app *App) *cobra.Command {
+	var (
+		task            taskFlags
+		s               tusk.Schedule
+		missed, overlap string
+	)
+	c := &cobra.Command{
+		Use:   "add NAME SPEC KIND [ARGS-JSON|-]",
+		Short: "Create a schedule, or change the one of that name",
+		Example: `  tusk schedules add nightly-report "30 2 * * 1-5" report '{"format":"pdf"}' --zone Europe/Berlin
+  tusk schedules add sync "@every 15m" sync_accounts --overlap buffer`,
+		Args: between(3, 4, "NAME", "SPEC", "KIND"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			raw := tusk.RawArgs{Name: args[2]}
+			if len(args) == 4 {
+				var err error
+				if raw.JSON, err = app.argsJSON(args[3]); err != nil {
+					return err
+				}
+			}
+			options, err := task.complete()
+			if err != nil {
+				return err
+			}
+			s.Name, s.Spec, s.Args, s.Options = args[0], args[1], raw, options
+			s.Missed, s.Overlap = tusk.MissedPolicy(missed), tusk.OverlapPolicy(overlap)
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			if err := client.PutSchedule(cmd.Context(), s); err != nil {
+				return firstProblem(err)
+			}
+			if spec, err := cron.ParseIn(s.Spec, or(s.Zone, "UTC")); err == nil {
+				app.note("%s: %s", s.Name, spec.Words())
+			}
+			return printOne(app, doneRow{s.Name, "stored"})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&s.Zone, "zone", "", "time `zone` such as Europe/Berlin; default UTC")
+	f.Var(oneOf(&missed, "once", "skip", "all"), "missed", "ticks that nobody could fire: once (one run for all), skip or all; default once")
+	f.Var(numberFlag(&s.Cap, 1, 10000), "cap", "most missed ticks that --missed all runs; default 100")
+	f.Var(oneOf(&overlap, "skip", "buffer", "allow"), "overlap", "a tick while the last one's task is unfinished: skip, buffer or allow; default skip")
+	f.Var(durationFlag(&s.Jitter), "jitter", "delay each run by a random part of this")
+	task.addTo(f)
+	return c
+}
+
+func newScheduleSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " NAME…",
+		Short: short,
+		Args:  between(1, -1, "NAME"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return app.forEach(cmd.Context(), "schedule", names, verb+"d", do)
+		},
+	}
+}
+
+func newSchedulesRunCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "run NAME",
+		Short: "Enqueue a schedule's task now, beside its plan",
+		Args:  between(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := tusk.ValidateName("schedule", args[0]); err != nil {
+				return err
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			result, err := client.RunSchedule(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return printOne(app, enqueuedRow{result.ID, result.Result.String()})
+		},
+	}
+}
+
+// tickRow is a run to come.
+type tickRow struct {
+	At    instant `json:"at" col:"IN"`
+	Local string  `json:"local" col:"AT"`
+}
+
+func newSchedulesNextCommand(app *App) *cobra.Command {
+	var (
+		spec, zone string
+		number     = 5
+	)
+	c := &cobra.Command{
+		Use:   "next NAME | --spec SPEC",
+		Short: "Say when a schedule fires next, in words and times",
+		Example: `  tusk schedules next nightly-report
+  tusk schedules next --spec "30 2 * * 1-5" --zone Europe/Berlin`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				s, err := app.findSchedule(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if spec, zone = s.Spec, s.Zone; s.Paused {
+					app.note("%s is paused", s.Name)
+				}
+			}
+			plan, err := cron.ParseIn(spec, or(zone, "UTC"))
+			if err != nil {
+				return &Problem{Code: "invalid_cron", Exit: exitUsage, Text: err.Error(), Err: err}
+			}
+			app.note("%s", plan.Words())
+			var rows []tickRow
+			for t := plan.Next(time.Now()); !t.IsZero() && len(rows) < number; t = plan.Next(t) {
+				rows = append(rows, tickRow{instant(t), t.Format("Mon 2006-01-02 15:04:05 MST")})
+			}
+			return printList(app, rows)
+		},
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("spec") {
+			return between(0, 0)(cmd, args)
+		}
+		return between(1, 1, "NAME")(cmd, args)
+	}
+	c.Flags().StringVar(&spec, "spec", "", "a cron `expression` to try instead of a stored schedule")
+	c.Flags().StringVar(&zone, "zone", "", "time `zone` of --spec; default UTC")
+	c.Flags().VarP(numberFlag(&number, 1, 1000), "number", "n", "how many")
+	return c
+}
+
+func (app *App) findSchedule(ctx context.Context, name string) (tusk.ScheduleInfo, error) {
+	none := tusk.ScheduleInfo{}
+	if err := tusk.ValidateName("schedule", name); err != nil {
+		return none, err
+	}
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return none, err
+	}
+	defer closeStore()
+	all, err := client.Schedules(ctx)
+	if err != nil {
+		return none, err
+	}
+	for _, s := range all {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return none, fmt.Errorf("schedule %s: %w", name, tusk.ErrNotFound)
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// taskFlags describe a task besides its kind and args.
+type taskFlags struct {
+	options    tusk.Options
+	onConflict string
+}
+
+// addTo adds the flags that a schedule's tasks have, too.
+func (t *taskFlags) addTo(f *pflag.FlagSet) {
+	o := &t.options
+	f.StringVar(&o.Queue, "queue", tusk.DefaultQueue, "queue `name`")
+	f.Var(numberFlag(&o.Priority, -32768, 32767), "priority", "lower runs sooner; default 0")
+	f.Var(numberFlag(&o.MaxAttempts, 1, tusk.MaxAttemptsLimit), "max-attempts", "give up after so many attempts; default 25")
+	f.Var(durationFlag(&o.Timeout), "timeout", "of each attempt; default: the handler's, else none")
+	f.Var(&value[tusk.Backoff]{into: &o.Backoff, name: "policy", parse: parseBackoff}, "backoff",
+		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
+	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")
+	f.StringToStringVar(&o.Metadata, "metadata", nil, "`name=value`,… for people and middleware")
+	f.StringVar(&o.Tenant, "tenant", "", "`name` of whom the task belongs to")
+}
+
+// addOwnTo adds the flags of a single task.
+func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
+	f, o := cmd.Flags(), &t.options
+	f.Var(instantFlag(&o.RunAt), "run-at", "do not run before this instant (RFC 3339)")
+	f.Var(durationFlag(&o.Delay), "delay", "do not run before so long from now")
+	f.Var(instantFlag(&o.ExpiresAt), "expires-at", "discard the task if it has not started by this instant")
+	f.Var(durationFlag(&o.ExpiresIn), "expires-in", "discard the task if it has not started within this time")
+	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue has it")
+	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun"), "on-conflict", "when the key is taken: skip, replace or rerun; default skip")
+	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
+	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
+	cmd.MarkFlagsMutuallyExclusive("expires-at", "expires-in")
+}
+
+// complete checks what the flags say together.
+func (t *taskFlags) complete() (*tusk.Options, error) {
+	o := t.options
+	if err := conflictOf(&o, t.onConflict); err != nil {
+		return nil, usage("", "%v", err)
+	}
+	return &o, nil
+}
+
+func conflictOf(o *tusk.Options, word string) error {
+	switch {
+	case word != "" && o.Key == "":
+		return errors.New("on-conflict needs a key")
+	case !o.SourceTime.IsZero() && word != "rerun":
+		return errors.New("source-time is for on-conflict rerun")
+	}
+	switch word {
+	case "replace":
+		o.OnConflict = tusk.Replace
+	case "rerun":
+		o.OnConflict = tusk.Rerun
+	}
+	return nil
+}
+
+// parseBackoff reads SHAPE:BASE[:MAX[:JITTER]].
+func parseBackoff(text string) (b tusk.Backoff, err error) {
+	wrong := func(why string) (tusk.Backoff, error) {
+		return tusk.Backoff{}, fmt.Errorf("%swant constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]", why)
+	}
+	parts := strings.Split(text, ":")
+	if len(parts) < 2 || len(parts) > 4 {
+		return wrong("")
+	}
+	base, err := parseDuration(parts[1])
+	if err != nil || base == 0 {
+		return wrong("the base must be a duration above 0: ")
+	}
+	longest, jitter := 24*time.Hour, 0.2
+	switch parts[0] {
+	case "constant":
+		b = tusk.ConstantBackoff(base)
+	case "linear":
+		b = tusk.LinearBackoff(base)
+	case "exponential":
+		b = tusk.ExponentialBackoff(base, longest, jitter)
+	default:
+		return wrong(hinted("unknown shape "+quote(parts[0]), didYouMean(parts[0], []string{"constant", "linear", "exponential"})) + ": ")
+	}
+	if len(parts) > 2 {
+		if b.Max, err = parseDuration(parts[2]); err != nil || b.Max == 0 {
+			return wrong("the maximum must be a duration above 0: ")
+		}
+	}
+	if len(parts) > 3 {
+		if b.Jitter, err = strconv.ParseFloat(parts[3], 64); err != nil || !(b.Jitter >= 0 && b.Jitter <= 1) {
+			return wrong("the jitter must be a share from 0 to 1: ")
+		}
+	}
+	return b, nil
+}
+
+// backoffText is what parseBackoff reads; empty for the default.
+func backoffText(b tusk.Backoff) string {
+	if b == (tusk.Backoff{}) {
+		return ""
+	}
+	text := string(b.Shape) + ":" + b.Base.String()
+	if b.Max > 0 {
+		text += ":" + b.Max.String()
+		if b.Jitter > 0 {
+			text += ":" + strconv.FormatFloat(b.Jitter, 'g', -1, 64)
+		}
+	}
+	return text
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// taskRow is a task as list and show print it.
+type taskRow struct {
+	ID          tusk.ID           `json:"id" col:"ID"`
+	State       tusk.State        `json:"state" col:"STATE"`
+	Queue       string            `json:"queue" col:"QUEUE"`
+	Kind        string            `json:"kind" col:"KIND"`
+	Tenant      string            `json:"tenant" one:"TENANT"`
+	Priority    int16             `json:"priority" col:"PRIORITY"`
+	Attempt     int               `json:"attempt" col:"ATTEMPT"`
+	MaxAttempts int               `json:"max_attempts" one:"MAX_ATTEMPTS"`
+	Crashes     int               `json:"crashes" one:"CRASHES"`
+	EnqueuedAt  instant           `json:"enqueued_at" col:"ENQUEUED"`
+	RunAt       instant           `json:"run_at" col:"RUN_AT"`
+	ExpiresAt   instant           `json:"expires_at" one:"EXPIRES"`
+	ClaimedAt   instant           `json:"claimed_at" one:"CLAIMED"`
+	FinishedAt  instant           `json:"finished_at" one:"FINISHED"`
+	Key         string            `json:"key" col:"KEY"`
+	Tags        []string          `json:"tags" one:"TAGS"`
+	Reason      string            `json:"reason" col:"REASON"`
+	Worker      string            `json:"worker" one:"WORKER"`
+	Timeout     seconds           `json:"timeout_seconds" one:"TIMEOUT"`
+	Backoff     string            `json:"backoff" one:"BACKOFF"`
+	Schedule    string            `json:"schedule" one:"SCHEDULE"`
+	Tick        instant           `json:"tick" one:"TICK"`
+	Metadata    map[string]string `json:"metadata" one:"METADATA"`
+	Args        json.RawMessage   `json:"args" one:"ARGS"`
+}
+
+func rowOf(t tusk.TaskInfo) taskRow {
+	row := taskRow{ID: t.ID, State: t.State, Queue: t.Queue, Kind: t.Kind, Tenant: t.Tenant, Priority: t.Priority,
+		Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
+		EnqueuedAt: instant(t.EnqueuedAt), RunAt: instant(t.RunAt), ExpiresAt: instant(t.ExpiresAt),
+		ClaimedAt: instant(t.ClaimedAt), FinishedAt: instant(t.FinishedAt),
+		Key: t.Key, Tags: t.Tags, Reason: t.Reason, Timeout: seconds(t.Timeout), Backoff: backoffText(t.Backoff),
+		Schedule: t.Schedule, Tick: instant(t.Tick), Metadata: t.Metadata, Args: t.Args}
+	if !t.Worker.IsZero() {
+		row.Worker = t.Worker.String()
+	}
+	if row.Tags == nil {
+		row.Tags = []string{}
+	}
+	if row.Metadata == nil {
+		row.Metadata = map[string]string{}
+	}
+	return row
+}
+
+func newTasksCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "tasks",
+		Short: "Find, show and change tasks",
+		Long: `Finds, shows and changes tasks: by their ids, or all that match the filter flags.
+A command that changes says first how many tasks match; cancel (by filter) and
+delete ask, or want --yes where nobody can be asked.`,
+	}
+	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app))
+	for _, e := range editCommands {
+		c.AddCommand(newEditCommand(app, e))
+	}
+	return c
+}
+
+func newTasksListCommand(app *App) *cobra.Command {
+	filter := filterFlags{limit: 100}
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List tasks, newest first",
+		Example: "  tusk tasks list --state retryable,discarded --queue mail --since 24h",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f, err := filter.filter()
+			if err != nil {
+				return firstProblem(err)
+			}
+			if filter.all {
+				filter.limit = 0
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			var rows []taskRow
+			err = eachPage(cmd.Context(), client, f, filter.limit, func(page []tusk.TaskInfo) error {
+				for _, t := range page {
+					rows = append(rows, rowOf(t))
+				}
+				if app.terminal { // one table has one width
+					return nil
+				}
+				defer func() { rows = nil }()
+				return printList(app, rows)
+			})
+			if err != nil || !app.terminal {
+				return err
+			}
+			if len(rows) == 0 {
+				app.note("no tasks match")
+				return nil
+			}
+			return printList(app, rows)
+		},
+	}
+	filter.addTo(c)
+	return c
+}
+
+// firstProblem takes the first of joined errors: one mistake at a time is enough.
+func firstProblem(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()[0]
+	}
+	return err
+}

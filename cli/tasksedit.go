@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// editCommand describes one of the commands that change tasks.
+type editCommand struct {
+	name, short string
+	op          store.Op
+	asksForIDs  bool // asks even for tasks that were named one by one
+	asks        bool // asks for tasks that a filter chose
+	// states are those that a filter without --state chooses from.
+	states []tusk.State
+	flags  func(cmd *cobra.Command, change *changeFlags)
+}
+
+var (
+	cancellable = []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRunning, tusk.StateRetryable}
+	notStarted  = []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRetryable}
+	failed      = []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}
+	waiting     = []tusk.State{tusk.StateScheduled, tusk.StateRetryable, tusk.StateAvailable}
+	notRunning  = []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRetryable,
+		tusk.StateCompleted, tusk.StateCancelled, tusk.StateDiscarded}
+)
+
+var editCommands = []editCommand{
+	{name: "cancel", op: store.Cancel, asks: true, states: cancellable,
+		short: "Call unfinished tasks off; running ones are told to stop",
+		flags: func(cmd *cobra.Command, c *changeFlags) {
+			cmd.Flags().StringVar(&c.reason, "reason", "", "`text` to keep with the task")
+		}},
+	{name: "retry", op: store.Retry, states: failed,
+		short: "Run tasks again, now or later; by filter: those that failed",
+		flags: func(cmd *cobra.Command, c *changeFlags) { c.addWhen(cmd) }},
+	{name: "delete", op: store.Delete, asks: true, asksForIDs: true, states: notRunning,
+		short: "Remove tasks that do not run, with their history"},
+	{name: "reprioritize", op: store.Reprioritize, states: notStarted,
+		short: "Change the priority of tasks that have not started",
+		flags: func(cmd *cobra.Command, c *changeFlags) {
+			cmd.Flags().Var(numberFlag(&c.priority, -32768, 32767), "priority", "the new one: lower runs sooner")
+			_ = cmd.MarkFlagRequired("priority")
+		}},
+	{name: "move", op: store.Move, states: notStarted,
+		short: "Put tasks that have not started into another queue",
+		flags: func(cmd *cobra.Command, c *changeFlags) {
+			cmd.Flags().StringVar(&c.queue, "to", "", "queue `name`")
+			_ = cmd.MarkFlagRequired("to")
+		}},
+	{name: "reschedule", op: store.Reschedule, states: waiting,
+		short: "Change when waiting tasks run",
+		flags: func(cmd *cobra.Command, c *changeFlags) {
+			c.addWhen(cmd)
+			cmd.MarkFlagsOneRequired("at", "in")
+		}},
+}
+
+// changeFlags say what is to be changed to what.
+type changeFlags struct {
+	priority      int16
+	queue, reason string
+	at            time.Time
+	in            time.Duration
+}
+
+func (c *changeFlags) addWhen(cmd *cobra.Command) {
+	cmd.Flags().Var(instantFlag(&c.at), "at", "at this instant (RFC 3339)")
+	cmd.Flags().Var(durationFlag(&c.in), "in", "so long from now")
+	cmd.MarkFlagsMutuallyExclusive("at", "in")
+}
+
+func (c *changeFlags) change(op store.Op) tusk.Change {
+	return tusk.Change{Op: op, Priority: c.priority, Queue: c.queue, RunAt: c.at, Delay: c.in, Reason: c.reason}
+}
+
+func newEditCommand(app *App, e editCommand) *cobra.Command {
+	var (
+		filter filterFlags
+		change changeFlags
+		agreed consent
+	)
+	c := &cobra.Command{
+		Use:   e.name + " [ID…] [filter flags]",
+		Short: e.short,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			edit := &edit{app: app, editCommand: e, change: change.change(e.op), consent: agreed}
+			if len(args) > 0 {
+				if filter.narrow() || filter.all || filter.limit > 0 {
+					return usage("leave out the ids or the filter flags", "tasks are named by their ids or by a filter, not both")
+				}
+				return edit.named(cmd.Context(), args)
+			}
+			if !filter.narrow() && !filter.all {
+				return usage("give ids, or a filter such as --state or --queue, or --all", "%s: which tasks is missing", cmd.CommandPath())
+			}
+			f, err := filter.filter()
+			if err != nil {
+				return firstProblem(err)
+			}
+			return edit.matching(cmd.Context(), f, filter.limit)
+		},
+	}
+	if e.flags != nil {
+		e.flags(c, &change)
+	}
+	agreed.addTo(c, e.asks)
+	filter.addTo(c)
+	return c
+}
+
+// edit is one run of a command that changes tasks.
+type edit struct {
+	app *App
+	editCommand
+	change  tusk.Change
+	consent consent
+}
+
+// editedRow says what became of one named task.
+type editedRow struct {
+	ID     tusk.ID `json:"id" col:"ID"`
+	Result string  `json:"result" col:"RESULT"`
+	State  string  `json:"state" col:"STATE"`
+}
+
+// editRow sums up what became of the tasks that a filter chose.
+type editRow struct {
+	Matched   int    `json:"matched" col:"MATCHED"`
+	Op        string `json:"op" col:"OP"`
+	Changed   int    `json:"changed" col:"CHANGED"`
+	Requested int    `json:"requested" col:"REQUESTED"`
+	Refused   int    `json:"refused" col:"REFUSED"`
+	Missing   int    `json:"missing" col:"MISSING"`
+	KeyTaken  int    `json:"key_taken" col:"KEY_TAKEN"`
+	DryRun    bool   `json:"dry_run" col:"DRY_RUN"`
+}
+
+func (r *editRow) count(edited []tusk.Edited) {
+	for _, e := range edited {
+		switch e.Result {
+		case store.Changed:
+			r.Changed++
+		case store.Requested:
+			r.Requested++
+		case store.Refused:
+			r.Refused++
+		case store.Missing:
+			r.Missing++
+		case store.KeyTaken:
+			r.KeyTaken++
+		}
+	}
+}
+
+// named changes tasks by their ids and says of each what became of it.
+func (e *edit) named(ctx context.Context, args []string) error {
+	var ids []tusk.ID
+	seen := map[tusk.ID]bool{}
+	for _, text := range args {
+		id, err := tusk.ParseID(text)
+		if err != nil {
+			return err
+		}
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	client, closeStore, err := e.app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	if e.consent.dryRun {
+		return e.tryNamed(ctx, client, ids)
+	}
+	if e.asksForIDs {
+		if err := e.app.confirm(&e.consent, e.name+" "+count(len(ids), "task")); err != nil {
+			return err
+		}
+	}
+	var rows []editedRow
+	sum := editRow{Matched: len(ids)}
+	err = e.apply(ctx, client, ids, func(edited []tusk.Edited) {
+		sum.count(edited)
+		for _, one := range edited {
+			row := editedRow{ID: one.ID, Result: one.Result.String()}
+			if one.State != 0 {
+				row.State = one.State.String()
+			}
+			rows = append(rows, row)
+		}
+	})
+	if printErr := printList(e.app, rows); err == nil {
+		err = printErr
+	}
+	if err != nil {
+		return err
+	}
+	return e.verdict(sum)
+}
+
+// tryNamed is a dry run: it looks whether the tasks exist.
+func (e *edit) tryNamed(ctx context.Context, client *tusk.Client, ids []tusk.ID) error {
+	sum := editRow{Op: e.name, DryRun: true}
+	for page := range slices.Chunk(ids, store.MaxPage) {
+		tasks, err := client.List(ctx, tusk.Filter{IDs: page, Limit: len(page)})
+		if err != nil {
+			return err
+		}
+		sum.Matched += len(tasks)
+	}
+	sum.Missing = len(ids) - sum.Matched
+	return printOne(e.app, sum)
+}
+
+// matching changes all tasks that match. Their ids are collected first, so that
+// the count is known before anything changes and no change moves the pages.
+func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
+	if len(f.States) == 0 {
+		f.States = e.states
+	}
+	client, closeStore, err := e.app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	var ids []tusk.ID
+	err = eachPage(ctx, client, f, limit, func(page []tusk.TaskInfo) error {
+		for _, t := range page {
+			ids = append(ids, t.ID)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	sum := editRow{Op: e.name, Matched: len(ids), DryRun: e.consent.dryRun}
+	e.app.note("%s: %s match", e.name, count(len(ids), "task"))
+	if e.consent.dryRun || len(ids) == 0 {
+		return printOne(e.app, sum)
+	}
+	if e.asks {
+		if err := e.app.confirm(&e.consent, e.name+" "+count(len(ids), "task")); err != nil {
+			return err
+		}
+	}
+	err = e.apply(ctx, client, ids, sum.count)
+	if printErr := printOne(e.app, sum); err == nil {
+		err = printErr
+	}
+	return err
+}
+
+// apply changes tasks page by page.
+func (e *edit) apply(ctx context.Context, client *tusk.Client, ids []tusk.ID, tell func([]tusk.Edited)) error {
+	progress := newProgress(e.app, int64(len(ids)))
+	defer progress.end()
+	done := 0
+	for page := range slices.Chunk(ids, store.MaxPage) {
+		edited, err := client.Edit(ctx, page, e.change)
+		if err != nil {
+			return fmt.Errorf("after %s: %w", count(done, "task"), err)
+		}
+		tell(edited)
+		done += len(page)
+		progress.add(int64(len(page)), done)
+	}
+	return nil
+}
+
+// verdict is the error of named tasks that were not changed.
+func (e *edit) verdict(sum editRow) error {
+	switch {
+	case sum.Missing > 0:
+		return fmt.Errorf("%s: %d of %s: %w", e.name, sum.Missing, count(sum.Matched, "task"), tusk.ErrNotFound)
+	case sum.KeyTaken > 0:
+		return &Problem{Code: "key_taken", Exit: exitConflict, Hint: "tusk tasks list --key KEY finds the task that has it",
+			Text: fmt.Sprintf("%s: %d of %s: another unfinished task has the key", e.name, sum.KeyTaken, count(sum.Matched, "task"))}
+	case sum.Refused > 0:
+		return fmt.Errorf("%s: %d of %s: %w: the state does not allow it", e.name, sum.Refused, count(sum.Matched, "task"), tusk.ErrRefused)
+	}
+	return nil
+}
