@@ -1,0 +1,121 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Claim implements store.Leaser. It is one call of the function claim.
+func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	s.claims.Add(1)
+	queues := make([]int64, 0, len(r.Queues))
+	names := make(map[int64]string, len(r.Queues))
+	for _, queue := range r.Queues {
+		hash := hashOf(queue)
+		if _, twice := names[hash]; !twice {
+			names[hash] = queue
+			queues = append(queues, hash<<16)
+		}
+	}
+	lock := int64(binary.BigEndian.Uint64(r.Token[:8]))
+	var tasks []store.Task
+	err := s.query(ctx, "claim", func(raw [][]byte) error {
+		if tasks == nil {
+			tasks = make([]store.Task, 0, min(r.Limit, 1024))
+		}
+		tasks = append(tasks, store.Task{})
+		t := &tasks[len(tasks)-1]
+		t.Queue = names[readTask(t, raw)>>16]
+		t.State, t.Lease, t.Worker = store.Running, r.Token, r.Worker
+		return nil
+	}, [16]byte(r.Worker), [16]byte(r.Token), queues, r.Limit, r.Again, lock)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return tasks, nil
+}
+
+// Extend implements store.Leaser.
+func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	about, err := json.Marshal(b.Worker)
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	n, err := notesOf(b.Notes)
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	var stops []store.Stop
+	err = s.query(ctx, "beat", func(raw [][]byte) error {
+		stops = append(stops, store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])})
+		return nil
+	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), n.ids, n.tokens, n.progress, n.outputs, n.logs)
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	return stops, nil
+}
+
+// notes are store.Notes in columns, one for each task: a statement cannot write
+// the same row twice.
+type notes struct {
+	ids, tokens    uuids
+	progress, logs []*string
+	outputs        [][]byte
+}
+
+func notesOf(list []store.Note) (n notes, err error) {
+	type attempt struct {
+		id    store.ID
+		lease store.Token
+	}
+	merged := map[attempt]*store.Note{}
+	var order []attempt
+	for i := range list {
+		at := attempt{list[i].ID, list[i].Lease}
+		m := merged[at]
+		if m == nil {
+			m = &store.Note{}
+			merged[at] = m
+			order = append(order, at)
+		}
+		if list[i].Progress != nil {
+			m.Progress = list[i].Progress
+		}
+		if list[i].Output != nil {
+			m.Output = list[i].Output
+		}
+		m.Logs = append(m.Logs, list[i].Logs...)
+	}
+	n.ids, n.tokens = uuids{}, uuids{}
+	for _, at := range order {
+		m := merged[at]
+		var progress, logs *string
+		if m.Progress != nil {
+			if progress, err = jsonText(m.Progress); err != nil {
+				return n, err
+			}
+		}
+		if len(m.Logs) > 0 {
+			if logs, err = jsonText(m.Logs); err != nil {
+				return n, err
+			}
+		}
+		n.ids, n.tokens = append(n.ids, at.id), append(n.tokens, at.lease)
+		n.progress, n.outputs, n.logs = append(n.progress, progress), append(n.outputs, m.Output), append(n.logs, logs)
+	}
+	return n, nil
+}
+
+func jsonText(v any) (*string, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	s := string(text)
+	return &s, nil
+}

@@ -1,0 +1,223 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// copyFrom is the number of tasks from which COPY is quicker than an insert.
+const copyFrom = 64
+
+// Enqueue implements store.Enqueuer.
+func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	err = repeat(ctx, func() error {
+		if err := s.nameLanes(ctx, driverSession{s.pool}, tasks, true); err != nil {
+			return err
+		}
+		results, err = s.enqueue(ctx, driverSession{s.pool}, tasks)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	return results, nil
+}
+
+// enqueue stores tasks whose lanes have names.
+func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
+	s.trips.Add(1)
+	var results []store.Enqueued
+	var err error
+	switch {
+	case !plain(tasks):
+		results, err = s.put(ctx, c, tasks)
+	case len(tasks) >= copyFrom && c == session(driverSession{s.pool}):
+		err = s.copy(ctx, tasks)
+	default:
+		err = s.add(ctx, c, tasks)
+	}
+	if err != nil {
+		if c == session(driverSession{s.pool}) && neverStored(err) {
+			return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
+		}
+		return nil, translate(err)
+	}
+	if results == nil {
+		results = make([]store.Enqueued, len(tasks))
+		for i := range tasks {
+			results[i] = store.Enqueued{ID: tasks[i].ID, Result: store.Added}
+		}
+	}
+	return results, nil
+}
+
+// plain reports whether all tasks go straight into the log.
+func plain(tasks []store.NewTask) bool {
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Key != "" || !t.RunAt.IsZero() || t.Delay > 0 || t.ExpiresIn > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// nameLanes makes sure that the lanes of tasks have names in the database. It
+// remembers what it named, unless that may yet be rolled back.
+func (s *Store) nameLanes(ctx context.Context, c session, tasks []store.NewTask, committed bool) error {
+	var lanes []int64
+	var queues []string
+	for i := range tasks {
+		lane := laneOf(tasks[i].Queue, tasks[i].Priority)
+		if _, known := s.lanes.Load(lane); known || i > 0 && tasks[i].Queue == tasks[i-1].Queue && tasks[i].Priority == tasks[i-1].Priority {
+			continue
+		}
+		lanes, queues = append(lanes, lane), append(queues, tasks[i].Queue)
+	}
+	if len(lanes) == 0 {
+		return nil
+	}
+	s.trips.Add(1)
+	if err := c.exec(ctx, s.sql["name_lanes"], lanes, queues); err != nil {
+		if neverStored(err) {
+			return fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
+		}
+		return translate(err)
+	}
+	for i, lane := range lanes {
+		if committed {
+			s.lanes.Store(lane, queues[i])
+		}
+	}
+	return nil
+}
+
+// add inserts plain tasks.
+func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error {
+	n := len(tasks)
+	lanes, ids := make([]int64, n), make(uuids, n)
+	kinds, args := make([]string, n), make([][]byte, n)
+	tenants, tags := make([]*string, n), make([]*string, n)
+	settings, expiries := make([][]byte, n), make([]*time.Time, n)
+	for i := range tasks {
+		t := &tasks[i]
+		lanes[i], ids[i], kinds[i], args[i] = laneOf(t.Queue, t.Priority), t.ID, t.Kind, t.Args
+		tenants[i], tags[i], settings[i], expiries[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt)
+	}
+	return c.exec(ctx, s.sql["add"], lanes, ids, kinds, args, tenants, tags, settings, expiries)
+}
+
+// put stores tasks of every sort through the function of that name.
+func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
+	n := len(tasks)
+	lanes, ids := make([]int64, n), make(uuids, n)
+	kinds, args := make([]string, n), make([][]byte, n)
+	tenants, tags, keys := make([]*string, n), make([]*string, n), make([]*string, n)
+	settings := make([][]byte, n)
+	runAt, expiresAt, sources := make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
+	delays, expiresIn, conflicts := make([]int64, n), make([]int64, n), make([]int16, n)
+	for i := range tasks {
+		t := &tasks[i]
+		lanes[i], ids[i], kinds[i], args[i] = laneOf(t.Queue, t.Priority), t.ID, t.Kind, t.Args
+		tenants[i], tags[i], settings[i], keys[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings, orNull(t.Key)
+		runAt[i], delays[i] = timeOrNull(t.RunAt), t.Delay.Microseconds()
+		expiresAt[i], expiresIn[i] = timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()
+		conflicts[i], sources[i] = int16(t.OnConflict), timeOrNull(t.SourceTime)
+	}
+	results := make([]store.Enqueued, n)
+	err := c.each(ctx, func(scan func(...any) error) error {
+		var place, result int
+		var text string
+		if err := scan(&place, &text, &result); err != nil {
+			return err
+		}
+		id, err := store.ParseID(text)
+		results[place-1] = store.Enqueued{ID: id, Result: store.EnqueueResult(result)}
+		return err
+	}, s.sql["put"], lanes, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys, conflicts, sources)
+	return results, err
+}
+
+// copy stores plain tasks by COPY, in one round trip: the rows follow the
+// command without waiting for its answer.
+func (s *Store) copy(ctx context.Context, tasks []store.NewTask) error {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	_, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(copyData(tasks)), s.sql["copy"])
+	return err
+}
+
+// copyData writes tasks in COPY's binary format.
+func copyData(tasks []store.NewTask) []byte {
+	size := 32
+	for i := range tasks {
+		size += 96 + len(tasks[i].Args) + len(tasks[i].Kind) + len(tasks[i].Settings)
+	}
+	b := make([]byte, 0, size)
+	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
+	for i := range tasks {
+		t := &tasks[i]
+		b = append(b, 0, 8)
+		b = appendInt64(b, laneOf(t.Queue, t.Priority))
+		b = appendField(b, t.ID[:])
+		b = appendField(b, []byte(t.Kind))
+		b = appendField(b, append([]byte{}, t.Args...))
+		b = appendField(b, nullIfEmpty(t.Tenant))
+		b = appendTexts(b, t.Tags)
+		b = appendField(b, t.Settings)
+		if t.ExpiresAt.IsZero() {
+			b = appendField(b, nil)
+		} else {
+			b = appendInt64(b, micros(t.ExpiresAt))
+		}
+	}
+	return append(b, 0xff, 0xff)
+}
+
+func nullIfEmpty(text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
+}
+
+// appendField appends a value with its length; nil is null.
+func appendField(b, value []byte) []byte {
+	if value == nil {
+		return binary.BigEndian.AppendUint32(b, 0xffffffff)
+	}
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(value))), value...)
+}
+
+func appendInt64(b []byte, value int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(value))
+}
+
+// appendTexts appends an array of texts; null when there are none.
+func appendTexts(b []byte, texts []string) []byte {
+	if len(texts) == 0 {
+		return appendField(b, nil)
+	}
+	array := binary.BigEndian.AppendUint32(nil, 1)
+	array = binary.BigEndian.AppendUint32(array, 0)
+	array = binary.BigEndian.AppendUint32(array, pgtype.TextOID)
+	array = binary.BigEndian.AppendUint32(array, uint32(len(texts)))
+	array = binary.BigEndian.AppendUint32(array, 1)
+	for _, text := range texts {
+		array = appendField(array, []byte(text))
+	}
+	return appendField(b, array)
+}

@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// errRolledBack marks a transaction that the database rolled back because of
+// others (deadlock, serialization failure): it may be tried again at once.
+var errRolledBack = errors.New("rolled back because of a concurrent transaction")
+
+// byCode maps what the server says to what a caller can act on. TK… are raised
+// by the functions in migrations/.
+var byCode = map[string]error{
+	"TK001": store.ErrWorkerDead,
+	"TK002": store.ErrNotLeader,
+	"40001": errRolledBack,
+	"40P01": errRolledBack,
+	"25006": store.ErrReadOnly,
+	"53100": store.ErrFull,
+	"42P01": store.ErrSchemaMissing,
+	"3F000": store.ErrSchemaMissing,
+	"42883": store.ErrSchemaOld,
+	"57P01": store.ErrUnavailable,
+	"57P02": store.ErrUnavailable,
+	"57P03": store.ErrUnavailable,
+	"53300": store.ErrUnavailable,
+}
+
+// translate wraps an error of the driver with the one of package store that it
+// means.
+func translate(err error) error {
+	if err == nil {
+		return nil
+	}
+	var said *pgconn.PgError
+	if errors.As(err, &said) {
+		switch known := byCode[said.Code]; {
+		case known != nil:
+			return fmt.Errorf("%w: %w", known, err)
+		case strings.HasPrefix(said.Code, "08"):
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		}
+		return err
+	}
+	var refused *pgconn.ConnectError
+	if errors.As(err, &refused) || pgconn.SafeToRetry(err) {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// neverStored reports whether the error says that a transaction did not
+// commit: the server said no, or was never asked.
+func neverStored(err error) bool {
+	var said *pgconn.PgError
+	if errors.As(err, &said) {
+		// After these the commit may have happened nonetheless.
+		return said.Severity != "FATAL" && said.Severity != "PANIC" && !strings.HasPrefix(said.Code, "08") && said.Code != "40003"
+	}
+	var refused *pgconn.ConnectError
+	return errors.As(err, &refused) || pgconn.SafeToRetry(err)
+}
+
+// isMissing reports whether a table or schema does not exist.
+func isMissing(err error) bool {
+	var said *pgconn.PgError
+	return errors.As(err, &said) && (said.Code == "42P01" || said.Code == "3F000")
+}

@@ -1,0 +1,221 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// errHeld says that an open transaction of somebody is about to finish a task.
+var errHeld = errors.New("an open transaction is about to finish the task")
+
+// Finish implements store.Leaser. It is one call of the function finish; when
+// that finds lost tasks it writes nothing, and is called again without them.
+func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	rest, lost := eachOnce(outcomes)
+	if n := finalNotes(rest); len(n) > 0 {
+		if err := s.writeNotes(ctx, n); err != nil {
+			return nil, fmt.Errorf("finish: %w", err)
+		}
+	}
+	var held []store.ID
+	for len(rest) > 0 {
+		gone := map[store.ID]bool{}
+		err := s.query(ctx, "finish", func(raw [][]byte) error {
+			id := store.ID(idOf(raw[0]))
+			gone[id] = true
+			if raw[1][0] != 0 {
+				held = append(held, id)
+			} else {
+				lost = append(lost, id)
+			}
+			return nil
+		}, flushOf(rest).args()...)
+		if err != nil {
+			return nil, fmt.Errorf("finish: %w", err)
+		}
+		if len(gone) == 0 {
+			break
+		}
+		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[o.Task.ID] })
+	}
+	if len(held) > 0 {
+		return lost, fmt.Errorf("finish: %w: %v", errHeld, held)
+	}
+	return lost, nil
+}
+
+// eachOnce returns the outcomes with only the first for each task and token;
+// the tasks of the others are lost.
+func eachOnce(outcomes []store.Outcome) (once []*store.Outcome, lost []store.ID) {
+	type attempt struct {
+		id    store.ID
+		lease store.Token
+	}
+	seen := make(map[attempt]bool, len(outcomes))
+	for i := range outcomes {
+		o := &outcomes[i]
+		at := attempt{o.Task.ID, o.Task.Lease}
+		if seen[at] {
+			lost = append(lost, o.Task.ID)
+			continue
+		}
+		seen[at] = true
+		once = append(once, o)
+	}
+	return once, lost
+}
+
+func finalNotes(outcomes []*store.Outcome) (list []store.Note) {
+	for _, o := range outcomes {
+		if o.Note != nil {
+			n := *o.Note
+			n.ID, n.Lease = o.Task.ID, o.Task.Lease
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+func (s *Store) writeNotes(ctx context.Context, list []store.Note) error {
+	n, err := notesOf(list)
+	if err != nil {
+		return err
+	}
+	return s.query(ctx, "write_notes", func([][]byte) error { return nil }, n.ids, n.tokens, n.progress, n.outputs, n.logs)
+}
+
+// flush is a batch of outcomes in columns, as the function finish takes them:
+// grouped by lease, and in each group by id.
+type flush struct {
+	tokens      uuids
+	lanes       []int64
+	offs, sizes []int32
+	keyed       []int32
+	ids         uuids
+	ago         []int32 // milliseconds; nil when all are zero
+	stats       []byte
+	odd         []int32 // the group of each end that is no plain completion
+	ends        []*store.Outcome
+	keyedEnds   []*store.Outcome // plain completions of tasks with keys
+	oddIDs      uuids
+}
+
+// flushOf arranges outcomes. It sorts the slice that it is given.
+func flushOf(outcomes []*store.Outcome) *flush {
+	slices.SortFunc(outcomes, func(a, b *store.Outcome) int {
+		return cmp.Or(bytes.Compare(a.Task.Lease[:], b.Task.Lease[:]),
+			cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Priority, b.Task.Priority),
+			bytes.Compare(a.Task.ID[:], b.Task.ID[:]))
+	})
+	f := &flush{ids: make(uuids, 0, len(outcomes)), oddIDs: uuids{}}
+	sums := stats{}
+	var last *store.Task
+	for i, o := range outcomes {
+		t := o.Task
+		if last == nil || t.Lease != last.Lease || t.Queue != last.Queue || t.Priority != last.Priority {
+			f.tokens, f.lanes = append(f.tokens, t.Lease), append(f.lanes, laneOf(t.Queue, t.Priority))
+			f.offs, f.sizes, f.keyed = append(f.offs, int32(i)), append(f.sizes, 0), append(f.keyed, 0)
+		}
+		last = t
+		g := len(f.tokens) - 1
+		f.sizes[g]++
+		f.ids = append(f.ids, t.ID)
+		f.agoOf(i, o)
+		sums.count(o)
+		switch {
+		case !isPlain(o):
+			f.odd, f.ends, f.oddIDs = append(f.odd, int32(g+1)), append(f.ends, o), append(f.oddIDs, t.ID)
+		case t.Key != "":
+			f.keyed[g]++
+			f.keyedEnds = append(f.keyedEnds, o)
+		}
+	}
+	slices.SortFunc(f.keyedEnds, func(a, b *store.Outcome) int {
+		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)), cmp.Compare(a.Task.Key, b.Task.Key))
+	})
+	f.stats = sums.encode()
+	return f
+}
+
+// agoOf notes how long ago the i-th attempt ended.
+func (f *flush) agoOf(i int, o *store.Outcome) {
+	ms := int32(min(max(o.Ago, 0).Milliseconds(), 1<<31-1))
+	if ms > 0 && f.ago == nil {
+		f.ago = make([]int32, i, cap(f.ids))
+	}
+	if f.ago != nil {
+		f.ago = append(f.ago, ms)
+	}
+}
+
+// isPlain reports whether an outcome is a completion that leaves nothing to
+// write but itself.
+func isPlain(o *store.Outcome) bool {
+	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Crashes == 0 && o.Attempt == o.Task.Attempt
+}
+
+// args returns the parameters of the function finish.
+func (f *flush) args() []any {
+	n := len(f.ends)
+	states, delays, ago := make([]int16, n), make([]int64, n), make([]int64, n)
+	attempts, crashes := make([]int32, n), make([]int32, n)
+	reasons, errs, traces, prints := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
+	for i, o := range f.ends {
+		states[i], delays[i], ago[i] = int16(o.State), o.Delay.Microseconds(), max(o.Ago, 0).Microseconds()
+		attempts[i], crashes[i] = int32(o.Attempt), int32(o.Crashes)
+		reasons[i], errs[i], traces[i], prints[i] = clean(o.Reason), clean(o.Error), clean(o.Trace), clean(o.Fingerprint)
+	}
+	odd := f.odd
+	if odd == nil {
+		odd = []int32{}
+	}
+	queues, keys, keyIDs := []int64{}, []string{}, uuids{}
+	for _, o := range f.keyedEnds {
+		queues, keys, keyIDs = append(queues, hashOf(o.Task.Queue)), append(keys, o.Task.Key), append(keyIDs, o.Task.ID)
+	}
+	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.ids, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
+		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
+}
+
+// clean makes text that the database can store of what a handler said: bytes
+// that are no UTF-8, and NUL, become the replacement character.
+func clean(text string) string {
+	return string(bytes.ToValidUTF8(bytes.ReplaceAll([]byte(text), []byte{0}, []byte("\uFFFD")), []byte("\uFFFD")))
+}
+
+// finishTx ends attempts inside an open transaction, one statement for each.
+func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outcome) (lost []store.ID, err error) {
+	rest, lost := eachOnce(outcomes)
+	if list := finalNotes(rest); len(list) > 0 {
+		n, err := notesOf(list)
+		if err != nil {
+			return nil, err
+		}
+		if err := tx.exec(ctx, s.sql["write_notes"], n.ids, n.tokens, n.progress, n.outputs, n.logs); err != nil {
+			return nil, translate(err)
+		}
+	}
+	for _, o := range rest {
+		sums := stats{}
+		sums.count(o)
+		t := o.Task
+		s.trips.Add(1)
+		var done bool
+		err := tx.each(ctx, func(scan func(...any) error) error { return scan(&done) }, s.sql["finish_tx"], [16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),
+			t.Key != "", t.Key, isPlain(o), int16(o.State), o.Delay.Microseconds(), o.Attempt, o.Crashes, clean(o.Reason),
+			clean(o.Error), clean(o.Trace), clean(o.Fingerprint), max(o.Ago, 0).Microseconds())
+		if err != nil {
+			return nil, translate(err)
+		}
+		if !done {
+			lost = append(lost, t.ID)
+		}
+	}
+	return lost, nil
+}

@@ -1,0 +1,78 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// forgetAfter is how long a dead worker is remembered, so that one that was
+// only suspended is still told when it wakes up.
+const forgetAfter = 24 * time.Hour
+
+// Lead implements store.Keeper.
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (l store.Leadership, err error) {
+	err = s.query(ctx, "lead", func(raw [][]byte) error {
+		l = store.Leadership{Term: int64Of(raw[0]), Now: timeOf(raw[1])}
+		return nil
+	}, [16]byte(c.ID), c.TTL.Microseconds())
+	if err != nil {
+		return store.Leadership{}, fmt.Errorf("lead: %w", err)
+	}
+	return l, nil
+}
+
+// Admit implements store.Keeper.
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	done := store.Admitted{Next: -1}
+	err := s.query(ctx, "admit", func(raw [][]byte) error {
+		done.Count = int(int32Of(raw[0]))
+		done.Queues = textsOf(raw[1])
+		if next := int64Of(raw[2]); next >= 0 {
+			done.Next = time.Duration(next) * time.Microsecond
+		}
+		return nil
+	}, term, limit)
+	if err != nil {
+		return store.Admitted{Next: -1}, fmt.Errorf("admit: %w", err)
+	}
+	return done, nil
+}
+
+// Rescue implements store.Keeper.
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
+	var tasks []store.Task
+	err := s.query(ctx, "rescue", func(raw [][]byte) error {
+		var t store.Task
+		readTask(&t, raw)
+		t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[14]), idOf(raw[15]), string(raw[16])
+		tasks = append(tasks, t)
+		return nil
+	}, term, limit)
+	if err != nil {
+		return nil, fmt.Errorf("rescue: %w", err)
+	}
+	return tasks, nil
+}
+
+// Prune implements store.Keeper.
+func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
+	queues, completed, cancelled, discarded := []int64{}, []int64{}, []int64{}, []int64{}
+	for queue, own := range keep.Queues {
+		queues = append(queues, hashOf(queue))
+		completed = append(completed, own.Completed.Microseconds())
+		cancelled = append(cancelled, own.Cancelled.Microseconds())
+		discarded = append(discarded, own.Discarded.Microseconds())
+	}
+	all := []int64{keep.Completed.Microseconds(), keep.Cancelled.Microseconds(), keep.Discarded.Microseconds()}
+	err = s.query(ctx, "prune", func(raw [][]byte) error {
+		deleted = int(int32Of(raw[0]))
+		return nil
+	}, term, limit, all, queues, completed, cancelled, discarded, keep.Stats.Microseconds(), forgetAfter.Microseconds())
+	if err != nil {
+		return 0, fmt.Errorf("prune: %w", err)
+	}
+	return deleted, nil
+}

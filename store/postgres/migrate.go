@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+var _ store.Migrator = (*Store)(nil)
+
+// Migrate implements store.Migrator. It works on a connection of its own; of
+// two processes that migrate at once the second waits for the first.
+func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
+	steps, err := s.migrate(ctx, version)
+	if err != nil {
+		return steps, fmt.Errorf("migrate: %w", translate(err))
+	}
+	return steps, nil
+}
+
+func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, error) {
+	all, err := s.steps()
+	if err != nil {
+		return nil, err
+	}
+	newest := all[len(all)-1].Version
+	if version < 0 {
+		version = newest
+	}
+	if version > newest {
+		return nil, fmt.Errorf("there is no version %d, the newest is %d", version, newest)
+	}
+	db := stdlib.OpenDB(*s.pool.Config().ConnConfig.Copy())
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, "create schema if not exists "+s.schema); err != nil {
+		return nil, err
+	}
+	provider, err := s.provider(db, all)
+	if err != nil {
+		return nil, err
+	}
+	at, err := provider.GetDBVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if at > newest {
+		return nil, fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
+	}
+	var results []*goose.MigrationResult
+	if version >= at {
+		results, err = provider.UpTo(ctx, version)
+	} else {
+		results, err = provider.DownTo(ctx, version)
+	}
+	var taken []store.Migration
+	for _, r := range results {
+		one := all[r.Source.Version-1]
+		if r.Direction == "up" {
+			one.AppliedAt = time.Now().UTC()
+		}
+		taken = append(taken, one)
+	}
+	return taken, err
+}
+
+// Migrations implements store.Migrator.
+func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
+	all, err := s.steps()
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	rows, err := s.pool.Query(ctx, "select version_id, max(tstamp) from "+s.schema+".migration where is_applied group by version_id")
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", translate(err))
+	}
+	var version int64
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
+		if version > 0 && version <= int64(len(all)) {
+			all[version-1].AppliedAt = at.UTC()
+		}
+		return nil
+	})
+	if err != nil && !isMissing(err) {
+		return nil, fmt.Errorf("migrations: %w", translate(err))
+	}
+	return all, nil
+}
+
+// steps reads the migrations, whose files are named by their version: 00001_tables.sql.
+func (s *Store) steps() ([]store.Migration, error) {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	all := make([]store.Migration, len(files))
+	for i, file := range files {
+		text, err := migrations.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		number, name, _ := strings.Cut(strings.TrimSuffix(path.Base(file), ".sql"), "_")
+		version, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || version != int64(i+1) {
+			return nil, fmt.Errorf("migration %s: want version %d", file, i+1)
+		}
+		all[i] = store.Migration{Version: version, Name: name, SQL: s.inSchema(string(text))}
+	}
+	return all, nil
+}
+
+// provider makes goose's runner. Files are given to it as functions, because
+// the name of the schema is put into them first.
+func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, error) {
+	var list []*goose.Migration
+	for _, m := range all {
+		up, down, _ := strings.Cut(m.SQL, "-- down\n")
+		list = append(list, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: script(up)}, &goose.GoFunc{RunTx: script(down)}))
+	}
+	versions, err := database.NewStore(database.DialectPostgres, s.schema+".migration")
+	if err != nil {
+		return nil, err
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return nil, err
+	}
+	return goose.NewProvider("", db, nil, goose.WithStore(versions), goose.WithGoMigrations(list...), goose.WithSessionLocker(locker),
+		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+}
+
+func script(text string) func(context.Context, *sql.Tx) error {
+	return func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, text)
+		return err
+	}
+}

@@ -1,0 +1,252 @@
+-- up
+set local lock_timeout = '5s';
+
+create sequence tusk.task_n cache 500;
+
+-- The log: a row is a task that is ready for an attempt. It is inserted once and
+-- never updated by an attempt; n orders the rows of one transaction.
+create table tusk.task (
+  xid         xid8        not null default pg_current_xact_id(),
+  lane        bigint      not null,
+  n           bigint      not null default nextval('tusk.task_n'),
+  id          uuid        not null,
+  enqueued_at timestamptz not null default statement_timestamp(),
+  attempt     int         not null default 0,
+  crashes     int         not null default 0,
+  kind        text        not null,
+  args        bytea       not null,
+  run_at      timestamptz, -- null: enqueued_at
+  expires_at  timestamptz,
+  claimed_at  timestamptz,
+  tenant      text,
+  key         text,
+  tags        text[],
+  settings    bytea,
+  failure     text         -- fingerprint of the latest failed attempt
+) partition by range (xid);
+
+create index task_lane on tusk.task (lane, xid, n);
+create index task_id on tusk.task (id);
+
+do $$
+declare
+  here bigint := pg_current_xact_id()::text::bigint;
+begin
+  execute format('create table tusk.task_0 partition of tusk.task for values from (minvalue) to (%L)', (here + 10000000)::text);
+  execute format('create table tusk.task_1 partition of tusk.task for values from (%L) to (maxvalue)', (here + 10000000)::text);
+end $$;
+
+-- The names behind lanes. Rows may come twice; nobody waits for anybody here.
+create table tusk.lane (
+  id    bigint not null,
+  queue text   not null
+);
+create index lane_id on tusk.lane (id);
+
+-- How far a lane has been claimed: its newest row. Rows visible in done are
+-- claimed; while win is set, those visible in win up to (at_xid, at_n) are too.
+create table tusk.lane_position (
+  lane    bigint      not null,
+  no      bigint      not null,
+  done    pg_snapshot not null,
+  win     pg_snapshot,
+  at_xid  xid8        not null,
+  at_n    bigint      not null,
+  claimed bigint      not null, -- rows that left the lane since its beginning
+  primary key (lane, no)
+);
+
+-- How many rows a lane got, as far as they are visible in seen.
+create table tusk.lane_tally (
+  lane  bigint      not null primary key,
+  seen  pg_snapshot not null,
+  added bigint      not null
+);
+
+-- Batches that workers hold. ids are sorted; open has a bit for each, and null
+-- stands for all ones.
+create table tusk.lease (
+  token      uuid        not null,
+  lane       bigint      not null,
+  worker     uuid        not null,
+  claimed_at timestamptz not null,
+  lo         xid8        not null,
+  hi         xid8        not null,
+  open       varbit,
+  ids        uuid[]      not null,
+  primary key (token, lane)
+);
+alter table tusk.lease set (toast_tuple_target = 8160, fillfactor = 80);
+alter table tusk.lease alter ids set storage external;
+create index lease_worker on tusk.lease (worker);
+
+-- Attempts that were ended inside somebody's open transaction.
+create table tusk.finished (
+  token uuid not null,
+  id    uuid not null,
+  primary key (token, id)
+);
+
+-- What became of a flush, a row per lease: the tasks that were completed.
+-- node names the narrowest dyadic interval of xids that holds the batch, so
+-- that the batch of a task is found by some fifty probes of an index.
+create table tusk.outcome (
+  xid         xid8        not null default pg_current_xact_id(),
+  lane        bigint      not null,
+  node        bigint      not null,
+  token       uuid        not null,
+  worker      uuid        not null,
+  claimed_at  timestamptz not null,
+  finished_at timestamptz not null,
+  keyed       int         not null, -- how many of the tasks have a key
+  stats       bytea,                -- of the whole flush, in its first row
+  ids         uuid[]      not null,
+  ago         int[]                 -- milliseconds before finished_at; null: all zero
+);
+alter table tusk.outcome set (toast_tuple_target = 8160);
+alter table tusk.outcome alter ids set storage external;
+create index outcome_node on tusk.outcome (lane, node);
+create index outcome_finished on tusk.outcome (finished_at);
+
+-- Statistics by minute, folded from outcomes.
+create table tusk.stat (
+  at    timestamptz not null,
+  stats bytea       not null
+);
+create index stat_at on tusk.stat (at);
+
+-- Tasks that may not run yet.
+create table tusk.waiting (
+  id          uuid        not null primary key,
+  state       smallint    not null,
+  lane        bigint      not null,
+  run_at      timestamptz not null,
+  n           bigint      not null default nextval('tusk.task_n'),
+  enqueued_at timestamptz not null,
+  attempt     int         not null,
+  crashes     int         not null,
+  kind        text        not null,
+  args        bytea       not null,
+  expires_at  timestamptz,
+  claimed_at  timestamptz,
+  tenant      text,
+  key         text,
+  tags        text[],
+  settings    bytea,
+  failure     text
+);
+create index waiting_due on tusk.waiting (run_at, n) where state <> 2;
+create index waiting_lane on tusk.waiting (lane, state);
+
+-- Tasks that ended in another way than by plain completion: dead letters,
+-- cancelled ones, and completions with odd counts.
+create table tusk.dead (
+  id          uuid        not null primary key,
+  state       smallint    not null,
+  lane        bigint      not null,
+  run_at      timestamptz not null,
+  enqueued_at timestamptz not null,
+  attempt     int         not null,
+  crashes     int         not null,
+  kind        text        not null,
+  args        bytea       not null,
+  expires_at  timestamptz,
+  claimed_at  timestamptz,
+  tenant      text,
+  key         text,
+  tags        text[],
+  settings    bytea,
+  failure     text,
+  reason      text        not null,
+  finished_at timestamptz not null
+);
+create index dead_finished on tusk.dead (finished_at);
+
+-- Ended attempts but for plain completions, which outcome tells.
+create table tusk.attempt (
+  n           bigint      not null generated always as identity,
+  id          uuid        not null,
+  number      int         not null,
+  worker      uuid        not null,
+  started_at  timestamptz not null,
+  ended_at    timestamptz not null,
+  state       smallint    not null,
+  error       text        not null,
+  trace       text        not null,
+  fingerprint text        not null
+);
+create index attempt_id on tusk.attempt (id, n);
+
+-- Groups of like errors.
+create table tusk.failure (
+  queue       bigint      not null,
+  kind        text        not null,
+  fingerprint text        not null,
+  count       bigint      not null,
+  first_at    timestamptz not null,
+  last_at     timestamptz not null,
+  sample      text        not null,
+  sample_task uuid        not null,
+  primary key (queue, kind, fingerprint)
+);
+
+-- What handlers recorded.
+create table tusk.note (
+  id       uuid  not null primary key,
+  progress jsonb,
+  output   bytea,
+  logs     jsonb
+);
+
+-- What is known of a key: who holds it, what runs next, the newest source time.
+create table tusk.key (
+  queue     bigint not null,
+  key       text   not null,
+  holder    uuid,
+  awaiting  uuid,
+  source_at timestamptz,
+  tasks     int    not null,
+  primary key (queue, key)
+);
+
+-- Running tasks that somebody wants stopped.
+create table tusk.stop (
+  id    uuid not null primary key,
+  token uuid not null
+);
+
+create table tusk.worker (
+  id          uuid        not null primary key,
+  about       jsonb       not null,
+  started_at  timestamptz not null,
+  beat_at     timestamptz not null,
+  expires_at  timestamptz not null,
+  dead        boolean     not null,
+  left_at     timestamptz
+);
+alter table tusk.worker set (fillfactor = 50);
+
+create table tusk.leader (
+  one        boolean     not null primary key default true check (one),
+  id         uuid,
+  term       bigint      not null,
+  expires_at timestamptz not null
+);
+insert into tusk.leader (id, term, expires_at) values (null, 0, '-infinity');
+
+create sequence tusk.record_version;
+create table tusk.record (
+  kind       text        not null,
+  name       text        not null,
+  version    bigint      not null default nextval('tusk.record_version'),
+  body       bytea       not null,
+  updated_at timestamptz not null default clock_timestamp(),
+  primary key (kind, name)
+);
+
+-- down
+set local lock_timeout = '5s';
+drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
+  tusk.dead, tusk.waiting, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
+  tusk.lane, tusk.task;
+drop sequence tusk.record_version, tusk.task_n;

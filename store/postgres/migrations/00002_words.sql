@@ -1,0 +1,177 @@
+-- up
+set local lock_timeout = '5s';
+-- Small words that the larger functions are made of.
+
+create function tusk.lane_of(_queue text, _priority int) returns bigint language sql immutable as $$
+  select ((('x' || encode(substr(sha256(convert_to(_queue, 'UTF8')), 1, 6), 'hex'))::bit(48)::bigint & 140737488355327) << 16)
+    + _priority + 32768
+$$;
+
+create function tusk.priority_of(_lane bigint) returns int language sql immutable as $$
+  select (_lane & 65535)::int - 32768
+$$;
+
+create function tusk.queue_of(_lane bigint) returns text language sql stable as $$
+  select queue from tusk.lane where id between (_lane >> 16) << 16 and ((_lane >> 16) << 16) + 65535 limit 1
+$$;
+
+create function tusk.lock_lane(_lane bigint) returns void language sql volatile as $$
+  select pg_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31))
+$$;
+
+create function tusk.try_lane(_lane bigint) returns boolean language sql volatile as $$
+  select pg_try_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31))
+$$;
+
+-- Says whether a row of a lane has not been claimed yet. To act upon the
+-- answer, hold the lane's lock and ask in a statement of its own.
+create function tusk.unclaimed(_lane bigint, _xid xid8, _n bigint) returns boolean language sql stable as $$
+  select coalesce((
+    select not pg_visible_in_snapshot(_xid, p.done)
+      and not (p.win is not null and pg_visible_in_snapshot(_xid, p.win) and (_xid, _n) <= (p.at_xid, p.at_n))
+    from tusk.lane_position p
+    where p.lane = _lane
+    order by p.no desc
+    limit 1), true)
+$$;
+
+-- The narrowest dyadic interval that holds two xids, as a number.
+create function tusk.node_of(_lo xid8, _hi xid8) returns bigint language sql immutable as $$
+  select (((l >> s) * 2 + 1) << s)
+  from (select l, length(ltrim((l # h)::bit(64)::text, '0')) as s
+        from (select _lo::text::bigint as l, _hi::text::bigint as h) x) y
+$$;
+
+-- All dyadic intervals that hold an xid.
+create function tusk.nodes_of(_xid xid8) returns bigint[] language sql immutable as $$
+  select array_agg(((x >> s) * 2 + 1) << s) from (select _xid::text::bigint as x) y, generate_series(0, 48) s
+$$;
+
+-- Fails unless the term runs.
+create function tusk.lead(_term bigint) returns void language plpgsql as $$
+begin
+  if not exists (select from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp()) then
+    raise exception 'not the leader' using errcode = 'TK002';
+  end if;
+end $$;
+
+-- The same, and holds the term's end off until the transaction is over.
+create function tusk.hold_lead(_term bigint) returns void language plpgsql as $$
+begin
+  perform 1 from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp() for key share;
+  if not found then
+    raise exception 'not the leader' using errcode = 'TK002';
+  end if;
+end $$;
+
+create function tusk.need_read_committed() returns void language plpgsql as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'Tusk needs the isolation level read committed, not %', current_setting('transaction_isolation')
+      using errcode = 'TK003';
+  end if;
+end $$;
+
+-- Names lanes that were not named before.
+create function tusk.name_lanes(_lanes bigint[], _queues text[]) returns void language plpgsql as $$
+declare
+  clash text;
+begin
+  insert into tusk.lane (id, queue)
+  select x.id, x.queue
+  from unnest(_lanes, _queues) x(id, queue)
+  where not exists (select from tusk.lane l where l.id = x.id);
+  select l.queue into clash
+  from unnest(_lanes, _queues) x(id, queue)
+  join tusk.lane l on l.id = x.id and l.queue <> x.queue
+  limit 1;
+  if found then
+    raise exception 'the name of this queue has the hash of queue "%": choose another', clash using errcode = 'TK007';
+  end if;
+end $$;
+
+-- Tasks in open leases.
+create view tusk.running as
+select l.token, l.lane, l.worker, l.claimed_at, l.lo, l.hi, u.id, u.place
+from tusk.lease l
+cross join unnest(l.ids) with ordinality u(id, place)
+where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
+  and not exists (select from tusk.finished f where f.token = l.token and f.id = u.id);
+
+-- Every task once, with its state as a number.
+create view tusk.task_state as
+select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
+  w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
+  null::uuid as token, null::uuid as worker
+from tusk.waiting w
+union all
+select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
+  d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null, null
+from tusk.dead d
+union all
+select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at,
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, r.token, r.worker
+from tusk.running r
+cross join lateral (
+  select t.* from tusk.task t
+  where t.id = r.id and t.lane = r.lane and t.xid between r.lo and r.hi
+  order by t.xid desc limit 1) t
+union all
+select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at,
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, null, null
+from tusk.task t
+where tusk.unclaimed(t.lane, t.xid, t.n)
+union all
+select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
+  t.tenant, t.key, t.tags, t.settings, t.failure, '',
+  greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null
+from tusk.task t
+join lateral (
+  select o.claimed_at, o.finished_at, o.ids, o.ago
+  from tusk.outcome o
+  where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
+  limit 1) o on true
+where not tusk.unclaimed(t.lane, t.xid, t.n)
+  and not exists (select from tusk.task y where y.id = t.id and (y.xid, y.n) > (t.xid, t.n));
+
+-- Every task once, for people and their queries.
+create view tusk.tasks as
+select s.id,
+  (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state] as state,
+  tusk.queue_of(s.lane) as queue, tusk.priority_of(s.lane) as priority, s.kind, convert_from(s.args, 'UTF8') as args,
+  s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
+  s.finished_at, s.worker
+from tusk.task_state s;
+
+-- How many available tasks a lane has, and since when the next one has been due.
+-- Only rows newer than the lane's tally are counted.
+create view tusk.depth as
+select l.lane, l.queue, coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) as tasks, head.due as oldest
+from (select id as lane, min(queue) as queue from tusk.lane group by id) l
+left join tusk.lane_tally a on a.lane = l.lane
+left join lateral (select p.* from tusk.lane_position p where p.lane = l.lane order by p.no desc limit 1) p on true
+cross join lateral (
+  select (
+    select count(*) from pg_snapshot_xip(a.seen) x join tusk.task t on t.lane = l.lane and t.xid = x
+    where not pg_visible_in_snapshot(t.xid, a.seen)) + (
+    select count(*) from tusk.task t
+    where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(a.seen), '0')) as rows) fresh
+left join lateral (
+  select min(coalesce(x.run_at, x.enqueued_at)) as due
+  from (
+    (select t.run_at, t.enqueued_at from tusk.task t
+     join pg_snapshot_xip(coalesce(p.done, '1:1:')) x on t.xid = x
+     where t.lane = l.lane and tusk.unclaimed(t.lane, t.xid, t.n)
+     order by t.lane, t.xid, t.n limit 1)
+    union all
+    (select t.run_at, t.enqueued_at from tusk.task t
+     where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(p.done), '0') and (t.xid, t.n) > (coalesce(p.at_xid, '0'), coalesce(p.at_n, 0))
+       and tusk.unclaimed(t.lane, t.xid, t.n)
+     order by t.lane, t.xid, t.n limit 1)) x) head on true
+where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
+
+-- down
+set local lock_timeout = '5s';
+drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.running;
+drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.nodes_of, tusk.node_of,
+  tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;

@@ -1,0 +1,182 @@
+-- up
+set local lock_timeout = '5s';
+
+-- Claims up to _limit tasks for a worker, from the lanes of its queues in order
+-- of priority. Every statement that judges comes after the lock and sees what
+-- the lock's last holder wrote. Nothing is written where nothing is found.
+create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint)
+returns table (
+  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _queue bigint;
+  _lane  bigint;
+  _want  int := _limit;
+  _got   int;
+  _first boolean := true;
+begin
+  perform tusk.need_read_committed();
+  if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then
+    raise exception 'the worker is dead' using errcode = 'TK001';
+  end if;
+  perform set_config('synchronous_commit', 'off', true);
+  -- A request and its repetition: the one that comes second sees what the
+  -- first did, whichever that is.
+  perform pg_advisory_xact_lock(_lock);
+  if exists (select from tusk.lease l where l.token = _token) then
+    if _again then
+      return query select * from tusk.held(_token);
+    end if;
+    return;
+  end if;
+  foreach _queue in array _queues loop
+    for _lane in select distinct l.id from tusk.lane l where l.id between _queue and _queue + 65535 order by l.id loop
+      if _first then
+        perform tusk.lock_lane(_lane);
+        _first := false;
+      elsif not tusk.try_lane(_lane) then
+        continue;
+      end if;
+      return query select * from tusk.claim_lane(_worker, _token, _lane, _want);
+      get diagnostics _got = row_count;
+      _want := _want - _got;
+      if _want = 0 then
+        return;
+      end if;
+    end loop;
+  end loop;
+end $$;
+
+-- Claims from one lane, whose lock is held.
+create function tusk.claim_lane(_worker uuid, _token uuid, _lane bigint, _want int)
+returns table (
+  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  p      tusk.lane_position;
+  _now   timestamptz := clock_timestamp();
+  _here  pg_snapshot;
+  _got   int;
+begin
+  select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
+  if not found then
+    p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
+  end if;
+  _here := pg_current_snapshot();
+  if p.win is null then
+    return query
+    with r as materialized (
+      (select t.*
+       from (select x from pg_snapshot_xip(p.done) x where pg_visible_in_snapshot(x, _here) order by x) late
+       cross join lateral (
+         select t.* from tusk.task t where t.lane = _lane and t.xid = late.x order by t.lane, t.xid, t.n limit _want) t
+       limit _want)
+      union all
+      (select t.*
+       from tusk.task t
+       where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done) and t.xid < pg_snapshot_xmax(_here)
+         and pg_visible_in_snapshot(t.xid, _here)
+       order by t.lane, t.xid, t.n limit _want)
+      limit _want),
+    batch as (
+      select count(*)::int as size, array_agg(r.id order by r.id) as ids, array_agg(r.xid) as xids, array_agg(r.n) as ns from r),
+    lease as (
+      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids)
+      select _token, _lane, _worker, _now, b.xids[1], b.xids[b.size], b.ids from batch b where b.size > 0),
+    position as (
+      insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+      select _lane, p.no + 1,
+        case when b.size < _want then _here else p.done end,
+        case when b.size < _want then null else _here end,
+        case when b.size < _want then '0'::xid8 else b.xids[b.size] end,
+        case when b.size < _want then 0 else b.ns[b.size] end,
+        p.claimed + b.size
+      from batch b where b.size > 0)
+    select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
+      r.tags, r.settings
+    from r;
+    get diagnostics _got = row_count;
+    if _got = 0 and clock_timestamp() - _now > interval '3 ms' then
+      -- Many rows were stepped over that nobody can see yet: not again.
+      insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+      values (_lane, p.no + 1, _here, null, '0', 0, p.claimed);
+    end if;
+    return;
+  end if;
+  -- What the window still holds, and then what came after it.
+  return query
+  with r as materialized (
+    (select false as beyond, t.*
+     from (select x from pg_snapshot_xip(p.done) x where x >= p.at_xid and pg_visible_in_snapshot(x, p.win) order by x) late
+     cross join lateral (
+       select t.* from tusk.task t
+       where t.lane = _lane and t.xid = late.x and (t.xid, t.n) > (p.at_xid, p.at_n)
+       order by t.lane, t.xid, t.n limit _want) t
+     limit _want)
+    union all
+    (select false, t.*
+     from tusk.task t
+     where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done) and t.xid < pg_snapshot_xmax(p.win)
+       and (t.xid, t.n) > (p.at_xid, p.at_n) and pg_visible_in_snapshot(t.xid, p.win)
+     order by t.lane, t.xid, t.n limit _want)
+    union all
+    (select true, t.*
+     from (select x from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here) order by x) late
+     cross join lateral (
+       select t.* from tusk.task t where t.lane = _lane and t.xid = late.x order by t.lane, t.xid, t.n limit _want) t
+     limit _want)
+    union all
+    (select true, t.*
+     from tusk.task t
+     where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.win) and t.xid < pg_snapshot_xmax(_here)
+       and pg_visible_in_snapshot(t.xid, _here)
+     order by t.lane, t.xid, t.n limit _want)
+    limit _want),
+  batch as (
+    select count(*)::int as size, coalesce(bool_or(r.beyond), false) as beyond, array_agg(r.id order by r.id) as ids,
+      array_agg(r.xid) as xids, array_agg(r.n) as ns from r),
+  lease as (
+    insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids)
+    select _token, _lane, _worker, _now, (select r.xid from r order by r.xid limit 1),
+      (select r.xid from r order by r.xid desc limit 1), b.ids
+    from batch b where b.size > 0),
+  position as (
+    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+    select _lane, p.no + 1,
+      case when b.size < _want then _here when b.beyond then p.win else p.done end,
+      case when b.size < _want then null when b.beyond then _here else p.win end,
+      case when b.size < _want then '0'::xid8 else b.xids[b.size] end,
+      case when b.size < _want then 0 else b.ns[b.size] end,
+      p.claimed + b.size
+    from batch b)
+  select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
+    r.tags, r.settings
+  from r;
+end $$;
+
+-- The tasks that a token still holds, as its claim returned them.
+create function tusk.held(_token uuid)
+returns table (
+  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
+language sql stable as $$
+  select r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, t.run_at, t.expires_at, r.claimed_at,
+    t.tenant, t.key, t.tags, t.settings
+  from tusk.running r
+  cross join lateral (
+    select t.* from tusk.task t
+    where t.id = r.id and t.lane = r.lane and t.xid between r.lo and r.hi
+    order by t.xid desc limit 1) t
+  where r.token = _token
+  order by r.lane, t.xid, t.n
+$$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.claim, tusk.claim_lane, tusk.held;

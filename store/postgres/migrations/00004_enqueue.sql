@@ -1,0 +1,213 @@
+-- up
+set local lock_timeout = '5s';
+
+-- When a task is due, now at the soonest.
+create function tusk.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz language sql immutable as $$
+  select greatest(coalesce(_run_at, _now) + greatest(coalesce(_delay, 0), 0) * interval '1 us', _now)
+$$;
+
+-- The sooner of a task's two expiries.
+create function tusk.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz language sql immutable as $$
+  select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
+$$;
+
+-- Puts a task where its run time wants it: into the log, or among the waiting.
+create function tusk.place(w tusk.waiting, _now timestamptz) returns void language plpgsql as $$
+begin
+  if w.run_at > _now then
+    insert into tusk.waiting select w.*;
+    return;
+  end if;
+  insert into tusk.task (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+    key, tags, settings, failure)
+  values (w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at, w.tenant,
+    w.key, w.tags, w.settings, w.failure);
+end $$;
+
+-- Takes in one task with a key.
+create function tusk.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
+returns table (id uuid, result smallint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _queue bigint := w.lane >> 16;
+  k      tusk.key;
+begin
+  loop
+    insert into tusk.key (queue, key, holder, source_at, tasks)
+    values (_queue, w.key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
+    on conflict do nothing;
+    if found then
+      perform tusk.place(w, _now);
+      return query select w.id, 1::smallint;
+      return;
+    end if;
+    select * into k from tusk.key y where y.queue = _queue and y.key = w.key for update;
+    exit when found;
+  end loop;
+  if _conflict = 2 then
+    if _source <= k.source_at then
+      return query select coalesce(k.awaiting, k.holder, '00000000-0000-0000-0000-000000000000'), 5::smallint;
+      return;
+    end if;
+    update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue and y.key = w.key;
+  end if;
+  if k.holder is null then
+    update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = w.key;
+    perform tusk.place(w, _now);
+    return query select w.id, 1::smallint;
+    return;
+  end if;
+  if _conflict = 0 then
+    return query select k.holder, 2::smallint;
+  elsif tusk.replace_unstarted(k.holder, w, _now) then
+    return query select k.holder, 3::smallint;
+  elsif _conflict = 1 then
+    return query select k.holder, 2::smallint;
+  else
+    return query select tusk.await(k, w), 4::smallint;
+  end if;
+end $$;
+
+-- Gives a task that has not started the values of another. The key is locked,
+-- so the task can only have moved on by a claim or an admission.
+create function tusk.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean language plpgsql as $$
+#variable_conflict use_column
+declare
+  old tusk.waiting;
+  t   tusk.task;
+begin
+  for i in 1 .. 3 loop
+    delete from tusk.waiting y where y.id = _id and y.state <> 2 returning * into old;
+    if found then
+      w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
+      w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1; w.tenant := old.tenant;
+      perform tusk.place(w, _now);
+      return true;
+    end if;
+    select * into t from tusk.task y where y.id = _id order by y.xid desc, y.n desc limit 1;
+    if found then
+      perform tusk.lock_lane(t.lane);
+      if tusk.unclaimed(t.lane, t.xid, t.n)
+        and exists (select from tusk.task y where y.lane = t.lane and y.xid = t.xid and y.n = t.n) then
+        if t.lane = w.lane and w.run_at <= _now then
+          update tusk.task y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings, expires_at = w.expires_at
+          where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
+          return true;
+        end if;
+        perform tusk.take(t);
+        w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
+        w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.tenant := t.tenant;
+        perform tusk.place(w, _now);
+        return true;
+      end if;
+      if exists (select from tusk.running r where r.id = _id) then
+        return false;
+      end if;
+    end if;
+  end loop;
+  return false;
+end $$;
+
+-- Takes an unclaimed row out of the log. Its lane's lock is held. If the lane's
+-- tally counts the row, it counts as having left the lane.
+create function tusk.take(t tusk.task) returns void language plpgsql as $$
+begin
+  delete from tusk.task y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
+  insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+  select t.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'), coalesce(p.at_n, 0),
+    coalesce(p.claimed, 0) + 1
+  from tusk.lane_tally a
+  left join lateral (select * from tusk.lane_position q where q.lane = a.lane order by q.no desc limit 1) p on true
+  where a.lane = t.lane and pg_visible_in_snapshot(t.xid, a.seen);
+end $$;
+
+-- Remembers what shall run when the running task of a key has ended.
+create function tusk.await(k tusk.key, w tusk.waiting) returns uuid language plpgsql as $$
+#variable_conflict use_column
+begin
+  if k.awaiting is null then
+    w.state := 2;
+    insert into tusk.waiting select w.*;
+    update tusk.key y set awaiting = w.id where y.queue = k.queue and y.key = k.key;
+    return w.id;
+  end if;
+  update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
+    run_at = w.run_at, expires_at = w.expires_at
+  where y.id = k.awaiting;
+  return k.awaiting;
+end $$;
+
+-- Frees a key whose holder has ended, for what was waiting for it if anything was.
+create function tusk.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+  k tusk.key;
+  w tusk.waiting;
+begin
+  select * into k from tusk.key y where y.queue = _queue and y.key = _key for update;
+  if not found or k.holder is distinct from _id then
+    return;
+  end if;
+  if k.awaiting is null then
+    update tusk.key y set holder = null where y.queue = _queue and y.key = _key;
+    return;
+  end if;
+  update tusk.key y set holder = k.awaiting, awaiting = null, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
+  delete from tusk.waiting y where y.id = k.awaiting returning * into w;
+  w.state := 1;
+  w.n := nextval('tusk.task_n');
+  w.run_at := greatest(w.run_at, _now);
+  perform tusk.place(w, _now);
+end $$;
+
+-- Forgets a task of a key, and the key with its last task.
+create function tusk.forget_key(_queue bigint, _key text, _id uuid) returns void language plpgsql as $$
+#variable_conflict use_column
+begin
+  update tusk.key y set tasks = y.tasks - 1, holder = nullif(y.holder, _id) where y.queue = _queue and y.key = _key;
+  delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
+end $$;
+
+-- Takes tasks of every sort in, and says what became of each, in order.
+-- Numbers are drawn first, so that the order given is the order in the lanes;
+-- keys are locked in their own order, so that two calls cannot block each other.
+create function tusk.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
+  _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
+  _keys text[], _conflicts smallint[], _sources timestamptz[])
+returns table (place int, id uuid, result smallint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now timestamptz := clock_timestamp();
+  _ns  bigint[];
+  w    tusk.waiting;
+  i    int;
+begin
+  perform tusk.need_read_committed();
+  _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
+  insert into tusk.task (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings)
+  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk.expiry(_now, _expires_at[g], _expires_in[g]),
+    _tenants[g], _tags[g]::text[], _settings[g]
+  from generate_subscripts(_ids, 1) g
+  where _keys[g] is null and tusk.due(_now, _run_at[g], _delays[g]) <= _now;
+  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, tags, settings)
+  select _ids[g], 1, _lanes[g], tusk.due(_now, _run_at[g], _delays[g]), _ns[g], _now, 0, 0, _kinds[g], _args[g],
+    tusk.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _tags[g]::text[], _settings[g]
+  from generate_subscripts(_ids, 1) g
+  where _keys[g] is null and tusk.due(_now, _run_at[g], _delays[g]) > _now;
+  return query
+  select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null;
+  for i in select g from generate_subscripts(_ids, 1) g where _keys[g] is not null order by _lanes[g] >> 16, _keys[g], g loop
+    w.id := _ids[i]; w.state := 1; w.lane := _lanes[i]; w.run_at := tusk.due(_now, _run_at[i], _delays[i]);
+    w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
+    w.expires_at := tusk.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
+    w.tags := _tags[i]::text[]; w.settings := _settings[i]; w.claimed_at := null; w.failure := null;
+    return query select i, p.id, p.result from tusk.put_keyed(w, _conflicts[i], _sources[i], _now) p;
+  end loop;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.put, tusk.forget_key, tusk.free_key, tusk.await, tusk.take, tusk.replace_unstarted, tusk.put_keyed,
+  tusk.place, tusk.expiry, tusk.due;

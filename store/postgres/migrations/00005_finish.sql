@@ -1,0 +1,238 @@
+-- up
+set local lock_timeout = '5s';
+
+-- Ends one attempt in another way than by plain completion. The caller has
+-- judged that its lease is open and closes it.
+create function tusk.end_attempt(l tusk.lease, _id uuid, _state smallint, _delay bigint, _attempt int, _crashes int,
+  _reason text, _error text, _trace text, _fingerprint text, _ended timestamptz, _now timestamptz)
+returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+  t       tusk.task;
+  w       tusk.waiting;
+  _queue  bigint := l.lane >> 16;
+  _to     smallint := _state;
+  _why    text := _reason;
+begin
+  select * into t from tusk.task y
+  where y.id = _id and y.lane = l.lane and y.xid between l.lo and l.hi
+  order by y.xid desc limit 1;
+  if t.key is not null and _state not in (6, 7, 8) then
+    perform 1 from tusk.key y where y.queue = _queue and y.key = t.key and y.awaiting is not null for update;
+    if found then
+      _to := 7; _why := 'superseded';
+      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk.superseded_stat(tusk.queue_of(l.lane), t.kind);
+    end if;
+  end if;
+  delete from tusk.attempt y where y.id = _id and y.error = '';
+  insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
+  values (_id, t.attempt + 1, l.worker, l.claimed_at, _ended, _to, _error, _trace, _fingerprint);
+  if _error <> '' then
+    insert into tusk.failure as f (queue, kind, fingerprint, count, first_at, last_at, sample, sample_task)
+    values (_queue, t.kind, _fingerprint, 1, _ended, _ended, _error, _id)
+    on conflict (queue, kind, fingerprint) do update
+    set count = f.count + 1, first_at = least(f.first_at, excluded.first_at), last_at = greatest(f.last_at, excluded.last_at),
+      sample = case when excluded.last_at >= f.last_at then excluded.sample else f.sample end,
+      sample_task = case when excluded.last_at >= f.last_at then excluded.sample_task else f.sample_task end;
+    t.failure := _fingerprint;
+  end if;
+  if _to in (6, 7, 8) then
+    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
+      tags, settings, failure, reason, finished_at)
+    values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args, t.expires_at, l.claimed_at,
+      t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended);
+    if t.key is not null then
+      perform tusk.free_key(_queue, t.key, _id, _now);
+    end if;
+    return;
+  end if;
+  w.id := _id; w.state := _to; w.lane := l.lane; w.n := nextval('tusk.task_n');
+  w.run_at := _now + case when _to = 3 then 0 else greatest(_delay, 0) end * interval '1 us';
+  w.enqueued_at := t.enqueued_at; w.attempt := _attempt; w.crashes := _crashes; w.kind := t.kind; w.args := t.args;
+  w.expires_at := t.expires_at; w.claimed_at := l.claimed_at; w.tenant := t.tenant; w.key := t.key; w.tags := t.tags;
+  w.settings := t.settings; w.failure := t.failure;
+  if _to = 3 then
+    perform tusk.place(w, _now);
+  else
+    insert into tusk.waiting select w.*;
+  end if;
+end $$;
+
+-- The statistics of one attempt that was cancelled because a newer task of its
+-- key takes over: it was sent to be tried again, so its cancellation is counted here.
+create function tusk.superseded_stat(_queue text, _kind text) returns bytea language sql immutable as $$
+  select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
+$$;
+
+-- Stores what handlers recorded, where their leases are open.
+create function tusk.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
+returns void language sql volatile as $$
+  insert into tusk.note as o (id, progress, output, logs)
+  select x.id, x.progress::jsonb, x.output, x.logs::jsonb
+  from unnest(_ids, _tokens, _progress, _outputs, _logs) x(id, token, progress, output, logs)
+  where exists (select from tusk.running r where r.token = x.token and r.id = x.id)
+  on conflict (id) do update
+  set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
+    logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
+$$;
+
+-- Ends attempts. They come grouped by lease: group g is of _tokens[g] and
+-- _lanes[g] and has the _sizes[g] ids after the first _offs[g] of _ids, sorted.
+-- The ends that are no plain completions come once more in the arrays from
+-- _odd on. If anything is lost or held by an open transaction, nothing is
+-- written and those are returned: the caller goes on without them.
+create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
+  _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
+  _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
+  _key_queues bigint[], _keys text[], _key_ids uuid[])
+returns table (id uuid, held boolean)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now   timestamptz := clock_timestamp();
+  _locked tid[];
+  _full  tid[];
+  _whole int[];
+  _part  int[];
+  _bad   int := 0;
+  l      tusk.lease;
+  g      int;
+  i      int;
+begin
+  perform tusk.need_read_committed();
+  -- A lease that an open transaction has finished tasks of cannot be locked so.
+  _locked := array(select x.ctid from tusk.lease x where x.token = any(_tokens) for update skip locked);
+  select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
+  from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
+  join tusk.lease x on x.token = s.token and x.lane = s.lane
+  where x.open is null and x.ids = _ids[s.off + 1 : s.off + s.size] and x.ctid = any(_locked)
+    and not exists (select from tusk.finished f where f.token = x.token);
+  if coalesce(cardinality(_whole), 0) < cardinality(_tokens) then
+    _part := array(select s from generate_subscripts(_tokens, 1) s where s <> all(coalesce(_whole, '{}')) order by _tokens[s], _lanes[s]);
+    perform 1 from tusk.lease x join unnest(_part) s on x.token = _tokens[s] and x.lane = _lanes[s]
+    order by x.token, x.lane for no key update of x;
+    foreach g in array _part loop
+      return query select * from tusk.judge(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+      get diagnostics i = row_count;
+      _bad := _bad + i;
+    end loop;
+    if _bad > 0 then
+      return;
+    end if;
+  end if;
+  for i in 1 .. coalesce(cardinality(_odd), 0) loop
+    select * into l from tusk.lease x where x.token = _tokens[_odd[i]] and x.lane = _lanes[_odd[i]];
+    perform tusk.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i], _errors[i], _traces[i],
+      _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
+  end loop;
+  insert into tusk.outcome (lane, node, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+  select s.lane, tusk.node_of(x.lo, x.hi), s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
+    case when s.g = any(_odd) then array(select u from unnest(_ids[s.off + 1 : s.off + s.size]) u where u <> all(_odd_ids) order by u)
+      else _ids[s.off + 1 : s.off + s.size] end,
+    case when _ago is null then null
+      when s.g = any(_odd) then array(select _ago[s.off + u.place] from unnest(_ids[s.off + 1 : s.off + s.size]) with ordinality u(id, place)
+        where u.id <> all(_odd_ids) order by u.id)
+      else _ago[s.off + 1 : s.off + s.size] end
+  from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
+  join tusk.lease x on x.token = s.token and x.lane = s.lane;
+  delete from tusk.lease x where x.ctid = any(_full);
+  foreach g in array coalesce(_part, '{}') loop
+    perform tusk.close(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+  end loop;
+  for i in 1 .. coalesce(cardinality(_keys), 0) loop
+    perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+  end loop;
+  delete from tusk.stop x where x.token = any(_tokens) and x.id = any(_ids);
+end $$;
+
+-- Returns the tasks of a group that cannot be finished: those no longer open in
+-- the lease, and those that an open transaction is about to finish.
+create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (id uuid, held boolean)
+language plpgsql as $$
+#variable_conflict use_column
+begin
+  return query
+  select u, false from unnest(_ids) u
+  where not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = u);
+  if exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
+    return;
+  end if;
+  return query
+  select u, true from unnest(_ids) u
+  where exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = u)
+    and not tusk.try_finish(_token, u);
+end $$;
+
+-- The lock under which a task is finished while its lease is not held alone.
+create function tusk.try_finish(_token uuid, _id uuid) returns boolean language sql volatile as $$
+  select pg_try_advisory_xact_lock(hashtextextended(_token::text || _id::text, 0))
+$$;
+
+-- Closes some tasks of a lease, and with the last one the lease.
+create function tusk.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+  l     tusk.lease;
+  _at   tid;
+  _mask varbit;
+begin
+  select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
+  select x.ctid into _at from tusk.lease x where x.token = _token and x.lane = _lane;
+  select string_agg(case when s.id is null and (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
+      and not exists (select from tusk.finished f where f.token = _token and f.id = u.id) then '1' else '0' end, ''
+    order by u.place)::varbit
+  into _mask
+  from unnest(l.ids) with ordinality u(id, place)
+  left join unnest(_ids) s(id) on s.id = u.id;
+  if bit_count(_mask) = 0 and _at = any(_locked) then
+    delete from tusk.lease x where x.ctid = _at;
+  else
+    update tusk.lease x set open = _mask where x.ctid = _at;
+  end if;
+  delete from tusk.finished f
+  using unnest(l.ids) with ordinality u(id, place)
+  where f.token = _token and f.id = u.id and get_bit(_mask, u.place::int - 1) = 0;
+end $$;
+
+-- Ends one attempt inside its user's transaction, which may stay open for long:
+-- the lease is only shared. Returns false when the attempt is lost.
+create function tusk.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
+  _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint)
+returns boolean language plpgsql as $$
+#variable_conflict use_column
+declare
+  l      tusk.lease;
+  _now   timestamptz := clock_timestamp();
+  _ended timestamptz;
+begin
+  perform tusk.need_read_committed();
+  perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
+  if not found then
+    return false;
+  end if;
+  if not tusk.try_finish(_token, _id)
+    or not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
+    return false;
+  end if;
+  insert into tusk.finished (token, id) values (_token, _id);
+  select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
+  _ended := greatest(_now - _ago * interval '1 us', l.claimed_at);
+  if not _plain then
+    perform tusk.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint, _ended, _now);
+  end if;
+  insert into tusk.outcome (lane, node, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+  values (_lane, tusk.node_of(l.lo, l.hi), _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
+    case when _plain then array[_id] else '{}' end, array[least(_ago / 1000, 2000000000)::int]);
+  if _plain and _keyed then
+    perform tusk.free_key(_lane >> 16, _key, _id, _now);
+  end if;
+  delete from tusk.stop x where x.token = _token and x.id = _id;
+  return true;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.finish, tusk.write_notes,
+  tusk.superseded_stat, tusk.end_attempt;

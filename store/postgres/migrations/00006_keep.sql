@@ -1,0 +1,139 @@
+-- up
+set local lock_timeout = '5s';
+
+-- A worker's heartbeat. Returns the attempts that somebody wants stopped.
+create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _note_ids uuid[], _note_tokens uuid[], _progress text[],
+  _outputs bytea[], _logs text[])
+returns table (id uuid, token uuid) language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now timestamptz := clock_timestamp();
+  w    tusk.worker;
+begin
+  perform tusk.need_read_committed();
+  select * into w from tusk.worker x where x.id = _id for update;
+  if w.left_at is not null and _ttl <= 0 then
+    return;
+  elsif w.dead then
+    raise exception 'the worker is dead' using errcode = 'TK001';
+  end if;
+  if cardinality(_note_ids) > 0 then
+    perform tusk.write_notes(_note_ids, _note_tokens, _progress, _outputs, _logs);
+  end if;
+  if _ttl <= 0 then
+    update tusk.worker x set dead = true, left_at = _now where x.id = _id;
+    return;
+  end if;
+  insert into tusk.worker as x (id, about, started_at, beat_at, expires_at, dead)
+  values (_id, _about, _now, _now, _now + _ttl * interval '1 us', false)
+  on conflict (id) do update set about = excluded.about, beat_at = excluded.beat_at, expires_at = excluded.expires_at
+  where not x.dead;
+  if not found then
+    raise exception 'the worker is dead' using errcode = 'TK001';
+  end if;
+  return query
+  select s.id, s.token from tusk.stop s
+  join tusk.lease l on l.token = s.token
+  where l.worker = _id and exists (select from tusk.running r where r.token = s.token and r.id = s.id);
+end $$;
+
+-- Of all candidates one holds a term that runs. An id that holds it keeps it,
+-- even when it ran out, as long as nobody took it.
+create function tusk.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now timestamptz := clock_timestamp();
+  l    tusk.leader;
+begin
+  select * into l from tusk.leader;
+  if _ttl > 0 and l.id is not null and l.id <> _id and l.expires_at > _now then
+    return query select 0::bigint, _now;
+    return;
+  elsif _ttl <= 0 and l.id is distinct from _id then
+    return query select 0::bigint, _now;
+    return;
+  end if;
+  if l.id = _id and _ttl > 0 then
+    update tusk.leader x set expires_at = _now + _ttl * interval '1 us' where x.id = _id and x.term = l.term;
+    if found then
+      return query select l.term, _now;
+      return;
+    end if;
+  end if;
+  select * into l from tusk.leader for update;
+  _now := clock_timestamp();
+  if _ttl <= 0 then
+    update tusk.leader x set id = null where x.id = _id;
+    return query select 0::bigint, _now;
+  elsif l.id is null or l.id = _id or l.expires_at <= _now then
+    update tusk.leader x set id = _id, expires_at = _now + _ttl * interval '1 us',
+      term = x.term + case when l.id is not distinct from _id then 0 else 1 end;
+    return query select x.term, _now from tusk.leader x;
+  else
+    return query select 0::bigint, _now;
+  end if;
+end $$;
+
+-- Moves waiting tasks that are due into the log. next is in microseconds.
+create function tusk.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint) language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now    timestamptz := clock_timestamp();
+  _count  int := 0;
+  _queues text[];
+  _next   timestamptz;
+begin
+  perform tusk.need_read_committed();
+  perform tusk.lead(_term);
+  if exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= _now) then
+    perform tusk.hold_lead(_term);
+    with due as materialized (
+      select w.id from tusk.waiting w
+      where w.state <> 2 and w.run_at <= _now
+      order by w.run_at, w.n
+      limit _limit
+      for update skip locked),
+    gone as (
+      delete from tusk.waiting w using due where w.id = due.id returning w.*),
+    added as (
+      insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+        settings, failure)
+      select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at, g.tenant, g.key,
+        g.tags, g.settings, g.failure
+      from (select * from gone order by run_at, n) g)
+    select count(*), array_agg(distinct tusk.queue_of(g.lane)) into _count, _queues from gone g;
+  end if;
+  select w.run_at into _next from tusk.waiting w where w.state <> 2 order by w.run_at, w.n limit 1;
+  return query select _count, coalesce(_queues, '{}'), coalesce((extract(epoch from greatest(_next - _now, interval '0')) * 1000000)::bigint, -1);
+end $$;
+
+-- Declares workers dead and returns what dead workers hold.
+create function tusk.rescue(_term bigint, _limit int)
+returns table (
+  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea, token uuid, worker uuid)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now timestamptz := clock_timestamp();
+begin
+  perform tusk.need_read_committed();
+  perform tusk.lead(_term);
+  if exists (select from tusk.worker w where not w.dead and w.expires_at <= _now) then
+    perform tusk.hold_lead(_term);
+    update tusk.worker w set dead = true where not w.dead and w.expires_at <= _now;
+  end if;
+  return query
+  select h.*, l.token, l.worker
+  from (
+    select distinct l.token, l.worker, l.claimed_at
+    from tusk.lease l
+    where not exists (select from tusk.worker w where w.id = l.worker and not w.dead)
+    order by l.claimed_at) l
+  cross join lateral tusk.held(l.token) h
+  limit _limit;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.rescue, tusk.admit, tusk.candidate, tusk.beat;

@@ -1,0 +1,202 @@
+-- up
+set local lock_timeout = '5s';
+
+-- Applies one change to tasks. Ops and results are numbered as in package store.
+create function tusk.edit(_ids uuid[], _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
+returns table (place int, result smallint, state smallint) language plpgsql as $$
+#variable_conflict use_column
+declare
+  i int;
+begin
+  perform tusk.need_read_committed();
+  for i in select g from generate_subscripts(_ids, 1) g order by _ids[g], g loop
+    return query select i, e.result, e.state from tusk.edit_one(_ids[i], _op, _priority, _queue, _run_at, _delay, _reason) e;
+  end loop;
+end $$;
+
+-- Finds the task, locks what holds it, and looks again in a new statement. A
+-- task that moved on in between is looked for anew.
+create function tusk.edit_one(_id uuid, _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
+returns table (result smallint, state smallint) language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now timestamptz := clock_timestamp();
+  s    tusk.task_state;
+  t    tusk.task;
+begin
+  for i in 1 .. 5 loop
+    select * into s from tusk.task_state x where x.id = _id limit 1;
+    if not found then
+      -- Between two states, or nowhere.
+      perform tusk.lock_lane(x.lane) from tusk.task x where x.id = _id order by x.xid desc limit 1;
+      select * into s from tusk.task_state x where x.id = _id limit 1;
+      if not found then
+        return query select 4::smallint, 0::smallint;
+        return;
+      end if;
+    end if;
+    if s.key is not null then
+      perform 1 from tusk.key k where k.queue = s.lane >> 16 and k.key = s.key for update;
+    end if;
+    if s.state in (1, 2, 5) then
+      perform 1 from tusk.waiting x where x.id = _id for update;
+    elsif s.state in (7, 8) then
+      perform 1 from tusk.dead x where x.id = _id for update;
+    elsif s.state = 4 then
+      perform 1 from tusk.lease x where x.token = s.token and x.lane = s.lane for share;
+    elsif s.state = 3 then
+      perform tusk.lock_lane(s.lane);
+    else
+      perform 1 from tusk.outcome x where x.lane = s.lane and x.node = any(tusk.nodes_of(
+        (select y.xid from tusk.task y where y.id = _id order by y.xid desc limit 1))) and _id = any(x.ids) for update;
+    end if;
+    if exists (select from tusk.task_state x where x.id = _id and x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
+      and x.token is not distinct from s.token) then
+      return query select * from tusk.apply(s, _op, _priority, _queue, _run_at, _delay, _reason, _now);
+      return;
+    end if;
+  end loop;
+  return query select 3::smallint, s.state;
+end $$;
+
+-- Applies a change to a task whose place is locked.
+create function tusk.apply(s tusk.task_state, _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint,
+  _reason text, _now timestamptz)
+returns table (result smallint, state smallint) language plpgsql as $$
+#variable_conflict use_column
+declare
+  w      tusk.waiting;
+  _lane  bigint := s.lane;
+  _key   bigint := s.lane >> 16;
+  _state smallint;
+begin
+  if s.state = 2 then
+    if _op not in (1, 3) then
+      return query select 3::smallint, s.state;
+      return;
+    end if;
+    update tusk.key k set awaiting = null where k.queue = _key and k.key = s.key;
+    delete from tusk.waiting x where x.id = s.id;
+    return query select 1::smallint, case when _op = 1 then 7 else 0 end::smallint;
+    return;
+  elsif s.state = 4 then
+    if _op <> 1 then
+      return query select 3::smallint, s.state;
+      return;
+    end if;
+    insert into tusk.stop (id, token) values (s.id, s.token)
+    on conflict (id) do update set token = excluded.token;
+    return query select 2::smallint, s.state;
+    return;
+  elsif s.state >= 6 and _op not in (2, 3) or s.state = 3 and _op = 2 then
+    return query select 3::smallint, s.state;
+    return;
+  end if;
+  if _op in (4, 5) then
+    _lane := case when _op = 4 then (s.lane >> 16 << 16) + _priority + 32768
+      else tusk.lane_of(_queue, 0) + tusk.priority_of(s.lane) end;
+    if _lane = s.lane then
+      return query select 1::smallint, s.state;
+      return;
+    end if;
+    perform tusk.name_lanes(array[_lane], array[case when _op = 5 then _queue else tusk.queue_of(s.lane) end]);
+    if _op = 5 and s.key is not null and not tusk.move_key(_key, _lane >> 16, s.key, s.id) then
+      return query select 5::smallint, s.state;
+      return;
+    end if;
+  elsif _op = 2 and s.state >= 6 and s.key is not null then
+    update tusk.key k set holder = s.id where k.queue = _key and k.key = s.key and k.holder is null;
+    if not found then
+      return query select 5::smallint, s.state;
+      return;
+    end if;
+  end if;
+  perform tusk.take_out(s, _op);
+  if _op = 3 then
+    delete from tusk.attempt x where x.id = s.id;
+    delete from tusk.note x where x.id = s.id;
+    if s.key is not null then
+      perform tusk.forget_key(_key, s.key, s.id);
+    end if;
+    return query select 1::smallint, 0::smallint;
+    return;
+  elsif _op = 1 then
+    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
+      tags, settings, failure, reason, finished_at)
+    values (s.id, 7, s.lane, s.run_at, s.enqueued_at, s.attempt, s.crashes, s.kind, s.args, s.expires_at, s.claimed_at,
+      s.tenant, s.key, s.tags, s.settings, s.failure, _reason, _now);
+    if s.key is not null then
+      perform tusk.free_key(_key, s.key, s.id, _now);
+    end if;
+    return query select 1::smallint, 7::smallint;
+    return;
+  end if;
+  w.id := s.id; w.state := case when s.state = 5 then 5 else 1 end; w.lane := _lane; w.n := nextval('tusk.task_n');
+  w.run_at := case when _op in (2, 6) then tusk.due(_now, _run_at, _delay) else s.run_at end;
+  w.enqueued_at := s.enqueued_at; w.attempt := s.attempt; w.crashes := s.crashes; w.kind := s.kind; w.args := s.args;
+  w.expires_at := s.expires_at; w.claimed_at := s.claimed_at; w.tenant := s.tenant; w.key := s.key; w.tags := s.tags;
+  w.settings := s.settings; w.failure := s.failure;
+  if s.state >= 6 then
+    w.attempt := 0; w.crashes := 0;
+  end if;
+  if _op in (4, 5) and s.state <> 3 then
+    insert into tusk.waiting select w.*; -- it stays what it is, even when due
+    return query select 1::smallint, s.state;
+    return;
+  end if;
+  perform tusk.place(w, _now);
+  return query select 1::smallint, case when w.run_at <= _now then 3 else w.state end::smallint;
+end $$;
+
+-- Takes a task out of where it is, for another place or for none.
+create function tusk.take_out(s tusk.task_state, _op smallint) returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+  t tusk.task;
+begin
+  if s.state in (1, 5) then
+    delete from tusk.waiting x where x.id = s.id;
+  elsif s.state in (7, 8) then
+    delete from tusk.dead x where x.id = s.id;
+  else
+    select * into t from tusk.task x where x.id = s.id order by x.xid desc, x.n desc limit 1;
+    if s.state = 3 then
+      perform tusk.take(t);
+      return;
+    end if;
+    if _op = 2 then
+      insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
+      select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at, 6, '', '', ''
+      from tusk.outcome o
+      where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids);
+    end if;
+    update tusk.outcome o
+    set ids = array(select u.id from unnest(o.ids) with ordinality u(id, place) where u.id <> s.id order by u.place),
+      ago = case when o.ago is not null then
+        array(select o.ago[u.place] from unnest(o.ids) with ordinality u(id, place) where u.id <> s.id order by u.place) end,
+      keyed = o.keyed - case when s.key is null then 0 else 1 end
+    where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids);
+  end if;
+end $$;
+
+-- Moves the key of an unfinished task to another queue, unless it is held there.
+create function tusk.move_key(_from bigint, _to bigint, _key text, _id uuid) returns boolean language plpgsql as $$
+#variable_conflict use_column
+declare
+  k tusk.key;
+begin
+  select * into k from tusk.key y where y.queue = _from and y.key = _key;
+  insert into tusk.key as y (queue, key, holder, source_at, tasks) values (_to, _key, _id, k.source_at, 1)
+  on conflict (queue, key) do update
+  set holder = _id, source_at = greatest(y.source_at, excluded.source_at), tasks = y.tasks + 1
+  where y.holder is null;
+  if not found then
+    return false;
+  end if;
+  perform tusk.forget_key(_from, _key, _id);
+  return true;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.move_key, tusk.take_out, tusk.apply, tusk.edit_one, tusk.edit;

@@ -1,0 +1,84 @@
+-- up
+set local lock_timeout = '5s';
+
+-- Deletes finished tasks whose retention is over, at most _limit of them. The
+-- completed ones go with their batch's row: their rows in the log mean nothing
+-- without it, and leave with their segment. Retentions are in microseconds, for
+-- completed, cancelled, discarded; 0 keeps for ever.
+create function tusk.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
+  _discarded bigint[], _keep_stats bigint, _forget bigint)
+returns int language plpgsql as $$
+#variable_conflict use_column
+declare
+  _now   timestamptz := clock_timestamp();
+  _count int := 0;
+  _ids   uuid[];
+  o      record;
+  d      record;
+begin
+  perform tusk.need_read_committed();
+  perform tusk.lead(_term);
+  for d in
+    select x.id, x.key, x.lane from tusk.dead x
+    left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded) on q.queue = x.lane >> 16
+    where x.finished_at <= _now - nullif(
+      case when q.queue is null then _keep[x.state - 5]
+        else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
+    order by x.finished_at
+    limit _limit
+    for update of x skip locked
+  loop
+    _count := _count + 1;
+    _ids := _ids || d.id;
+    if d.key is not null then
+      perform tusk.forget_key(d.lane >> 16, d.key, d.id);
+    end if;
+  end loop;
+  delete from tusk.dead x where x.id = any(_ids);
+  perform tusk.forget_tasks(_ids);
+  for o in
+    select x.ctid as at, x.finished_at, x.stats, x.ids, x.lane, x.keyed from tusk.outcome x
+    left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
+    where x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
+    order by x.finished_at
+    for update of x skip locked
+  loop
+    exit when _count >= _limit;
+    _ids := o.ids[1 : _limit - _count];
+    if o.keyed > 0 then
+      perform tusk.forget_key(o.lane >> 16, t.key, t.id)
+      from (select distinct t.id, t.key from tusk.task t where t.id = any(_ids) and t.lane = o.lane and t.key is not null) t;
+    end if;
+    perform tusk.forget_tasks(_ids);
+    _count := _count + cardinality(_ids);
+    if cardinality(_ids) < cardinality(o.ids) then
+      update tusk.outcome x set ids = x.ids[cardinality(_ids) + 1 :], ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
+    else
+      insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null;
+      delete from tusk.outcome x where x.ctid = o.at;
+    end if;
+  end loop;
+  if _keep_stats > 0 then
+    delete from tusk.stat x where x.at <= _now - _keep_stats * interval '1 us' - interval '1 minute';
+    update tusk.outcome x set stats = null
+    where x.stats is not null and x.finished_at <= _now - _keep_stats * interval '1 us' - interval '1 minute';
+  end if;
+  delete from tusk.worker w
+  where w.dead and w.beat_at < _now - _forget * interval '1 us'
+    and not exists (select from tusk.lease l where l.worker = w.id);
+  if _count > 0 then
+    perform tusk.hold_lead(_term);
+  end if;
+  return _count;
+end $$;
+
+-- Forgets what is kept about tasks besides the tasks themselves.
+create function tusk.forget_tasks(_ids uuid[]) returns void language plpgsql as $$
+begin
+  delete from tusk.attempt x where x.id = any(_ids);
+  delete from tusk.note x where x.id = any(_ids);
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.forget_tasks, tusk.prune;

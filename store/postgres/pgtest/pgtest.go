@@ -1,0 +1,293 @@
+// Package pgtest gives tests a real PostgreSQL server: the one that
+// TUSK_TEST_POSTGRES names, or one of this machine that it starts for the test
+// binary, as an unprivileged user, on loopback, with stock settings but for
+// port, socket and data directory. Each test gets a database of its own.
+//
+// It is for tests only and knows nothing of Tusk. Without a server tests are
+// skipped, or fail when CI=true or TUSK_TEST_ALL=1.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Server is a running server.
+type Server struct {
+	DSN  string // of a database in which others can be created
+	Dir  string // the data directory; empty when the server is not ours
+	cmd  *exec.Cmd
+	port int
+}
+
+var shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+// Main runs the tests of a binary and stops the server that they started.
+func Main(m *testing.M) {
+	code := m.Run()
+	if s := shared.server; s != nil {
+		s.Stop()
+	}
+	os.Exit(code)
+}
+
+// DSN makes a database for a test and returns its DSN. Settings are appended as
+// the connection's parameters.
+func DSN(t testing.TB, settings ...string) string {
+	t.Helper()
+	shared.once.Do(func() {
+		if dsn := os.Getenv("TUSK_TEST_POSTGRES"); dsn != "" {
+			shared.server = &Server{DSN: dsn}
+			return
+		}
+		shared.server, shared.err = Start()
+	})
+	if shared.err != nil {
+		if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
+			t.Fatalf("no PostgreSQL server: %v", shared.err)
+		}
+		t.Skipf("no PostgreSQL server: %v", shared.err)
+	}
+	return shared.server.Database(t, settings...)
+}
+
+var databases struct {
+	sync.Mutex
+	n int
+}
+
+// Database makes a database that is dropped at the end of the test.
+func (s *Server) Database(t testing.TB, settings ...string) string {
+	t.Helper()
+	databases.Lock()
+	databases.n++
+	name := fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), databases.n)
+	databases.Unlock()
+	ctx := context.Background()
+	if err := s.exec(ctx, "create database "+name); err != nil {
+		t.Fatalf("create database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil && s.cmd != nil && s.cmd.ProcessState == nil {
+			t.Logf("drop database: %v", err)
+		}
+	})
+	u, err := url.Parse(s.DSN)
+	if err != nil {
+		t.Fatalf("TUSK_TEST_POSTGRES must be a URL: %v", err)
+	}
+	u.Path = "/" + name
+	q := u.Query()
+	for _, setting := range settings {
+		key, value, _ := strings.Cut(setting, "=")
+		q.Set(key, value)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func (s *Server) exec(ctx context.Context, sql string) error {
+	c, err := pgx.Connect(ctx, s.DSN)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	_, err = c.Exec(ctx, sql)
+	return err
+}
+
+// Start starts a server on a new data directory. Settings are name=value.
+func Start(settings ...string) (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "tusk-pg-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Dir: dir}
+	if err := s.init(bin); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	for range 5 { // a port that was free may be taken a moment later
+		if err = s.launch(bin, settings); err == nil {
+			return s, nil
+		}
+	}
+	s.Stop()
+	return nil, err
+}
+
+func (s *Server) init(bin string) error {
+	account, err := unprivileged()
+	if err != nil {
+		return err
+	}
+	if account != nil {
+		if err := os.Chown(s.Dir, int(account.Uid), int(account.Gid)); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command(filepath.Join(bin, "initdb"), "-D", filepath.Join(s.Dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	s.prepare(cmd, account)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (s *Server) launch(bin string, settings []string) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	account, err := unprivileged()
+	if err != nil {
+		return err
+	}
+	args := []string{"-D", filepath.Join(s.Dir, "data"), "-p", strconv.Itoa(port), "-k", s.Dir, "-c", "listen_addresses=127.0.0.1"}
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	s.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
+	s.prepare(s.cmd, account)
+	log, err := os.Create(filepath.Join(s.Dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.port = port
+	s.DSN = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	return s.await()
+}
+
+// await waits until the server answers.
+func (s *Server) await() error {
+	gone := make(chan error, 1)
+	cmd := s.cmd
+	go func() { gone <- cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		err := s.exec(ctx, "select 1")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-gone:
+			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+			return fmt.Errorf("postgres ended: %s", log)
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// PID returns the process id of the server's parent process; 0 when it is not
+// ours.
+func (s *Server) PID() int {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+// Log returns what the server logged.
+func (s *Server) Log() string {
+	text, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
+	return string(text)
+}
+
+// Stop stops the server and deletes its data.
+func (s *Server) Stop() {
+	if s.Dir == "" {
+		return
+	}
+	if s.PID() != 0 {
+		s.cmd.Process.Signal(syscall.SIGQUIT)
+		for range 500 {
+			if syscall.Kill(s.PID(), 0) != nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	os.RemoveAll(s.Dir)
+}
+
+// prepare lets a command run as an account and end with this process.
+func (s *Server) prepare(cmd *exec.Cmd, account *syscall.Credential) {
+	cmd.Dir = s.Dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: account, Setpgid: true}
+}
+
+// unprivileged returns whom a server started by root runs as; nil for oneself.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, errors.New("PostgreSQL refuses to run as root, and there is no user postgres or nobody")
+}
+
+// binaries returns the folder of initdb and postgres, of the newest version.
+func binaries() (string, error) {
+	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	for i := len(folders) - 1; i >= 0; i-- {
+		if _, err := os.Stat(filepath.Join(folders[i], "initdb")); err == nil {
+			return folders[i], nil
+		}
+	}
+	path, err := exec.LookPath("initdb")
+	if err != nil {
+		return "", errors.New("neither initdb nor TUSK_TEST_POSTGRES: install Debian's package postgresql")
+	}
+	return filepath.Dir(path), nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,172 @@
+// Package postgres is the engine for PostgreSQL 14 and later: a ledger. A task
+// is written once, into an append-only log; what changes is kept in small rows
+// that stand for whole batches. The design is told in
+// docs/design/postgres-ledger.md.
+//
+// It knows package store and the driver, and touches one schema of one
+// database. Tasks come in through enqueue.go, leave for workers through
+// claim.go, come back through finish.go, and wait in between until keep.go
+// admits them; what must happen in one round trip is a function in migrations/.
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// DefaultSchema is where Tusk keeps its tables unless Options says otherwise.
+const DefaultSchema = "tusk"
+
+// Options are settings of an engine. Zero values are defaults.
+type Options struct {
+	// Schema holds all tables and functions. Lower-case letters, digits and
+	// underscores; DefaultSchema when empty.
+	Schema string
+}
+
+// Store is a queue in a PostgreSQL database. It is safe for use by many
+// goroutines.
+type Store struct {
+	pool   *pgxpool.Pool
+	schema string
+	sql    map[string]string
+	owned  bool     // the pool was opened here
+	lanes  sync.Map // int64: lanes that are known to have a name in the database
+
+	trips, claims, repeats atomic.Int64
+}
+
+var _ store.Store = (*Store)(nil)
+
+//go:embed sql/*.sql
+var statements embed.FS
+
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
+
+// New makes an engine on an open pool, which stays the caller's to close. It
+// does not talk to the database.
+func New(pool *pgxpool.Pool, o Options) (*Store, error) {
+	if o.Schema == "" {
+		o.Schema = DefaultSchema
+	}
+	if !schemaName.MatchString(o.Schema) {
+		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
+	}
+	s := &Store{pool: pool, schema: o.Schema, sql: map[string]string{}}
+	files, err := statements.ReadDir("sql")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		text, err := statements.ReadFile("sql/" + f.Name())
+		if err != nil {
+			return nil, err
+		}
+		s.addStatements(string(text))
+	}
+	return s, nil
+}
+
+// Open connects to a database by its DSN, a URL or key=value pairs, as every
+// PostgreSQL client takes it. The schema is given as the DSN's parameter
+// tusk_schema.
+func Open(ctx context.Context, dsn string) (*Store, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	params := config.ConnConfig.RuntimeParams
+	schema := params["tusk_schema"]
+	delete(params, "tusk_schema")
+	if params["application_name"] == "" {
+		params["application_name"] = "tusk"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	s, err := New(pool, Options{Schema: schema})
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	s.owned = true
+	return s, nil
+}
+
+// Close closes the pool if Open made it.
+func (s *Store) Close() error {
+	if s.owned {
+		s.pool.Close()
+	}
+	return nil
+}
+
+// addStatements takes in the statements of a file. Each begins with a line
+// "-- name: …".
+func (s *Store) addStatements(file string) {
+	for _, section := range strings.Split(file, "-- name: ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		s.sql[name] = s.inSchema(strings.TrimSpace(text))
+	}
+}
+
+// inSchema puts the schema's name in place of the one that is written.
+func (s *Store) inSchema(text string) string {
+	if s.schema == DefaultSchema {
+		return text
+	}
+	return schemaPrefix.ReplaceAllString(text, "${1}"+s.schema+".")
+}
+
+var schemaPrefix = regexp.MustCompile(`(^|[^a-z0-9_])tusk\.`)
+
+// query runs a named statement and calls row for each row of its answer. The
+// answer is read in the binary format.
+func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) error, args ...any) error {
+	return s.queryText(ctx, s.sql[name], row, args...)
+}
+
+func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
+	s.trips.Add(1)
+	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
+	return repeat(ctx, func() error {
+		rows, err := s.pool.Query(ctx, text, args...)
+		if err != nil {
+			return translate(err)
+		}
+		return translate(eachRow(rows, row))
+	})
+}
+
+func eachRow(rows pgx.Rows, row func(raw [][]byte) error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows.RawValues()); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// repeat runs something again that the database rolled back only because of
+// what others did at the same time.
+func repeat(ctx context.Context, do func() error) (err error) {
+	for range 10 {
+		if err = do(); !errors.Is(err, errRolledBack) || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}

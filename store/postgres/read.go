@@ -1,0 +1,281 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// List implements store.Reader.
+func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	where, args := s.where(&f)
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	text := s.sql["list"] + where + "\norder by s.id desc\nlimit " + strconv.Itoa(min(limit, store.MaxPage))
+	var tasks []store.Task
+	err := s.queryText(ctx, text, func(raw [][]byte) error {
+		var t store.Task
+		readTask(&t, raw)
+		t.Lease, t.Worker, t.Queue = idOf(raw[14]), idOf(raw[15]), string(raw[16])
+		t.State, t.Reason, t.FinishedAt = stateOf(raw[17]), string(raw[18]), timeOf(raw[19])
+		tasks = append(tasks, t)
+		return nil
+	}, args...)
+	if err == nil && f.Detail && len(tasks) > 0 {
+		err = s.addDetails(ctx, tasks)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	return tasks, nil
+}
+
+// where writes the conditions of a filter.
+func (s *Store) where(f *store.Filter) (text string, args []any) {
+	var conditions []string
+	add := func(condition string, arg any) {
+		args = append(args, arg)
+		conditions = append(conditions, strings.ReplaceAll(condition, "?", "$"+strconv.Itoa(len(args))))
+	}
+	if len(f.IDs) > 0 {
+		add("s.id = any(?)", uuidsOf(f.IDs))
+	}
+	if len(f.Queues) > 0 {
+		hashes := make([]int64, len(f.Queues))
+		for i, queue := range f.Queues {
+			hashes[i] = hashOf(queue)
+		}
+		add("s.lane >> 16 = any(?)", hashes)
+	}
+	if len(f.Kinds) > 0 {
+		add("s.kind = any(?)", f.Kinds)
+	}
+	if len(f.Tenants) > 0 {
+		add("coalesce(s.tenant, '') = any(?)", f.Tenants)
+	}
+	if len(f.States) > 0 {
+		states := make([]int16, len(f.States))
+		for i, state := range f.States {
+			states[i] = int16(state)
+		}
+		add("s.state = any(?)", states)
+	}
+	if len(f.Tags) > 0 {
+		add("s.tags @> ?::text[]", f.Tags)
+	}
+	if f.Key != "" {
+		add("s.key = ?", f.Key)
+	}
+	if f.Fingerprint != "" {
+		add("s.failure = ?", f.Fingerprint)
+	}
+	if !f.From.IsZero() {
+		add("s.enqueued_at >= ?", f.From)
+	}
+	if !f.Until.IsZero() {
+		add("s.enqueued_at < ?", f.Until)
+	}
+	if !f.Before.IsZero() {
+		add("s.id < ?", [16]byte(f.Before))
+	}
+	if len(conditions) == 0 {
+		return "", nil
+	}
+	return "\nwhere " + strings.Join(conditions, "\n  and "), args
+}
+
+// addDetails fills in what a page about single tasks shows.
+func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
+	byID := make(map[store.ID]*store.Task, len(tasks))
+	ids := make(uuids, len(tasks))
+	for i := range tasks {
+		tasks[i].Detail = &store.Detail{}
+		byID[tasks[i].ID], ids[i] = &tasks[i], tasks[i].ID
+	}
+	err := s.query(ctx, "attempts", func(raw [][]byte) error {
+		d := byID[idOf(raw[0])].Detail
+		d.Attempts = append(d.Attempts, store.Attempt{
+			Number: int(int32Of(raw[1])), Worker: idOf(raw[2]), StartedAt: timeOf(raw[3]), EndedAt: timeOf(raw[4]),
+			Outcome: stateOf(raw[5]), Error: string(raw[6]), Trace: string(raw[7]), Fingerprint: string(raw[8]),
+		})
+		return nil
+	}, ids)
+	if err != nil {
+		return err
+	}
+	err = s.query(ctx, "completions", func(raw [][]byte) error {
+		d := byID[idOf(raw[0])].Detail
+		d.Attempts = append(d.Attempts, store.Attempt{
+			Number: int(int32Of(raw[1])), Worker: idOf(raw[2]), StartedAt: timeOf(raw[3]), EndedAt: timeOf(raw[4]), Outcome: store.Completed,
+		})
+		return nil
+	}, ids)
+	if err != nil {
+		return err
+	}
+	err = s.query(ctx, "notes", func(raw [][]byte) error {
+		d := byID[idOf(raw[0])].Detail
+		d.Output = bytesOf(raw[2])
+		if raw[1] != nil {
+			if err := json.Unmarshal(jsonb(raw[1]), &d.Progress); err != nil {
+				return err
+			}
+		}
+		if raw[3] != nil {
+			return json.Unmarshal(jsonb(raw[3]), &d.Logs)
+		}
+		return nil
+	}, ids)
+	if err != nil {
+		return err
+	}
+	return s.query(ctx, "stops", func(raw [][]byte) error {
+		t := byID[idOf(raw[0])]
+		t.Detail.CancelRequested = t.State == store.Running
+		return nil
+	}, ids)
+}
+
+// jsonb strips the version from the binary form of a jsonb value.
+func jsonb(raw []byte) []byte { return raw[1:] }
+
+// Count implements store.Reader.
+func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
+	now := time.Time{}
+	var counts []store.Count
+	err := s.query(ctx, "count", func(raw [][]byte) error {
+		c := store.Count{Queue: string(raw[0]), State: store.State(int32Of(raw[1])), Tasks: int64Of(raw[2])}
+		now = timeOf(raw[4])
+		if raw[3] != nil {
+			c.Oldest = max(now.Sub(timeOf(raw[3])), 0)
+		}
+		if c.Tasks > 0 {
+			counts = append(counts, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count: %w", err)
+	}
+	slices.SortFunc(counts, func(a, b store.Count) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
+	})
+	return counts, nil
+}
+
+// Stats implements store.Reader. A row stands for a flush; slices are made here.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	type slice struct {
+		at          int64
+		queue, kind string
+	}
+	bucket := max(f.Bucket, time.Minute)
+	from := f.From.Truncate(time.Minute)
+	sums := map[slice]*store.Stat{}
+	// An attempt is written down at its flush, later than it ended.
+	err := s.query(ctx, "stats", func(raw [][]byte) error {
+		var list []statJSON
+		if err := json.Unmarshal(raw[1], &list); err != nil {
+			return err
+		}
+		for _, one := range list {
+			minute := timeOf(raw[0]).Add(-time.Duration(one.Ago) * time.Second).Truncate(time.Minute)
+			if minute.Before(from) || !f.Until.IsZero() && !minute.Before(f.Until) ||
+				f.Queue != "" && f.Queue != one.Queue || f.Kind != "" && f.Kind != one.Kind {
+				continue
+			}
+			at := minute.Truncate(bucket)
+			sum := sums[slice{at.Unix(), one.Queue, one.Kind}]
+			if sum == nil {
+				sum = &store.Stat{At: at, Queue: one.Queue, Kind: one.Kind}
+				sums[slice{at.Unix(), one.Queue, one.Kind}] = sum
+			}
+			one.addTo(sum)
+		}
+		return nil
+	}, lower(from), upper(f.Until))
+	if err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	var list []store.Stat
+	for _, sum := range sums {
+		list = append(list, *sum)
+	}
+	slices.SortFunc(list, func(a, b store.Stat) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
+	})
+	return list, nil
+}
+
+func (one *statJSON) addTo(sum *store.Stat) {
+	sum.Completed += one.Completed
+	sum.Failed += one.Failed
+	sum.Discarded += one.Discarded
+	sum.Cancelled += one.Cancelled
+	one.Waited.addTo(&sum.Waited)
+	one.Ran.addTo(&sum.Ran)
+}
+
+// lower and upper are bounds of flushes that may tell of a span of time: those
+// that came in it, and up to a day later.
+func lower(from time.Time) time.Time {
+	if from.Year() < 2000 {
+		return time.Unix(epoch, 0).UTC()
+	}
+	return from
+}
+
+func upper(until time.Time) time.Time {
+	if until.IsZero() || until.Year() > 9000 {
+		return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return until.Add(24 * time.Hour)
+}
+
+// Errors implements store.Reader.
+func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	var groups []store.ErrorGroup
+	err := s.query(ctx, "errors", func(raw [][]byte) error {
+		groups = append(groups, store.ErrorGroup{
+			Fingerprint: string(raw[0]), Kind: string(raw[2]), Count: int64Of(raw[3]), First: timeOf(raw[4]), Last: timeOf(raw[5]),
+			Sample: string(raw[6]), SampleTask: idOf(raw[7]), Queue: string(raw[8]), Waiting: int64Of(raw[9]), Dead: int64Of(raw[10]),
+		})
+		return nil
+	}, f.Queue, hashOf(f.Queue), f.Kind, lower(f.Since), limit)
+	if err != nil {
+		return nil, fmt.Errorf("errors: %w", err)
+	}
+	return groups, nil
+}
+
+// Workers implements store.Reader.
+func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
+	var workers []store.Worker
+	err := s.query(ctx, "workers", func(raw [][]byte) error {
+		var w store.Worker
+		if err := json.Unmarshal(jsonb(raw[1]), &w); err != nil {
+			return err
+		}
+		w.ID, w.StartedAt, w.BeatAt, w.ExpiresAt = idOf(raw[0]), timeOf(raw[2]), timeOf(raw[3]), timeOf(raw[4])
+		w.Running = int(int64Of(raw[5]))
+		workers = append(workers, w)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	return workers, nil
+}

@@ -1,0 +1,76 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Records implements store.Recorder.
+func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	var records []store.Record
+	err := s.query(ctx, "records", func(raw [][]byte) error {
+		records = append(records, store.Record{
+			Kind: string(raw[0]), Name: string(raw[1]), Version: int64Of(raw[2]), Body: bytesOf(raw[3]), UpdatedAt: timeOf(raw[4]),
+		})
+		return nil
+	}, kind)
+	if err != nil {
+		return nil, fmt.Errorf("records: %w", err)
+	}
+	return records, nil
+}
+
+// PutRecord implements store.Recorder.
+func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
+	err = repeat(ctx, func() error {
+		if err := s.nameLanes(ctx, driverSession{s.pool}, p.Tasks, true); err != nil {
+			return err
+		}
+		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			version, results, err = s.putRecord(ctx, tx, p)
+			return translate(err)
+		})
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("put record: %w", translate(err))
+	}
+	return version, results, nil
+}
+
+func (s *Store) putRecord(ctx context.Context, tx pgx.Tx, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
+	if p.Term != 0 {
+		if _, err := tx.Exec(ctx, s.sql["hold_lead"], p.Term); err != nil {
+			return 0, nil, err
+		}
+	}
+	name, args := s.recordWrite(p.Record)
+	err = tx.QueryRow(ctx, s.sql[name], args...).Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil, store.ErrConflict
+	}
+	if err != nil || len(p.Tasks) == 0 {
+		return version, nil, err
+	}
+	results, err = s.enqueue(ctx, driverSession{tx}, p.Tasks)
+	return version, results, err
+}
+
+// recordWrite chooses the statement that writes a record if its version is the
+// one given, and returns a row only then.
+func (s *Store) recordWrite(r store.Record) (name string, args []any) {
+	switch {
+	case r.Body == nil && r.Version == 0:
+		return "absent_record", []any{r.Kind, r.Name}
+	case r.Body == nil:
+		return "delete_record", []any{r.Kind, r.Name, r.Version}
+	case r.Version == 0:
+		return "insert_record", []any{r.Kind, r.Name, r.Body}
+	default:
+		return "update_record", []any{r.Kind, r.Name, r.Body, r.Version}
+	}
+}

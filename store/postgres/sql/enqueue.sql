@@ -1,0 +1,21 @@
+-- name: name_lanes
+-- $1 lanes, $2 queues
+select tusk.name_lanes($1::bigint[], $2::text[])
+
+-- name: add
+-- Tasks without key and run time: $1 lanes, $2 ids, $3 kinds, $4 args,
+-- $5 tenants, $6 tags, $7 settings, $8 expiries
+insert into tusk.task (lane, id, kind, args, tenant, tags, settings, expires_at)
+select x.lane, x.id, x.kind, x.args, x.tenant, x.tags::text[], x.settings, x.expires_at
+from unnest($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[])
+  x(lane, id, kind, args, tenant, tags, settings, expires_at)
+
+-- name: copy
+copy tusk.task (lane, id, kind, args, tenant, tags, settings, expires_at) from stdin (format binary)
+
+-- name: put
+-- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,
+-- $12 keys, $13 what to do on conflict, $14 source times
+select p.place, p.id::text, p.result::int
+from tusk.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
+  $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[]) p

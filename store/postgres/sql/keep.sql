@@ -1,0 +1,13 @@
+-- name: lead
+select term, now from tusk.candidate($1, $2)
+
+-- name: admit
+select tasks, queues, next from tusk.admit($1, $2)
+
+-- name: rescue
+select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, token, worker,
+  tusk.queue_of(lane)
+from tusk.rescue($1, $2)
+
+-- name: prune
+select tusk.prune($1, $2, $3, $4, $5, $6, $7, $8, $9)

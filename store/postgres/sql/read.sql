@@ -1,0 +1,65 @@
+-- name: list
+-- What matches is appended.
+select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at, s.tenant, s.key, s.tags,
+  s.settings, s.token, s.worker, tusk.queue_of(s.lane), s.state, s.reason, s.finished_at
+from tusk.task_state s
+
+-- name: attempts
+-- The ended attempts of tasks, oldest first, and the completion of each that completed.
+select a.id, a.number, a.worker, a.started_at, a.ended_at, a.state, a.error, a.trace, a.fingerprint
+from tusk.attempt a
+where a.id = any($1)
+order by a.id, a.n
+
+-- name: completions
+select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at
+from tusk.task_state s
+cross join lateral (select t.* from tusk.task t where t.id = s.id order by t.xid desc, t.n desc limit 1) t
+join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
+where s.id = any($1) and s.state = 6
+
+-- name: notes
+select id, progress, output, logs from tusk.note where id = any($1)
+
+-- name: stops
+select id from tusk.stop where id = any($1)
+
+-- name: count
+select c.queue, c.state, c.tasks, c.oldest, clock_timestamp()
+from (
+  select tusk.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
+  from (select min(lane) as lane, state, count(*) as tasks from tusk.waiting group by lane >> 16, state) w
+  union all
+  select tusk.queue_of(r.lane), 4, r.tasks, null
+  from (
+    select min(l.lane) as lane, sum(coalesce(bit_count(l.open), cardinality(l.ids)) - (
+      select count(*) from tusk.finished f where f.token = l.token and f.id = any(l.ids)))::bigint as tasks
+    from tusk.lease l group by l.lane >> 16) r
+  union all
+  select min(d.queue), 3, sum(d.tasks)::bigint, min(d.oldest)
+  from tusk.depth d
+  group by d.lane >> 16) c
+
+-- name: stats
+select o.finished_at, o.stats from tusk.outcome o where o.stats is not null and o.finished_at >= $1 and o.finished_at < $2
+union all
+select s.at, s.stats from tusk.stat s where s.at >= $1 and s.at < $2
+
+-- name: errors
+select f.fingerprint, f.queue, f.kind, f.count, f.first_at, f.last_at, f.sample, f.sample_task,
+  (select tusk.queue_of(f.queue << 16)),
+  (select count(*) from tusk.waiting w where w.state = 5 and w.failure = f.fingerprint and w.kind = f.kind and w.lane >> 16 = f.queue),
+  (select count(*) from tusk.dead d where d.state = 8 and d.failure = f.fingerprint and d.kind = f.kind and d.lane >> 16 = f.queue)
+from tusk.failure f
+where ($1 = '' or f.queue = $2) and ($3 = '' or f.kind = $3) and f.last_at >= $4
+order by f.last_at desc, f.fingerprint, f.queue
+limit $5
+
+-- name: workers
+select w.id, w.about, w.started_at, w.beat_at, w.expires_at,
+  (select coalesce(sum(coalesce(bit_count(l.open), cardinality(l.ids)) - (
+    select count(*) from tusk.finished f where f.token = l.token and f.id = any(l.ids))), 0)::bigint
+   from tusk.lease l where l.worker = w.id)
+from tusk.worker w
+where not w.dead
+order by w.started_at, w.id

@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Transactor = (*Store)(nil)
+
+// session is where a statement runs: the pool, or somebody's transaction.
+type session interface {
+	exec(ctx context.Context, text string, args ...any) error
+	each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error
+}
+
+// Tx implements store.Transactor for pgx.Tx, and for *sql.Tx of the driver
+// pgx/v5/stdlib. The transaction must be READ COMMITTED, which is the default.
+func (s *Store) Tx(tx any) (store.Tx, error) {
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		return &userTx{s, driverSession{tx}}, nil
+	case *sql.Tx:
+		return &userTx{s, sqlSession{tx}}, nil
+	}
+	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx, store.ErrUnsupported)
+}
+
+// userTx is somebody else's transaction.
+type userTx struct {
+	s *Store
+	session
+}
+
+// Enqueue implements store.Enqueuer.
+func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	if err := u.s.nameLanes(ctx, u.session, tasks, false); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	results, err := u.s.enqueue(ctx, u.session, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	return results, nil
+}
+
+// Finish implements store.Tx.
+func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	if lost, err = u.s.finishTx(ctx, u.session, outcomes); err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	return lost, nil
+}
+
+// driverSession is a pool or a transaction of the driver's own.
+type driverSession struct {
+	c interface {
+		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+		Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	}
+}
+
+func (d driverSession) exec(ctx context.Context, text string, args ...any) error {
+	_, err := d.c.Exec(ctx, text, args...)
+	return err
+}
+
+func (d driverSession) each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error {
+	rows, err := d.c.Query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// sqlSession is a transaction of database/sql.
+type sqlSession struct{ tx *sql.Tx }
+
+func (d sqlSession) exec(ctx context.Context, text string, args ...any) error {
+	_, err := d.tx.ExecContext(ctx, text, args...)
+	return err
+}
+
+func (d sqlSession) each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error {
+	rows, err := d.tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

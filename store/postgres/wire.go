@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Values as the binary protocol has them. They are read by hand because a claim
+// of thousands of tasks spends most of its client's time here.
+
+const epoch = 946684800 // PostgreSQL counts from 2000-01-01
+
+func timeOf(raw []byte) time.Time {
+	if raw == nil {
+		return time.Time{}
+	}
+	us := int64(binary.BigEndian.Uint64(raw))
+	return time.Unix(epoch+floorDiv(us, 1e6), (us-floorDiv(us, 1e6)*1e6)*1000).UTC()
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+func micros(t time.Time) int64 {
+	return (t.Unix()-epoch)*1e6 + int64(t.Nanosecond()/1000)
+}
+
+func int64Of(raw []byte) int64 {
+	if raw == nil {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(raw))
+}
+
+func int32Of(raw []byte) int32 { return int32(binary.BigEndian.Uint32(raw)) }
+
+func stateOf(raw []byte) store.State { return store.State(binary.BigEndian.Uint16(raw)) }
+
+func idOf(raw []byte) (id [16]byte) {
+	copy(id[:], raw)
+	return id
+}
+
+func bytesOf(raw []byte) []byte {
+	if raw == nil {
+		return nil
+	}
+	return append([]byte{}, raw...)
+}
+
+// textsOf reads an array of one dimension without nulls.
+func textsOf(raw []byte) []string {
+	if len(raw) < 20 {
+		return nil
+	}
+	texts := make([]string, binary.BigEndian.Uint32(raw[12:]))
+	at := 20
+	for i := range texts {
+		n := int(binary.BigEndian.Uint32(raw[at:]))
+		texts[i] = string(raw[at+4 : at+4+n])
+		at += 4 + n
+	}
+	return texts
+}
+
+// readTask reads the columns that every answer with tasks begins with: lane,
+// id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+// claimed_at, tenant, key, tags, settings.
+func readTask(t *store.Task, raw [][]byte) (lane int64) {
+	lane = int64Of(raw[0])
+	t.Priority = priorityOf(lane)
+	t.ID = idOf(raw[1])
+	t.Kind = string(raw[2])
+	t.Args = bytesOf(raw[3])
+	t.EnqueuedAt = timeOf(raw[4])
+	t.Attempt = int(int32Of(raw[5]))
+	t.Crashes = int(int32Of(raw[6]))
+	t.RunAt = t.EnqueuedAt
+	if raw[7] != nil {
+		t.RunAt = timeOf(raw[7])
+	}
+	t.ExpiresAt = timeOf(raw[8])
+	t.ClaimedAt = timeOf(raw[9])
+	t.Tenant = string(raw[10])
+	t.Key = string(raw[11])
+	t.Tags = textsOf(raw[12])
+	t.Settings = bytesOf(raw[13])
+	return lane
+}
+
+// A lane is the hash of a queue's name in 47 bits and a priority in 16, so that
+// the lanes of a queue are a range in order of priority. The function lane_of
+// in the database computes the same.
+func laneOf(queue string, priority int16) int64 {
+	return hashOf(queue)<<16 + int64(priority) - math.MinInt16
+}
+
+func hashOf(queue string) int64 {
+	sum := sha256.Sum256([]byte(queue))
+	return int64(binary.BigEndian.Uint64(sum[:8])>>16) & (1<<47 - 1)
+}
+
+func priorityOf(lane int64) int16 { return int16(lane&0xffff + math.MinInt16) }
+
+// uuids is an array parameter.
+type uuids = pgtype.FlatArray[[16]byte]
+
+func uuidsOf[T ~[16]byte](ids []T) uuids {
+	array := make(uuids, len(ids))
+	for i, id := range ids {
+		array[i] = id
+	}
+	return array
+}
+
+// orNull stands for a value that is absent when it is zero.
+func orNull[T comparable](v T) *T {
+	var none T
+	if v == none {
+		return nil
+	}
+	return &v
+}
+
+func timeOrNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// arrayText writes texts as PostgreSQL writes an array, so that a list of
+// lists of any lengths can travel; null for an empty one.
+func arrayText(texts []string) *string {
+	if len(texts) == 0 {
+		return nil
+	}
+	b := []byte{'{'}
+	for i, text := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		for _, c := range []byte(text) {
+			if c == '"' || c == '\\' {
+				b = append(b, '\\')
+			}
+			b = append(b, c)
+		}
+		b = append(b, '"')
+	}
+	array := string(append(b, '}'))
+	return &array
+}
