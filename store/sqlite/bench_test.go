@@ -1,0 +1,112 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/sqlite"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+)
+
+func open(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlitefile.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func migrated(t testing.TB) *sqlite.Store {
+	t.Helper()
+	s := open(t, filepath.Join(t.TempDir(), "tusk.db"))
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newID() store.ID { return store.ID(uuid.Must(uuid.NewV7())) }
+
+func newTasks(n int) []store.NewTask {
+	args := make([]byte, 80)
+	for i := range args {
+		args[i] = '1'
+	}
+	tasks := make([]store.NewTask, n)
+	for i := range tasks {
+		tasks[i] = store.NewTask{ID: newID(), Kind: "bench", Queue: "default", Args: args}
+	}
+	return tasks
+}
+
+func register(t testing.TB, s store.Store) store.ID {
+	t.Helper()
+	id := newID()
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"default"}}, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func claim(t testing.TB, s store.Store, worker store.ID, limit int) []store.Task {
+	t.Helper()
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"default"}, Limit: limit, Token: store.NewToken()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tasks
+}
+
+func complete(t testing.TB, s store.Store, tasks []store.Task) {
+	t.Helper()
+	outcomes := make([]store.Outcome, len(tasks))
+	for i := range tasks {
+		outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt, Ran: time.Millisecond}
+	}
+	if lost, err := s.Finish(context.Background(), outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+}
+
+func BenchmarkLife(b *testing.B) {
+	for _, batch := range []int{1, 10, 500} {
+		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
+			s := migrated(b)
+			worker := register(b, s)
+			var enqueue, claiming, finish time.Duration
+			n := 0
+			b.ResetTimer()
+			for ; n < b.N; n += batch {
+				tasks := newTasks(batch)
+				start := time.Now()
+				if _, err := s.Enqueue(b.Context(), tasks); err != nil {
+					b.Fatal(err)
+				}
+				enqueue += time.Since(start)
+				start = time.Now()
+				claimed := claim(b, s, worker, batch)
+				claiming += time.Since(start)
+				if len(claimed) != batch {
+					b.Fatal(len(claimed))
+				}
+				start = time.Now()
+				complete(b, s, claimed)
+				finish += time.Since(start)
+			}
+			b.StopTimer()
+			per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tasks/s")
+			b.ReportMetric(per(enqueue), "enqueue-µs/task")
+			b.ReportMetric(per(claiming), "claim-µs/task")
+			b.ReportMetric(per(finish), "finish-µs/task")
+		})
+	}
+}

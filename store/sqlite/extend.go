@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	living    = 0
+	died      = 1
+	signedOff = 2
+)
+
+// Extend implements store.Leaser. A beat writes the worker's row, whatever it holds.
+func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
+	err = s.write(ctx, len(b.Notes) > 0, func(w *work) error {
+		stops, err = w.extend(b)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	return stops, nil
+}
+
+func (w *work) extend(b store.Beat) ([]store.Stop, error) {
+	known, err := w.one("worker.dead", b.Worker.ID)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case known != nil && known.int(0) == signedOff && b.TTL <= 0:
+		return nil, nil // signing off again changes nothing
+	case known != nil && known.int(0) != living:
+		return nil, store.ErrWorkerDead
+	}
+	for i := range b.Notes {
+		if err := w.note(&b.Notes[i]); err != nil {
+			return nil, err
+		}
+	}
+	if b.TTL <= 0 {
+		if known != nil {
+			_, err = w.run("worker.bury", signedOff, b.Worker.ID)
+		}
+		return nil, err
+	}
+	queues, err := json.Marshal(b.Worker.Queues)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.run("worker.beat", b.Worker.ID, b.Worker.Host, b.Worker.PID, string(queues), b.Worker.Concurrency,
+		b.Worker.Version, w.now, after(w.now, b.TTL)); err != nil {
+		return nil, err
+	}
+	var stops []store.Stop
+	err = w.all("stop.find", func(r row) error {
+		stops = append(stops, store.Stop{ID: r.id(0), Lease: r.token(1)})
+		return nil
+	}, b.Worker.ID)
+	return stops, err
+}
+
+// note stores what a running task recorded, if its lease is open.
+func (w *work) note(n *store.Note) error {
+	leases, err := w.leasesOf(n.Lease)
+	if err != nil {
+		return err
+	}
+	for _, l := range leases {
+		r, err := w.one("lease.holds", n.ID, l.lane, l.first, l.last)
+		if err != nil {
+			return err
+		}
+		if r != nil {
+			return w.record(r.int(0), n)
+		}
+	}
+	return nil
+}
+
+// record stores a note with its task.
+func (w *work) record(num int64, n *store.Note) error {
+	if n.Progress != nil {
+		if _, err := w.run("note.progress", num, n.Progress.Percent, n.Progress.Message); err != nil {
+			return err
+		}
+	}
+	if n.Output != nil {
+		if _, err := w.run("note.output", num, n.Output); err != nil {
+			return err
+		}
+	}
+	for _, line := range n.Logs {
+		if _, err := w.run("log.add", num, micros(line.At), line.Attempt, line.Level, line.Text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

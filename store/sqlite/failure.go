@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// standing is how many tasks of an error group came to wait for a retry, and how
+// many were discarded; less than zero when they ceased to.
+type standing struct{ waiting, dead int64 }
+
+// blame counts a failed attempt in its error group and returns the group. The
+// task is running, so it is among neither the waiting nor the dead of its former
+// group.
+func (w *work) blame(e *end) (int64, error) {
+	kind, err := w.kind(e.Task.Queue, e.Task.Kind)
+	if err != nil {
+		return 0, err
+	}
+	w.wrote = true
+	r, err := w.one("error.count", e.Fingerprint, kind, e.ended, e.Error, e.Task.ID)
+	if err != nil {
+		return 0, err
+	}
+	return r.int(0), nil
+}
+
+// regroup counts a task of an error group in or out of a state.
+func (w *work) regroup(failure int64, state store.State, by int64) {
+	if failure == 0 {
+		return
+	}
+	var s standing
+	switch state {
+	case store.Retryable:
+		s.waiting = by
+	case store.Discarded:
+		s.dead = by
+	default:
+		return
+	}
+	if w.groups == nil {
+		w.groups = map[int64]standing{}
+	}
+	was := w.groups[failure]
+	w.groups[failure] = standing{was.waiting + s.waiting, was.dead + s.dead}
+}
+
+func (w *work) flushGroups() error {
+	for id, s := range w.groups {
+		if s == (standing{}) {
+			continue
+		}
+		if _, err := w.run("error.regroup", s.waiting, s.dead, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Errors implements store.Reader. It walks the groups from the latest on.
+func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	since := int64(-1 << 62)
+	if !f.Since.IsZero() {
+		since = micros(f.Since)
+	}
+	var groups []store.ErrorGroup
+	err := s.read(ctx, func(ctx context.Context, c session) error {
+		return c.each(ctx, "error.list", func(r row) error {
+			groups = append(groups, store.ErrorGroup{
+				Fingerprint: r.text(0), Queue: r.text(1), Kind: r.text(2), Count: r.int(3), Waiting: r.int(4), Dead: r.int(5),
+				First: r.time(6), Last: r.time(7), Sample: r.text(8), SampleTask: r.id(9),
+			})
+			return nil
+		}, since, f.Queue, f.Kind, limit)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("errors: %w", err)
+	}
+	return groups, nil
+}

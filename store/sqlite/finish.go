@@ -1,0 +1,229 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Finish implements store.Leaser.
+func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	err = s.write(ctx, true, func(w *work) error {
+		lost, err = w.finish(outcomes)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	return lost, nil
+}
+
+func (w *work) finish(outcomes []store.Outcome) (lost []store.ID, err error) {
+	for i := range outcomes {
+		accepted, err := w.finishOne(&outcomes[i])
+		if err != nil {
+			return nil, err
+		}
+		if !accepted {
+			lost = append(lost, outcomes[i].Task.ID)
+		}
+	}
+	return lost, nil
+}
+
+// end is an attempt's end as it is written.
+type end struct {
+	*store.Outcome
+	num     int64 // of the task, when it was looked up
+	lease   *lease
+	state   store.State // where the task goes
+	reason  string
+	ended   int64
+	failure int64 // the error group; 0: the attempt did not fail
+}
+
+// finishOne ends an attempt if its lease is open, and reports whether it was.
+func (w *work) finishOne(o *store.Outcome) (bool, error) {
+	leases, err := w.leasesOf(o.Task.Lease)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range leases {
+		e := end{Outcome: o, lease: l, state: o.State, reason: o.Reason, ended: max(after(w.now, -max(o.Ago, 0)), l.claimedAt)}
+		if accepted, err := w.end(&e); accepted || err != nil {
+			return accepted, err
+		}
+	}
+	return false, nil
+}
+
+// end writes the end of an attempt of a lease. Its update is the fence as well:
+// it finds the task only while it is in the log, at a position of this lease.
+func (w *work) end(e *end) (bool, error) {
+	if e.plain() {
+		done, err := w.run("finish.complete", e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
+			e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
+		if err != nil || done == 0 {
+			return false, err
+		}
+	} else {
+		r, err := w.one("lease.holds", e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
+		if err != nil || r == nil {
+			return false, err
+		}
+		e.num = r.int(0)
+		if err := w.supersede(e); err != nil {
+			return false, err
+		}
+		if err := w.history(e); err != nil {
+			return false, err
+		}
+		if err := w.settle(e); err != nil {
+			return false, err
+		}
+	}
+	return true, w.follow(e)
+}
+
+// plain reports whether the attempt did what most do: it completed its task, and
+// there is nothing to note about it that the task's row has no room for.
+func (e *end) plain() bool {
+	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Attempt == e.Task.Attempt
+}
+
+// supersede cancels a task that was to run again when a newer one of its key
+// awaits its end.
+func (w *work) supersede(e *end) error {
+	if e.Task.Key == "" || e.state.Finished() {
+		return nil
+	}
+	k, err := w.key(e.Task.Queue, e.Task.Key)
+	if err == nil && k.task == e.Task.ID && !k.awaiting.IsZero() {
+		e.state, e.reason = store.Cancelled, "superseded"
+	}
+	return err
+}
+
+// history writes the attempt down, and counts it in its error group.
+func (w *work) history(e *end) error {
+	if _, err := w.run("attempt.trim", e.num); err != nil {
+		return err
+	}
+	if _, err := w.run("attempt.add", e.num, e.Task.Attempt, e.lease.worker, e.lease.claimedAt, e.ended, e.state,
+		nullText(e.Error), nullText(e.Trace), nullText(e.Fingerprint)); err != nil {
+		return err
+	}
+	if e.Error != "" {
+		var err error
+		if e.failure, err = w.blame(e); err != nil {
+			return err
+		}
+	}
+	if e.Note != nil {
+		return w.record(e.num, e.Note)
+	}
+	return nil
+}
+
+// settle puts the task where the outcome says.
+func (w *work) settle(e *end) error {
+	var failure any
+	if e.failure != 0 {
+		failure = e.failure
+	}
+	r, err := w.one("finish.settle", e.state, e.Attempt, e.Crashes, nullText(e.reason), failure, e.lease.claimedAt, e.num)
+	if err != nil {
+		return err
+	}
+	w.wrote = true
+	t := &stored{num: e.num, failure: r.int(0)}
+	switch queue, priority := e.Task.Queue, e.Task.Priority; {
+	case e.state.Finished():
+		w.regroup(t.failure, e.state, 1)
+		_, err = w.run("finish.end", e.ended, e.num)
+	case e.state == store.Available:
+		err = w.putAvailable(t, queue, priority, w.now)
+	default:
+		w.waits(queue, e.state, 1)
+		w.regroup(t.failure, e.state, 1)
+		_, err = w.run("task.wait", e.state, after(w.now, max(e.Delay, 0)), e.num)
+	}
+	return err
+}
+
+// follow does what every accepted end brings with it.
+func (w *work) follow(e *end) error {
+	l, err := w.lane(e.Task.Queue, e.Task.Priority)
+	if err != nil {
+		return err
+	}
+	l.running--
+	l.changed = true
+	e.lease.open--
+	e.lease.changed = true
+	if err := w.unstop(e.Task.ID); err != nil {
+		return err
+	}
+	if err := w.account(e); err != nil {
+		return err
+	}
+	if e.Task.Key != "" && e.state.Finished() {
+		return w.free(e.Task.Queue, e.Task.Key, e.Task.ID)
+	}
+	return nil
+}
+
+// unstop forgets that somebody wanted a task stopped. Usually nobody wants any.
+func (w *work) unstop(id store.ID) error {
+	if w.stops == unknown {
+		r, err := w.one("stop.any")
+		if err != nil {
+			return err
+		}
+		w.stops = none
+		if r != nil {
+			w.stops = some
+		}
+	}
+	if w.stops == none {
+		return nil
+	}
+	_, err := w.run("stop.drop", id)
+	return err
+}
+
+// account adds the attempt to the statistics of the minute in which it ended.
+func (w *work) account(e *end) error {
+	kind, err := w.kind(e.Task.Queue, e.Task.Kind)
+	if err != nil {
+		return err
+	}
+	at := minute{e.ended - e.ended%time.Minute.Microseconds(), kind}
+	sum := w.stats[at]
+	if sum == nil {
+		if w.stats == nil {
+			w.stats = map[minute]*store.Stat{}
+		}
+		sum = &store.Stat{}
+		w.stats[at] = sum
+	}
+	sum.Waited.Add(time.Duration(e.lease.claimedAt-micros(e.Task.RunAt)) * time.Microsecond)
+	sum.Ran.Add(e.Ran)
+	switch e.state {
+	case store.Completed:
+		sum.Completed++
+	case store.Discarded:
+		sum.Discarded++
+	case store.Cancelled:
+		sum.Cancelled++
+	}
+	if e.Error != "" {
+		sum.Failed++
+	}
+	return nil
+}

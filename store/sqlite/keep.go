@@ -1,0 +1,179 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// chunk is how many tasks a chore moves in one transaction, so that it does not
+// hold up anybody who waits to write.
+const chunk = 500
+
+// forgetAfter is how long a dead worker is remembered, so that one that was
+// only suspended is still told when it wakes up.
+const forgetAfter = 24 * time.Hour
+
+// Lead implements store.Keeper.
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	var answer store.Leadership
+	err := s.write(ctx, c.TTL <= 0 || c.Term == 0, func(w *work) error {
+		answer = store.Leadership{Now: w.time()}
+		r, err := w.one("leader.find")
+		if err != nil {
+			return err
+		}
+		holder, term, expires := r.id(0), r.int(1), r.int(2)
+		mine := holder == c.ID
+		switch {
+		case c.TTL <= 0:
+			if mine {
+				_, err = w.run("leader.write", []byte{}, term, w.now)
+			}
+			return err
+		case mine:
+		case holder.IsZero() || w.now >= expires:
+			term++
+		default:
+			return nil
+		}
+		answer.Term = term
+		_, err = w.run("leader.write", c.ID, term, after(w.now, c.TTL))
+		return err
+	})
+	return answer, wrap("lead", err)
+}
+
+// leads fails unless the term is the one that runs.
+func leads(ctx context.Context, c session, term, now int64) error {
+	r, err := one(ctx, c, "leader.find")
+	if err != nil {
+		return err
+	}
+	if r.id(0).IsZero() || r.int(1) != term || now >= r.int(2) {
+		return store.ErrNotLeader
+	}
+	return nil
+}
+
+// Admit implements store.Keeper.
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	done := store.Admitted{Next: -1}
+	err := s.read(ctx, func(ctx context.Context, c session) (err error) {
+		now := s.clock.now()
+		if err := leads(ctx, c, term, now); err != nil {
+			return err
+		}
+		done.Next, err = nextDue(ctx, c, now)
+		return err
+	})
+	seen := map[string]bool{}
+	for err == nil && done.Next == 0 && done.Count < limit {
+		err = s.write(ctx, true, func(w *work) error {
+			if err := leads(ctx, w.session, term, w.now); err != nil {
+				return err
+			}
+			due, err := w.due(min(chunk, limit-done.Count))
+			if err != nil {
+				return err
+			}
+			if err := w.admit(due); err != nil {
+				return err
+			}
+			for _, t := range due {
+				if !seen[t.Queue] {
+					seen[t.Queue] = true
+					done.Queues = append(done.Queues, t.Queue)
+				}
+			}
+			done.Count += len(due)
+			done.Next, err = nextDue(w.ctx, w.session, w.now)
+			return err
+		})
+	}
+	return done, wrap("admit", err)
+}
+
+// nextDue returns how long until the next waiting task is due; -1: none waits.
+func nextDue(ctx context.Context, c session, now int64) (time.Duration, error) {
+	r, err := one(ctx, c, "admit.next")
+	if err != nil || r == nil {
+		return -1, err
+	}
+	return time.Duration(max(r.int(0)-now, 0)) * time.Microsecond, nil
+}
+
+// due returns waiting tasks whose time has come, the first ones first.
+func (w *work) due(limit int) ([]*stored, error) {
+	var due []*stored
+	names := w.names()
+	err := w.all("admit.due", func(r row) error {
+		of, err := names(r.int(1))
+		t := &stored{num: r.int(0), runAt: r.int(4), failure: r.int(5)}
+		t.Queue, t.Priority, t.State = of.queue, int16(r.int(2)), store.State(r.int(3))
+		due = append(due, t)
+		return err
+	}, w.now, limit)
+	return due, err
+}
+
+func (w *work) admit(due []*stored) error {
+	for _, t := range due {
+		if err := w.take(t); err != nil {
+			return err
+		}
+		if err := w.putAvailable(t, t.Queue, t.Priority, t.runAt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Rescue implements store.Keeper.
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
+	died := false
+	err = s.read(ctx, func(ctx context.Context, c session) error {
+		now := s.clock.now()
+		if err := leads(ctx, c, term, now); err != nil {
+			return err
+		}
+		r, err := one(ctx, c, "rescue.late", now)
+		if err != nil || r != nil {
+			died = true
+			return err
+		}
+		tasks, err = orphans(ctx, c, readNames(ctx, c, s), limit)
+		return err
+	})
+	if err == nil && died {
+		err = s.write(ctx, true, func(w *work) error {
+			if err := leads(w.ctx, w.session, term, w.now); err != nil {
+				return err
+			}
+			if _, err := w.run("rescue.bury", w.now); err != nil {
+				return err
+			}
+			tasks, err = orphans(w.ctx, w.session, w.names(), limit)
+			return err
+		})
+	}
+	return tasks, wrap("rescue", err)
+}
+
+// orphans returns the tasks that dead workers hold, those first claimed first.
+func orphans(ctx context.Context, c session, names func(int64) (name, error), limit int) ([]store.Task, error) {
+	var leases []*lease
+	err := c.each(ctx, "rescue.leases", func(r row) error {
+		leases = append(leases, readLease(r))
+		return nil
+	})
+	var tasks []store.Task
+	for _, l := range leases {
+		if err != nil || len(tasks) >= limit {
+			break
+		}
+		err = openTasks(ctx, c, names, l, limit-len(tasks), &tasks)
+	}
+	return tasks, err
+}

@@ -1,0 +1,186 @@
+package sqlite
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// lead is a way to tasks that goes along one index in the order of ids. A list
+// follows one or several and merges what it finds.
+type lead struct {
+	from   string // the tables, and the index
+	where  string // the condition that the index answers
+	order  string // empty: so few that they need no order
+	values []any  // of the condition's parameters
+}
+
+const byID = "order by t.id desc"
+
+func byIndex(index, column string, value any) lead {
+	return lead{"from tusk_task t indexed by " + index, column + " = ?", byID, []any{value}}
+}
+
+// few is the most tasks that a list looks at one by one rather than along an
+// index in their order.
+const few = 20_000
+
+// lead chooses the index that leads past the fewest tasks that do not match.
+func (l *list) lead() ([]lead, error) {
+	f := &l.filter
+	switch {
+	case len(f.IDs) > 0:
+		return []lead{byIDs(f.IDs)}, nil
+	case f.Key != "":
+		return []lead{byIndex("tusk_task_key", "t.key", f.Key)}, nil
+	case len(f.Tags) > 0:
+		return []lead{{"from tusk_tag g cross join tusk_task t indexed by tusk_task_id on t.id = g.id", "g.tag = ?",
+			"order by g.id desc", []any{f.Tags[0]}}}, nil
+	case f.Fingerprint != "":
+		return l.byFailure()
+	}
+	for _, try := range []func() ([]lead, error){l.byState, l.byTenant, l.byTime, l.byKind} {
+		if leads, err := try(); leads != nil || err != nil {
+			return leads, err
+		}
+	}
+	return []lead{{"from tusk_task t indexed by tusk_task_id", "t.id >= ?", byID, []any{[]byte{}}}}, nil
+}
+
+func byIDs(ids []store.ID) lead {
+	hex := make([]string, len(ids))
+	for i, id := range ids {
+		hex[i] = fmt.Sprintf("%x", id[:])
+	}
+	return lead{"from json_each(coalesce(?, '[]')) j cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)", "true", "",
+		[]any{inJSON(hex)}}
+}
+
+func (l *list) byFailure() ([]lead, error) {
+	leads := []lead{}
+	err := l.each(l.ctx, "list.failures", func(r row) error {
+		leads = append(leads, byIndex("tusk_task_failure", "t.failure", r.int(0)))
+		return nil
+	}, l.filter.Fingerprint)
+	return leads, err
+}
+
+// byState leads to the tasks of states that few tasks are in. Most tasks are
+// completed, and in the worst case available: neither has an index of its own.
+func (l *list) byState() ([]lead, error) {
+	states := slices.Clone(l.filter.States)
+	slices.Sort(states)
+	states = slices.Compact(states)
+	var leads []lead
+	var live []store.ID
+	for _, state := range states {
+		switch state {
+		case store.Completed:
+			return nil, nil
+		case store.Available, store.Running:
+			ids, some, err := l.live(state)
+			if err != nil || !some {
+				return nil, err
+			}
+			live = append(live, ids...)
+		default:
+			// The number is part of the text: only so SQLite sees that the index has it.
+			leads = append(leads, lead{"from tusk_task t indexed by tusk_task_state", fmt.Sprintf("t.state = %d", state), byID, nil})
+		}
+	}
+	if len(live) > 0 || len(states) > 0 && len(leads) == 0 {
+		leads = append(leads, byIDs(live))
+	}
+	return leads, nil
+}
+
+// live returns the tasks in the log that are available, or running; false when
+// they are too many.
+func (l *list) live(state store.State) (ids []store.ID, some bool, err error) {
+	count, find := "list.available", "list.available.ids"
+	if state == store.Running {
+		count, find = "list.running", "list.running.ids"
+	}
+	r, err := one(l.ctx, l.session, count)
+	if err != nil || r.int(0) > few {
+		return nil, false, err
+	}
+	err = l.each(l.ctx, find, func(r row) error {
+		if id := r.id(0); l.filter.Before.IsZero() || slices.Compare(id[:], l.filter.Before[:]) < 0 {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	return ids, true, err
+}
+
+func (l *list) byTenant() ([]lead, error) {
+	var leads []lead
+	for _, tenant := range l.filter.Tenants {
+		if tenant == "" {
+			return nil, nil // those of nobody are in no index
+		}
+		leads = append(leads, byIndex("tusk_task_tenant", "t.tenant", tenant))
+	}
+	return leads, nil
+}
+
+// byTime leads to the tasks of a short time. Rows are numbered in the order in
+// which they were enqueued, so the time's ends are found by halving.
+func (l *list) byTime() ([]lead, error) {
+	if l.filter.From.IsZero() && l.filter.Until.IsZero() {
+		return nil, nil
+	}
+	r, err := one(l.ctx, l.session, "list.ends")
+	if err != nil || r == nil || r.null(0) {
+		return nil, err
+	}
+	from, until := r.int(0), r.int(1)+1
+	if !l.filter.From.IsZero() {
+		if from, err = l.halve(from, until, l.filter.From.Add(-slack)); err != nil {
+			return nil, err
+		}
+	}
+	if !l.filter.Until.IsZero() {
+		if until, err = l.halve(from, until, l.filter.Until.Add(slack)); err != nil {
+			return nil, err
+		}
+	}
+	if until-from > few {
+		return nil, nil
+	}
+	return []lead{{"from tusk_task t not indexed", "t.num >= ? and t.num < ?", byID, []any{from, until}}}, nil
+}
+
+// slack is what the order of rows may differ from the order of their times,
+// where a process has started after the clock was set back.
+const slack = time.Second
+
+// halve returns the first row in [from, until) that was enqueued at an instant
+// or later.
+func (l *list) halve(from, until int64, at time.Time) (int64, error) {
+	for from < until {
+		middle := from + (until-from)/2
+		r, err := one(l.ctx, l.session, "list.from", middle)
+		switch {
+		case err != nil:
+			return 0, err
+		case r == nil || r.int(0) >= until || r.int(1) >= micros(at):
+			until = middle
+		default:
+			from = r.int(0) + 1
+		}
+	}
+	return from, nil
+}
+
+// byKind leads to the tasks of some queues and kinds.
+func (l *list) byKind() ([]lead, error) {
+	var leads []lead
+	for _, kind := range l.kinds {
+		leads = append(leads, byIndex("tusk_task_kind", "t.kind", kind))
+	}
+	return leads, nil
+}

@@ -1,0 +1,130 @@
+package sqlite
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// How often the file is asked whether another process has written: often while
+// something happens, less so when nothing has for a while.
+const (
+	lookOften  = 15 * time.Millisecond
+	lookSeldom = 60 * time.Millisecond
+	quiet      = time.Minute
+)
+
+// wakes knows who listens in this process.
+type wakes struct {
+	mu        sync.Mutex
+	listeners map[*listener]bool
+}
+
+// listener is somebody who wants to be told. ring has room for one ring, which
+// is enough to have it look.
+type listener struct {
+	mail map[string]bool
+	any  bool // the queues are not known
+	ring chan struct{}
+}
+
+// wake tells all listeners that queues have got available tasks.
+func (w *wakes) wake(queues map[string]bool) {
+	if len(queues) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.listeners {
+		maps.Copy(l.mail, queues)
+		l.knock()
+	}
+}
+
+func (l *listener) knock() {
+	select {
+	case l.ring <- struct{}{}:
+	default:
+	}
+}
+
+// read empties the mail.
+func (w *wakes) read(l *listener) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	queues := slices.Sorted(maps.Keys(l.mail))
+	if l.any {
+		queues = nil
+	}
+	clear(l.mail)
+	l.any = false
+	return queues
+}
+
+// Listen implements store.Notifier. What this process commits it tells at once;
+// for what others do it looks at the file's version every few milliseconds.
+func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
+	s.wakes.mu.Lock()
+	if s.wakes.listeners == nil {
+		s.wakes.listeners = map[*listener]bool{}
+	}
+	s.wakes.listeners[l] = true
+	s.wakes.mu.Unlock()
+	defer func() {
+		s.wakes.mu.Lock()
+		delete(s.wakes.listeners, l)
+		s.wakes.mu.Unlock()
+	}()
+	look := time.NewTicker(lookOften)
+	defer look.Stop()
+	seen, often := time.Now(), true
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing:
+			return ErrClosed
+		case <-look.C:
+			if changed := s.peek(ctx); !changed && often && time.Since(seen) > quiet {
+				often = false
+				look.Reset(lookSeldom)
+			}
+			continue
+		case <-l.ring:
+		}
+		wake(s.wakes.read(l)...)
+		if seen = time.Now(); !often {
+			often = true
+			look.Reset(lookOften)
+		}
+	}
+}
+
+// peek asks the writer, unless it is busy, whether another connection has
+// committed, and if so rings at all listeners.
+func (s *Store) peek(ctx context.Context) bool {
+	answer := make(chan bool, 1)
+	select {
+	case s.writer.peeks <- answer:
+	default:
+		return false
+	}
+	select {
+	case changed := <-answer:
+		if changed {
+			s.wakes.mu.Lock()
+			for l := range s.wakes.listeners {
+				l.any = true
+				l.knock()
+			}
+			s.wakes.mu.Unlock()
+		}
+		return changed
+	case <-ctx.Done():
+	case <-s.closing:
+	}
+	return false
+}

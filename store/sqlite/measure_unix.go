@@ -1,0 +1,17 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"syscall"
+	"time"
+)
+
+// processorTime is what this process has used of the processors.
+func processorTime() time.Duration {
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		return -1
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+}

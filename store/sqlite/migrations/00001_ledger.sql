@@ -1,0 +1,238 @@
+-- The ledger. Instants are microseconds since 1970, durations microseconds, ids
+-- 16 bytes. `state` holds the numbers of store.State; a task in the log says
+-- available (3) until it is finished: it is running once its lane's cursor has
+-- passed its position. A claim therefore writes nothing to this table.
+
+-- +goose Up
+
+-- One row: the highest instant that any process has seen, a random number that
+-- tells this ledger from another one in the same place, and the last version
+-- given to a record.
+create table tusk_clock (
+    one      integer primary key check (one = 1),
+    high     integer not null,
+    ledger   integer not null,
+    versions integer not null
+);
+insert into tusk_clock (one, high, ledger, versions) values (1, 0, random(), 0);
+
+-- The kinds seen on each queue, so that tasks carry a small number instead of
+-- two names, and one index serves questions about queues and about kinds.
+create table tusk_kind (
+    id    integer primary key,
+    queue text not null,
+    kind  text not null,
+    unique (queue, kind)
+);
+
+-- The tasks of one queue and priority, in order. Positions are given out from
+-- `tail` and never reused; everything up to `cursor` has been claimed.
+create table tusk_lane (
+    id        integer primary key autoincrement,
+    queue     text not null,
+    priority  integer not null,
+    tail      integer not null default 0,
+    cursor    integer not null default 0,
+    available integer not null default 0 check (available >= 0),
+    running   integer not null default 0 check (running >= 0),
+    unique (queue, priority)
+);
+create index tusk_lane_ready on tusk_lane (queue, priority) where available > 0;
+
+-- `failure` is the error group of the latest failed attempt. `worker` is set on a
+-- completed task whose last attempt has no row of its own in tusk_attempt.
+create table tusk_task (
+    num         integer primary key,
+    id          blob not null,
+    kind        integer not null,
+    priority    integer not null,
+    state       integer not null,
+    lane        integer,
+    pos         integer,
+    args        blob,
+    tenant      text,
+    tags        text,
+    key         text,
+    settings    blob,
+    attempt     integer not null default 0,
+    crashes     integer not null default 0,
+    reason      text,
+    failure     integer,
+    enqueued_at integer not null,
+    run_at      integer not null,
+    expires_at  integer,
+    claimed_at  integer,
+    finished_at integer,
+    worker      blob
+);
+create unique index tusk_task_id on tusk_task (id);
+create index tusk_task_lane on tusk_task (lane, pos) where lane is not null;
+create index tusk_task_kind on tusk_task (kind, id);
+create index tusk_task_waiting on tusk_task (run_at) where state in (1, 5);
+create index tusk_task_finished on tusk_task (kind, state, finished_at) where finished_at is not null;
+create index tusk_task_state on tusk_task (state, id) where state = 1 or state = 2 or state = 5 or state = 7 or state = 8;
+create index tusk_task_tenant on tusk_task (tenant, id) where tenant is not null;
+create index tusk_task_key on tusk_task (key, id) where key is not null;
+create index tusk_task_failure on tusk_task (failure, id) where failure is not null;
+
+create table tusk_tag (
+    tag text not null,
+    id  blob not null,
+    primary key (tag, id)
+) without rowid;
+
+-- Every key of which tasks are still kept: its unfinished task, if any, the rerun
+-- that waits for that one, the newest source time in nanoseconds, and how many
+-- tasks there are, finished ones too.
+create table tusk_key (
+    queue    text not null,
+    key      text not null,
+    task     blob,
+    awaiting blob,
+    source   integer,
+    tasks    integer not null,
+    primary key (queue, key)
+) without rowid;
+
+-- How many tasks wait, by queue. Available and running ones are counted by lane.
+create table tusk_waiting (
+    queue text not null,
+    state integer not null,
+    tasks integer not null,
+    primary key (queue, state)
+) without rowid;
+
+-- One row for each lane of a claim: it holds the positions from `first` to
+-- `last` of which `open` are not finished.
+create table tusk_lease (
+    lane       integer not null,
+    first      integer not null,
+    last       integer not null,
+    open       integer not null check (open >= 0),
+    token      blob not null,
+    worker     blob not null,
+    claimed_at integer not null,
+    primary key (lane, first)
+) without rowid;
+create index tusk_lease_token on tusk_lease (token);
+create index tusk_lease_worker on tusk_lease (worker);
+
+-- Running tasks that somebody wants stopped.
+create table tusk_stop (
+    task   blob primary key,
+    token  blob not null,
+    worker blob not null
+) without rowid;
+create index tusk_stop_worker on tusk_stop (worker);
+
+create table tusk_worker (
+    id          blob primary key,
+    host        text not null,
+    pid         integer not null,
+    queues      text not null,
+    concurrency integer not null,
+    version     text not null,
+    started_at  integer not null,
+    beat_at     integer not null,
+    expires_at  integer not null,
+    dead        integer not null default 0 -- 1: declared dead, 2: signed off
+) without rowid;
+create index tusk_worker_living on tusk_worker (expires_at) where dead = 0;
+create index tusk_worker_dead on tusk_worker (beat_at) where dead > 0;
+
+create table tusk_leader (
+    one        integer primary key check (one = 1),
+    id         blob not null,
+    term       integer not null,
+    expires_at integer not null
+);
+insert into tusk_leader (one, id, term, expires_at) values (1, x'', 0, 0);
+
+-- Ended attempts: every failed one, and the latest of any outcome.
+create table tusk_attempt (
+    task        integer not null,
+    n           integer not null,
+    number      integer not null,
+    worker      blob not null,
+    started_at  integer not null,
+    ended_at    integer not null,
+    outcome     integer not null,
+    error       text,
+    trace       text,
+    fingerprint text,
+    primary key (task, n)
+) without rowid;
+
+-- What handlers recorded.
+create table tusk_note (
+    task    integer primary key,
+    output  blob,
+    percent real,
+    message text
+);
+create table tusk_log (
+    task    integer not null,
+    n       integer not null,
+    at      integer not null,
+    attempt integer not null,
+    level   text not null,
+    text    text not null,
+    primary key (task, n)
+) without rowid;
+
+-- Failed attempts by fingerprint and kind, and the tasks they left behind.
+create table tusk_error (
+    id          integer primary key,
+    fingerprint text not null,
+    kind        integer not null,
+    count       integer not null,
+    waiting     integer not null,
+    dead        integer not null,
+    first       integer not null,
+    last        integer not null,
+    sample      text not null,
+    sample_task blob not null,
+    unique (fingerprint, kind)
+);
+create index tusk_error_last on tusk_error (last);
+
+-- What attempts came to, by minute and kind; see stat.go for the histograms.
+create table tusk_stat (
+    at        integer not null,
+    kind      integer not null,
+    completed integer not null,
+    failed    integer not null,
+    discarded integer not null,
+    cancelled integer not null,
+    waited    blob not null,
+    ran       blob not null,
+    primary key (at, kind)
+) without rowid;
+
+create table tusk_record (
+    kind       text not null,
+    name       text not null,
+    version    integer not null,
+    body       blob not null,
+    updated_at integer not null,
+    primary key (kind, name)
+) without rowid;
+
+-- +goose Down
+drop table tusk_record;
+drop table tusk_stat;
+drop table tusk_error;
+drop table tusk_log;
+drop table tusk_note;
+drop table tusk_attempt;
+drop table tusk_leader;
+drop table tusk_worker;
+drop table tusk_stop;
+drop table tusk_lease;
+drop table tusk_waiting;
+drop table tusk_key;
+drop table tusk_tag;
+drop table tusk_task;
+drop table tusk_lane;
+drop table tusk_kind;
+drop table tusk_clock;

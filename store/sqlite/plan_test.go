@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// openTest makes a migrated store for tests of what is inside the package.
+func openTest(t testing.TB) *Store {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "tusk.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Own(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Tables that hold a handful of rows whatever the backlog, and sorts of as little.
+var small = map[string][]string{
+	"list.available":     {"SCAN tusk_lane USING COVERING INDEX tusk_lane_ready", "SCAN tusk_lane USING INDEX tusk_lane_ready"}, // lanes that have tasks
+	"list.available.ids": {"SCAN l USING INDEX tusk_lane_ready"},
+	"list.running":       {"SCAN tusk_lease"}, // claims under way
+	"list.running.ids":   {"SCAN s"},
+	"list.kinds":         {"SCAN tusk_kind"}, // a row for each kind on each queue
+	"prune.kinds":        {"SCAN tusk_kind"},
+	"count.lanes":        {"SCAN tusk_lane"},
+	"count.waiting":      {"SCAN tusk_waiting"},
+	"stop.any":           {"SCAN tusk_stop"},                                                        // its first row
+	"rescue.leases":      {"SCAN w USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"},   // claims of the dead
+	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                          // lanes of one claim
+	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // the living
+	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                          // groups last seen in the same microsecond
+	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                          // its first row
+}
+
+func TestNoStatementScansOrSorts(t *testing.T) {
+	s := openTest(t)
+	for name, text := range statements() {
+		if name == "list.columns" || strings.HasPrefix(text, "select 1\nwhere exists") {
+			continue
+		}
+		for _, step := range plan(t, s, text) {
+			if bad(step) && !slices.ContainsFunc(small[name], func(ok string) bool { return step == ok || strings.HasPrefix(step, ok+" USING") }) {
+				t.Errorf("%s: %s\n%s", name, step, text)
+			}
+		}
+	}
+}
+
+func bad(step string) bool {
+	if strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN json_each") {
+		return false
+	}
+	return strings.HasPrefix(step, "SCAN ") || strings.Contains(step, "TEMP B-TREE") || strings.Contains(step, "AUTOMATIC")
+}
+
+func plan(t *testing.T, s *Store, text string, args ...any) (steps []string) {
+	t.Helper()
+	if len(args) == 0 {
+		args = make([]any, strings.Count(text, "?"))
+	}
+	rows, err := s.db.QueryContext(t.Context(), "explain query plan "+text, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, detail)
+	}
+	return steps
+}
+
+// spy notes the texts of the dynamic statements that it passes on.
+type spy struct {
+	session
+	texts []string
+	args  [][]any
+}
+
+func (s *spy) dynamic(ctx context.Context, text string, fn func(row) error, args ...any) error {
+	s.texts, s.args = append(s.texts, text), append(s.args, args)
+	return s.session.dynamic(ctx, text, fn, args...)
+}
+
+func TestEveryListGoesAlongAnIndex(t *testing.T) {
+	s := openTest(t)
+	work := []store.NewTask{
+		{ID: store.ID{1}, Kind: "a", Queue: "q", Tenant: "t", Tags: []string{"x"}, Key: "k"},
+		{ID: store.ID{2}, Kind: "b", Queue: "q", Delay: time.Hour},
+	}
+	if _, err := s.Enqueue(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{{2}}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		filter store.Filter
+		index  string
+	}{
+		{store.Filter{}, "tusk_task_id"},
+		{store.Filter{Before: store.ID{9}}, "tusk_task_id"},
+		{store.Filter{IDs: []store.ID{{1}, {2}}}, "tusk_task_id"},
+		{store.Filter{Queues: []string{"q"}}, "tusk_task_kind"},
+		{store.Filter{Kinds: []string{"a"}, Before: store.ID{9}}, "tusk_task_kind"},
+		{store.Filter{Tenants: []string{"t", "u"}}, "tusk_task_tenant"},
+		{store.Filter{Tags: []string{"x", "y"}}, "g USING PRIMARY KEY (tag=?)"},
+		{store.Filter{Key: "k"}, "tusk_task_key"},
+		{store.Filter{States: []store.State{store.Cancelled, store.Discarded}}, "tusk_task_state"},
+		{store.Filter{States: []store.State{store.Scheduled, store.Retryable}, Queues: []string{"q"}}, "tusk_task_state"},
+		{store.Filter{States: []store.State{store.Available, store.Running}}, "tusk_task_id"},
+		{store.Filter{States: []store.State{store.Completed}, Queues: []string{"q"}}, "tusk_task_kind"},
+		{store.Filter{States: []store.State{store.Completed}}, "tusk_task_id"},
+		{store.Filter{From: time.Now().Add(-time.Minute), Until: time.Now().Add(time.Minute)}, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"},
+	} {
+		t.Run(fmt.Sprintf("%+v", test.filter), func(t *testing.T) {
+			test.filter.Limit = 10
+			var seen *spy
+			err := s.read(t.Context(), func(ctx context.Context, c session) error {
+				seen = &spy{session: c}
+				l := &list{ctx: ctx, session: seen, store: s, filter: test.filter, names: readNames(ctx, c, s)}
+				_, err := l.page()
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(seen.texts) == 0 {
+				t.Fatal("no statement")
+			}
+			for i, text := range seen.texts {
+				steps := plan(t, s, text, values(seen.args[i])...)
+				if !strings.Contains(strings.Join(steps, "\n"), test.index) {
+					t.Errorf("not by %s: %q", test.index, steps)
+				}
+				short := strings.Contains(test.index, "rowid") // at most `few` rows, found by their numbers and sorted
+				for _, step := range steps {
+					if bad(step) && !(short && step == "USE TEMP B-TREE FOR ORDER BY") && step != "SCAN j VIRTUAL TABLE INDEX 1:" {
+						t.Errorf("%s\n%s", step, text)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,3 @@
+package sqlite_test
+
+var parts = map[string]func(string) int{}

@@ -1,0 +1,280 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// List implements store.Reader. One index leads to the tasks, newest first, and
+// the other conditions are tested on the way; see lead for which.
+func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, err error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	f.Limit = min(f.Limit, store.MaxPage)
+	err = s.read(ctx, func(ctx context.Context, c session) error {
+		l := &list{ctx: ctx, session: c, store: s, filter: f, names: readNames(ctx, c, s)}
+		tasks, err = l.page()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	return tasks, nil
+}
+
+// list is one List under way.
+type list struct {
+	session
+	ctx    context.Context
+	store  *Store
+	filter store.Filter
+	names  func(int64) (name, error)
+	kinds  []int64 // that match the filter's queues and kinds; nil: all do
+	found  []*stored
+}
+
+func (l *list) page() ([]store.Task, error) {
+	some, err := l.findKinds()
+	if err != nil || !some {
+		return nil, err
+	}
+	leads, err := l.lead()
+	if err != nil {
+		return nil, err
+	}
+	for _, lead := range leads {
+		if err := l.follow(lead); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(l.found, func(a, b *stored) int { return slices.Compare(b.ID[:], a.ID[:]) })
+	l.found = slices.CompactFunc(l.found, func(a, b *stored) bool { return a.ID == b.ID })
+	l.found = l.found[:min(len(l.found), l.filter.Limit)]
+	tasks := make([]store.Task, len(l.found))
+	for i, t := range l.found {
+		if t.State == store.Running {
+			if err := l.readLease(t); err != nil {
+				return nil, err
+			}
+		}
+		if l.filter.Detail {
+			if err := l.readDetail(t); err != nil {
+				return nil, err
+			}
+		}
+		tasks[i] = t.Task
+	}
+	return tasks, nil
+}
+
+// findKinds turns the filter's queues and kinds into numbers, and reports
+// whether there are any.
+func (l *list) findKinds() (bool, error) {
+	if len(l.filter.Queues) == 0 && len(l.filter.Kinds) == 0 {
+		return true, nil
+	}
+	err := l.each(l.ctx, "list.kinds", func(r row) error {
+		l.kinds = append(l.kinds, r.int(0))
+		return nil
+	}, inJSON(l.filter.Queues), inJSON(l.filter.Kinds))
+	return len(l.kinds) > 0, err
+}
+
+// follow walks along a lead until the page is full.
+func (l *list) follow(lead lead) error {
+	where, args := l.conditions()
+	text := statements()["list.columns"] + "\n" + lead.from +
+		"\nleft join tusk_lane l on l.id = t.lane\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") +
+		"\n" + lead.order
+	args = append(slices.Clone(lead.values), args...)
+	if lead.order != "" {
+		text, args = text+"\nlimit ?", append(args, l.filter.Limit)
+	}
+	return l.dynamic(l.ctx, text, func(r row) error {
+		t := &stored{}
+		if err := t.scan(r, l.names); err != nil {
+			return err
+		}
+		t.scanRest(r)
+		l.found = append(l.found, t)
+		return nil
+	}, args...)
+}
+
+// conditions returns what every task of the page must fulfil.
+func (l *list) conditions() (where []string, args []any) {
+	must := func(condition string, values ...any) {
+		where, args = append(where, condition), append(args, values...)
+	}
+	f := &l.filter
+	if !f.Before.IsZero() {
+		must("t.id < ?", f.Before)
+	}
+	if l.kinds != nil {
+		must("t.kind in (select value from json_each(?))", inJSON(l.kinds))
+	}
+	if len(f.States) > 0 {
+		states := make([]int, len(f.States))
+		for i, s := range f.States {
+			states[i] = int(s)
+		}
+		must("(case when t.state = 3 and t.pos <= l.cursor then 4 else t.state end) in (select value from json_each(?))", inJSON(states))
+	}
+	if len(f.Tenants) > 0 {
+		must("coalesce(t.tenant, '') in (select value from json_each(?))", inJSON(f.Tenants))
+	}
+	for _, tag := range f.Tags {
+		must("exists (select 1 from tusk_tag g where g.tag = ? and g.id = t.id)", tag)
+	}
+	if f.Key != "" {
+		must("t.key = ?", f.Key)
+	}
+	if f.Fingerprint != "" {
+		must("(select e.fingerprint from tusk_error e where e.id = t.failure) = ?", f.Fingerprint)
+	}
+	if !f.From.IsZero() {
+		must("t.enqueued_at >= ?", micros(f.From))
+	}
+	if !f.Until.IsZero() {
+		must("t.enqueued_at < ?", micros(f.Until))
+	}
+	return where, args
+}
+
+// inJSON is a list as one parameter of a statement; null when it is empty.
+func inJSON[T any](values []T) any {
+	if len(values) == 0 {
+		return nil
+	}
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // numbers and strings always can be
+	}
+	return string(text)
+}
+
+// readLease tells a running task who holds it.
+func (l *list) readLease(t *stored) error {
+	r, err := one(l.ctx, l.session, "lease.at", t.lane, t.pos)
+	if err == nil && r != nil {
+		t.hold(r.token(0), r.id(1), r.time(2))
+	}
+	return err
+}
+
+// readDetail reads what is stored beside a task.
+func (l *list) readDetail(t *stored) error {
+	t.Detail = &store.Detail{}
+	if err := l.readAttempts(t); err != nil {
+		return err
+	}
+	note, err := one(l.ctx, l.session, "list.note", t.num)
+	if err != nil {
+		return err
+	}
+	if note != nil {
+		t.Detail.Output = note.blob(0)
+		if !note.null(1) {
+			t.Detail.Progress = &store.Progress{Percent: note.float(1), Message: note.text(2)}
+		}
+	}
+	err = l.each(l.ctx, "list.logs", func(r row) error {
+		t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: r.time(0), Attempt: int(r.int(1)), Level: r.text(2), Text: r.text(3)})
+		return nil
+	}, t.num)
+	if err != nil {
+		return err
+	}
+	stop, err := one(l.ctx, l.session, "list.stop", t.ID)
+	t.Detail.CancelRequested = stop != nil
+	return err
+}
+
+// readAttempts reads a task's history: the failed attempts and the latest.
+func (l *list) readAttempts(t *stored) error {
+	var past []store.Attempt
+	add := func(a store.Attempt) {
+		if n := len(past); n > 0 && past[n-1].Error == "" {
+			past = past[:n-1] // neither failed nor the latest any more
+		}
+		past = append(past, a)
+	}
+	err := l.each(l.ctx, "list.attempts", func(r row) error {
+		add(store.Attempt{Number: int(r.int(0)), Worker: r.id(1), StartedAt: r.time(2), EndedAt: r.time(3),
+			Outcome: store.State(r.int(4)), Error: r.text(5), Trace: r.text(6), Fingerprint: r.text(7)})
+		return nil
+	}, t.num)
+	if !t.last.IsZero() {
+		add(store.Attempt{Number: t.Attempt, Worker: t.last, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: t.State})
+	}
+	t.Detail.Attempts = past
+	return err
+}
+
+// Count implements store.Reader. It reads counters, and the head of each lane.
+func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
+	counts := map[wait]*store.Count{}
+	add := func(queue string, state store.State, tasks int64, age time.Duration) {
+		if tasks == 0 {
+			return
+		}
+		c := counts[wait{queue, state}]
+		if c == nil {
+			c = &store.Count{Queue: queue, State: state}
+			counts[wait{queue, state}] = c
+		}
+		c.Tasks += tasks
+		c.Oldest = max(c.Oldest, age)
+	}
+	err := s.read(ctx, func(ctx context.Context, c session) error {
+		now := s.clock.now()
+		err := c.each(ctx, "count.lanes", func(r row) error {
+			add(r.text(0), store.Available, r.int(1), time.Duration(now-r.int(3))*time.Microsecond)
+			add(r.text(0), store.Running, r.int(2), 0)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return c.each(ctx, "count.waiting", func(r row) error {
+			add(r.text(0), store.State(r.int(1)), r.int(2), 0)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count: %w", err)
+	}
+	all := make([]store.Count, 0, len(counts))
+	for _, c := range counts {
+		all = append(all, *c)
+	}
+	slices.SortFunc(all, func(a, b store.Count) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
+	})
+	return all, nil
+}
+
+// Workers implements store.Reader.
+func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
+	var living []store.Worker
+	err := s.read(ctx, func(ctx context.Context, c session) error {
+		return c.each(ctx, "worker.list", func(r row) error {
+			w := store.Worker{ID: r.id(0), Host: r.text(1), PID: int(r.int(2)), Concurrency: int(r.int(4)), Version: r.text(5),
+				StartedAt: r.time(6), BeatAt: r.time(7), ExpiresAt: r.time(8), Running: int(r.int(9))}
+			living = append(living, w)
+			return json.Unmarshal(r.blob(3), &living[len(living)-1].Queues)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	return living, nil
+}

@@ -1,0 +1,42 @@
+-- name: claim.probe
+select 1 from tusk_lane indexed by tusk_lane_ready where queue = ? and available > 0 limit 1;
+
+-- name: claim.lanes
+select id, tail, cursor, available, running, priority
+from tusk_lane indexed by tusk_lane_ready
+where queue = ? and available > 0
+order by priority;
+
+-- name: claim.tasks
+select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
+       attempt, crashes, reason, failure, enqueued_at, run_at, expires_at
+from tusk_task indexed by tusk_task_lane
+where lane = ? and pos > ?
+order by pos
+limit ?;
+
+-- name: lease.add
+insert into tusk_lease (lane, first, last, open, token, worker, claimed_at) values (?, ?, ?, ?, ?, ?, ?);
+
+-- name: lease.find
+select lane, first, last, open, token, worker, claimed_at
+from tusk_lease indexed by tusk_lease_token
+where token = ?
+order by claimed_at, lane;
+
+-- name: lease.tasks
+select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
+       attempt, crashes, reason, failure, enqueued_at, run_at, expires_at
+from tusk_task indexed by tusk_task_lane
+where lane = ? and pos between ? and ? and state = 3
+order by pos
+limit ?;
+
+-- name: lease.write
+update tusk_lease set open = ? where lane = ? and first = ?;
+
+-- name: lease.drop
+delete from tusk_lease where lane = ? and first = ?;
+
+-- name: worker.dead
+select dead from tusk_worker where id = ?;

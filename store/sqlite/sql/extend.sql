@@ -1,0 +1,28 @@
+-- name: worker.beat
+insert into tusk_worker (id, host, pid, queues, concurrency, version, started_at, beat_at, expires_at)
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8)
+on conflict (id) do update
+set host = excluded.host, pid = excluded.pid, queues = excluded.queues, concurrency = excluded.concurrency,
+    version = excluded.version, beat_at = excluded.beat_at, expires_at = excluded.expires_at;
+
+-- name: worker.bury
+update tusk_worker set dead = ? where id = ?;
+
+-- name: stop.find
+select task, token from tusk_stop indexed by tusk_stop_worker where worker = ?;
+
+-- name: lease.holds
+select num from tusk_task indexed by tusk_task_id
+where id = ? and state = 3 and lane = ? and pos between ? and ?;
+
+-- name: note.progress
+insert into tusk_note (task, percent, message) values (?, ?, ?)
+on conflict (task) do update set percent = excluded.percent, message = excluded.message;
+
+-- name: note.output
+insert into tusk_note (task, output) values (?, ?)
+on conflict (task) do update set output = excluded.output;
+
+-- name: log.add
+insert into tusk_log (task, n, at, attempt, level, text)
+values (?1, 1 + coalesce((select max(n) from tusk_log where task = ?1), 0), ?2, ?3, ?4, ?5);

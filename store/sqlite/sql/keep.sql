@@ -1,0 +1,73 @@
+-- name: leader.find
+select id, term, expires_at from tusk_leader where one = 1;
+
+-- name: leader.write
+update tusk_leader set id = ?, term = ?, expires_at = ? where one = 1;
+
+-- name: admit.next
+select run_at from tusk_task indexed by tusk_task_waiting
+where state in (1, 5)
+order by run_at
+limit 1;
+
+-- name: admit.due
+select num, kind, priority, state, run_at, failure
+from tusk_task indexed by tusk_task_waiting
+where state in (1, 5) and run_at <= ?
+order by run_at
+limit ?;
+
+-- name: rescue.late
+select 1 from tusk_worker indexed by tusk_worker_living where dead = 0 and expires_at <= ? limit 1;
+
+-- name: rescue.bury
+update tusk_worker indexed by tusk_worker_living set dead = 1 where dead = 0 and expires_at <= ?;
+
+-- name: rescue.leases
+select l.lane, l.first, l.last, l.open, l.token, l.worker, l.claimed_at
+from tusk_worker w indexed by tusk_worker_dead
+cross join tusk_lease l indexed by tusk_lease_worker on l.worker = w.id
+where w.dead > 0
+order by l.claimed_at, l.lane, l.first;
+
+-- name: prune.kinds
+select id, queue from tusk_kind;
+
+-- name: prune.any
+select 1
+where exists (select 1 from tusk_stat where at <= ?1)
+   or exists (select 1 from tusk_worker w indexed by tusk_worker_dead
+              where w.dead > 0 and w.beat_at < ?2
+                and not exists (select 1 from tusk_lease l where l.worker = w.id));
+
+-- name: prune.first
+select 1 from tusk_task indexed by tusk_task_finished
+where kind = ? and state = ? and finished_at <= ?
+limit 1;
+
+-- name: prune.tasks
+select num, id, tags, key, failure
+from tusk_task indexed by tusk_task_finished
+where kind = ? and state = ? and finished_at <= ?
+order by finished_at
+limit ?;
+
+-- name: prune.stats
+delete from tusk_stat where at <= ?;
+
+-- name: prune.workers
+delete from tusk_worker
+where dead > 0 and beat_at < ?
+  and not exists (select 1 from tusk_lease l where l.worker = tusk_worker.id);
+
+-- name: forget.task
+delete from tusk_task where num = ?;
+
+-- name: forget.attempts
+delete from tusk_attempt where task = ?;
+
+-- name: forget.note
+delete from tusk_note where task = ?;
+
+-- name: forget.logs
+delete from tusk_log where task = ?;

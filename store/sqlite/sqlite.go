@@ -1,0 +1,210 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Connections is how many connections of its pool a store keeps for itself: one
+// writes, the others read. A pool with a limit must allow a few more.
+const Connections = 1 + readers
+
+const (
+	readers     = 4
+	busyTimeout = 10 * time.Second // how long a write waits for another process's, or a user's, transaction
+)
+
+// Store is the ledger in one SQLite file. It implements store.Store and every
+// optional capability; it is safe for concurrent use.
+type Store struct {
+	db      *sql.DB
+	path    string // of the file, as SQLite names it
+	clock   *clock
+	kinds   *kinds
+	writer  *writer
+	readers chan *direct // nil in it: a connection that is not open yet
+	wakes   wakes
+	counts  counters
+
+	ready     atomic.Bool // the schema was looked at and is ours
+	owned     bool        // Close closes db too
+	closing   chan struct{}
+	closeOnce sync.Once
+	group     sync.WaitGroup
+}
+
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.Transactor = (*Store)(nil)
+	_ store.Notifier   = (*Store)(nil)
+	_ store.Maintainer = (*Store)(nil)
+	_ store.Migrator   = (*Store)(nil)
+	_ store.Meter      = (*Store)(nil)
+)
+
+// ErrClosed is returned by every method after Close.
+var ErrClosed = errors.New("store is closed")
+
+// New makes a store on an open pool, which may be the program's own and stays
+// so: Close leaves it open. The file is set to write-ahead logging. The schema
+// is brought up with Migrate.
+func New(ctx context.Context, db *sql.DB) (*Store, error) {
+	s, err := open(ctx, db)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	return s, nil
+}
+
+// Own is New for a pool that the store shall close with itself.
+func Own(ctx context.Context, db *sql.DB) (*Store, error) {
+	s, err := New(ctx, db)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.owned = true
+	return s, nil
+}
+
+func open(ctx context.Context, db *sql.DB) (*Store, error) {
+	if db == nil {
+		return nil, errors.New("no pool: want an open *sql.DB")
+	}
+	if limit := db.Stats().MaxOpenConnections; limit > 0 && limit < Connections+1 {
+		return nil, fmt.Errorf("the pool allows %d connections and Tusk needs %d: raise it with SetMaxOpenConns", limit, Connections+1)
+	}
+	path, err := inspect(ctx, db)
+	if err != nil {
+		return nil, explain(err)
+	}
+	conn, err := openDirect(ctx, db, "busy_timeout = 10000", "journal_mode = wal", "synchronous = full",
+		"foreign_keys = on", "mmap_size = 0", "wal_autocheckpoint = 4000", "busy_timeout = 0")
+	if err != nil {
+		return nil, explain(err)
+	}
+	s := &Store{db: db, path: path, clock: newClock(), kinds: newKinds(),
+		readers: make(chan *direct, readers), closing: make(chan struct{})}
+	for range readers {
+		s.readers <- nil
+	}
+	s.writer = newWriter(s, conn)
+	s.group.Go(s.writer.run)
+	return s, nil
+}
+
+// Close waits for the writes under way, then lets go of the store's connections.
+func (s *Store) Close() error {
+	var err error
+	s.closeOnce.Do(func() {
+		close(s.closing)
+		s.group.Wait()
+		for range readers {
+			if conn := <-s.readers; conn != nil {
+				conn.close()
+			}
+		}
+		if s.owned {
+			err = s.db.Close()
+		}
+	})
+	return err
+}
+
+// oldest is the first version of SQLite without the bug that could corrupt a
+// database whose write-ahead log is reset while another process writes.
+var oldest = [3]int{3, 51, 3}
+
+// inspect refuses what cannot be written to safely, and returns the file's path.
+func inspect(ctx context.Context, db *sql.DB) (string, error) {
+	var version, path string
+	var readOnly bool
+	if err := db.QueryRowContext(ctx, "select sqlite_version()").Scan(&version); err != nil {
+		return "", err
+	}
+	var v [3]int
+	if _, err := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); err != nil || !atLeast(v, oldest) {
+		return "", fmt.Errorf("SQLite %s can corrupt a database that several processes write to: use a driver with %d.%d.%d or later",
+			version, oldest[0], oldest[1], oldest[2])
+	}
+	if err := db.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(&path); err != nil {
+		return "", err
+	}
+	if path == "" {
+		return "", errors.New("a database in memory is not shared by its connections: use package store/memory, or a file")
+	}
+	if err := localFile(path); err != nil {
+		return "", err
+	}
+	var mode string
+	if err := db.QueryRowContext(ctx, "pragma journal_mode = wal").Scan(&mode); err != nil {
+		return "", err
+	}
+	if mode != "wal" {
+		return "", fmt.Errorf("%s stays in journal mode %q where Tusk needs wal: %w", path, mode, store.ErrReadOnly)
+	}
+	if err := db.QueryRowContext(ctx, "pragma query_only").Scan(&readOnly); err != nil {
+		return "", err
+	}
+	if readOnly {
+		return "", fmt.Errorf("the pool's connections are read-only (pragma query_only): %w", store.ErrReadOnly)
+	}
+	return path, nil
+}
+
+func atLeast(v, least [3]int) bool {
+	for i := range v {
+		if v[i] != least[i] {
+			return v[i] > least[i]
+		}
+	}
+	return true
+}
+
+// read runs fn on a connection that only reads, within one snapshot.
+func (s *Store) read(ctx context.Context, fn func(context.Context, session) error) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	s.counts.roundTrips.Add(1)
+	var conn *direct
+	select {
+	case conn = <-s.readers:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return ErrClosed
+	}
+	broken := false
+	defer func() {
+		if broken {
+			conn.close()
+			conn = nil
+		}
+		s.readers <- conn
+	}()
+	if conn == nil {
+		var err error
+		if conn, err = openDirect(ctx, s.db, "busy_timeout = 10000", "query_only = on", "mmap_size = 0"); err != nil {
+			return explain(err)
+		}
+	}
+	return conn.use(func() error {
+		if _, err := conn.exec(ctx, "begin"); err != nil {
+			broken = true
+			return explain(err)
+		}
+		err := fn(ctx, conn)
+		if _, end := conn.exec(context.Background(), "commit"); end != nil {
+			broken = true
+			err = errors.Join(err, end)
+		}
+		return explain(err)
+	})
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package sqlitefile
+
+import "io/fs"
+
+// errReadOnlyFS has no code of its own on this operating system.
+var errReadOnlyFS = fs.ErrPermission

@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Tx implements store.Transactor for *sql.Tx: a transaction on the same file,
+// best begun as an immediate one (with modernc.org/sqlite: _txlock=immediate in
+// the DSN). One that has only read so far becomes the writer with its first
+// write, and SQLite refuses that at once if anybody has written since it began;
+// it should then be tried again from its start. While it is open nobody else
+// writes, the other users of the store neither, so it should be short.
+func (s *Store) Tx(tx any) (store.Tx, error) {
+	t, ok := tx.(*sql.Tx)
+	if !ok || t == nil {
+		return nil, fmt.Errorf("%w: a transaction of type %T, want a *sql.Tx", store.ErrUnsupported, tx)
+	}
+	return &userTx{store: s, session: &inside{tx: t, stmts: map[string]*sql.Stmt{}}}, nil
+}
+
+// userTx writes inside a transaction of the user's. What it does is seen by
+// sleeping workers when the transaction has been committed.
+type userTx struct {
+	store   *Store
+	session *inside
+	checked bool
+}
+
+// Enqueue implements store.Enqueuer.
+func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
+	err = u.do(ctx, func(w *work) error {
+		results, err = w.enqueue(tasks)
+		return err
+	})
+	return results, wrap("enqueue", err)
+}
+
+// Finish implements store.Tx.
+func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	err = u.do(ctx, func(w *work) error {
+		lost, err = w.finish(outcomes)
+		return err
+	})
+	return lost, wrap("finish", err)
+}
+
+// do runs one call in a savepoint, so that an error leaves nothing of it behind.
+func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
+	if err := u.check(ctx); err != nil {
+		return explain(err)
+	}
+	if _, err := u.session.exec(ctx, "savepoint tusk"); err != nil {
+		return explain(err)
+	}
+	t := &transaction{session: u.session, ctx: ctx, store: u.store}
+	err := t.open()
+	if err == nil {
+		err = t.do(fn)
+	}
+	if err == nil {
+		err = t.stamp()
+	}
+	if err != nil {
+		u.session.exec(context.WithoutCancel(ctx), "rollback to tusk") // the first error tells more
+	}
+	if _, end := u.session.exec(context.WithoutCancel(ctx), "release tusk"); err == nil {
+		err = end
+	}
+	return explain(err)
+}
+
+// check refuses a transaction on another file.
+func (u *userTx) check(ctx context.Context) error {
+	if u.checked {
+		return nil
+	}
+	if err := u.store.check(ctx); err != nil {
+		return err
+	}
+	var path string
+	if err := u.session.tx.QueryRowContext(ctx, "select file from pragma_database_list where name = 'main'").Scan(&path); err != nil {
+		return err
+	}
+	if path != u.store.path {
+		theirs, err1 := os.Stat(path)
+		ours, err2 := os.Stat(u.store.path)
+		if err1 != nil || err2 != nil || !os.SameFile(theirs, ours) {
+			return fmt.Errorf("%w: the transaction is on %q, the store on %q", store.ErrUnsupported, path, u.store.path)
+		}
+	}
+	u.checked = true
+	return nil
+}

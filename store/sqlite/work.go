@@ -1,0 +1,222 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// transaction is what the calls that share a transaction have in common.
+type transaction struct {
+	session
+	ctx   context.Context
+	store *Store
+	now   int64
+	high  int64           // the persisted mark of the clock
+	wrote bool            // somebody wrote
+	fresh map[name]int64  // kinds that are not committed yet
+	woken map[string]bool // queues that got tasks
+}
+
+// open reads the clock, and whose ledger this is.
+func (t *transaction) open() error {
+	high, err := mark(t.ctx, t.session, t.store)
+	if err != nil {
+		return err
+	}
+	t.high, t.now = high, t.store.clock.now()
+	return nil
+}
+
+// mark reads the clock's row and lets clock and kinds know of it.
+func mark(ctx context.Context, s session, of *Store) (high int64, err error) {
+	r, err := one(ctx, s, "clock.read")
+	if err != nil {
+		return 0, err
+	}
+	if r == nil {
+		return 0, store.ErrSchemaMissing
+	}
+	of.clock.meet(r.int(0))
+	of.kinds.belong(r.int(1))
+	return r.int(0), nil
+}
+
+// do runs one call's part and writes what it has changed in passing.
+func (t *transaction) do(fn func(*work) error) error {
+	w := &work{transaction: t}
+	if err := fn(w); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+// stamp moves the persisted mark of the clock, ten times a second at most: that
+// much a process that starts after a clock was set back may be behind.
+func (t *transaction) stamp() error {
+	if !t.wrote || t.now-t.high < 100_000 {
+		return nil
+	}
+	_, err := t.session.exec(t.ctx, "clock.write", t.now)
+	return err
+}
+
+func (t *transaction) wake(queue string) {
+	if t.woken == nil {
+		t.woken = map[string]bool{}
+	}
+	t.woken[queue] = true
+}
+
+// work is one call's part of a transaction. Lanes, leases and counters are
+// changed here, in memory, and written once, by flush.
+type work struct {
+	*transaction
+	lanes   map[place]*lane
+	leases  map[store.Token][]*lease
+	waiting map[wait]int64     // tasks that came to wait, or ceased to
+	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
+	stats   map[minute]*store.Stat
+	stops   lookup // does anybody want a task stopped?
+}
+
+// lookup is what is known of something that is looked up once, if at all.
+type lookup int8
+
+const (
+	unknown lookup = iota
+	none
+	some
+)
+
+// place is a queue and a priority.
+type place struct {
+	queue    string
+	priority int16
+}
+
+// lane is a row of tusk_lane.
+type lane struct {
+	place
+	id, tail, cursor, available, running int64
+	changed                              bool
+}
+
+// wait is a key of tusk_waiting.
+type wait struct {
+	queue string
+	state store.State
+}
+
+func (w *work) run(name string, args ...any) (int64, error) {
+	w.wrote = true
+	return w.session.exec(w.ctx, name, args...)
+}
+
+func (w *work) all(name string, fn func(row) error, args ...any) error {
+	return w.session.each(w.ctx, name, fn, args...)
+}
+
+func (w *work) one(name string, args ...any) (row, error) {
+	return one(w.ctx, w.session, name, args...)
+}
+
+func (w *work) time() time.Time { return at(w.now) }
+
+// kind returns the number of a queue and kind, and makes it one if it is new.
+func (w *work) kind(queue, kind string) (int64, error) {
+	n := name{queue, kind}
+	if id, ok := w.store.kinds.id(n); ok {
+		return id, nil
+	}
+	if id, ok := w.fresh[n]; ok {
+		return id, nil
+	}
+	r, err := w.one("kind.find", queue, kind)
+	if err != nil {
+		return 0, err
+	}
+	if r == nil {
+		w.wrote = true
+		if r, err = w.one("kind.add", queue, kind); err != nil {
+			return 0, err
+		}
+	}
+	w.learn(n, r.int(0))
+	return r.int(0), nil
+}
+
+// lane returns the lane of a queue and priority, and makes it if it is new.
+func (w *work) lane(queue string, priority int16) (*lane, error) {
+	at := place{queue, priority}
+	if l, ok := w.lanes[at]; ok {
+		return l, nil
+	}
+	r, err := w.one("lane.find", queue, priority)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		w.wrote = true
+		if r, err = w.one("lane.add", queue, priority); err != nil {
+			return nil, err
+		}
+	}
+	return w.hold(at, r), nil
+}
+
+// hold keeps a lane that was read: id, tail, cursor, available, running.
+func (w *work) hold(at place, r row) *lane {
+	if l, ok := w.lanes[at]; ok {
+		return l
+	}
+	if w.lanes == nil {
+		w.lanes = map[place]*lane{}
+	}
+	l := &lane{place: at, id: r.int(0), tail: r.int(1), cursor: r.int(2), available: r.int(3), running: r.int(4)}
+	w.lanes[at] = l
+	return l
+}
+
+// next gives out a position at the lane's end.
+func (l *lane) next() int64 {
+	l.tail++
+	l.available++
+	l.changed = true
+	return l.tail
+}
+
+func (w *work) waits(queue string, state store.State, tasks int64) {
+	if w.waiting == nil {
+		w.waiting = map[wait]int64{}
+	}
+	w.waiting[wait{queue, state}] += tasks
+}
+
+// flush writes what this call has changed in passing.
+func (w *work) flush() error {
+	for _, l := range w.lanes {
+		if !l.changed {
+			continue
+		}
+		if _, err := w.run("lane.write", l.tail, l.cursor, l.available, l.running, l.id); err != nil {
+			return err
+		}
+	}
+	for of, tasks := range w.waiting {
+		if tasks == 0 {
+			continue
+		}
+		if _, err := w.run("waiting.write", of.queue, of.state, tasks); err != nil {
+			return err
+		}
+	}
+	if err := w.flushLeases(); err != nil {
+		return err
+	}
+	if err := w.flushGroups(); err != nil {
+		return err
+	}
+	return w.flushStats()
+}

@@ -1,0 +1,261 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// writer owns the connection that writes. Calls that arrive while a transaction
+// is being made durable share the next one, so that many callers cost one flush
+// to disk; each has a savepoint, so that none suffers from another's error.
+type writer struct {
+	store   *Store
+	conn    *direct
+	calls   chan *call
+	peeks   chan chan<- bool
+	full    bool  // synchronous is full, and not normal
+	version int64 // data_version, which other connections' commits change
+}
+
+// sharing is the most calls that one transaction takes.
+const sharing = 256
+
+// call is one method's part of a transaction. fn may run more than once.
+type call struct {
+	durable bool // must be on disk before it returns
+	fn      func(*work) error
+	state   atomic.Int32
+	err     error
+	done    chan struct{}
+}
+
+const (
+	waiting   int32 = iota
+	taken           // the writer works on it
+	withdrawn       // its caller has gone
+)
+
+func newWriter(s *Store, conn *direct) *writer {
+	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), peeks: make(chan chan<- bool), full: true}
+}
+
+// write runs fn in a transaction and returns when that is committed. A durable
+// one survives the loss of power. Another one survives every process's death,
+// and whatever durable comes after it makes it durable too: claims and heartbeats
+// need no more, since a claim that never was leaves its task available.
+func (s *Store) write(ctx context.Context, durable bool, fn func(*work) error) error {
+	if err := s.check(ctx); err != nil {
+		return notCommitted(err)
+	}
+	c := &call{durable: durable, fn: fn, done: make(chan struct{})}
+	select {
+	case <-s.closing:
+		return notCommitted(ErrClosed)
+	case <-ctx.Done():
+		return notCommitted(ctx.Err())
+	case s.writer.calls <- c:
+	}
+	select {
+	case <-c.done:
+	case <-s.closing:
+		if c.state.CompareAndSwap(waiting, withdrawn) {
+			return notCommitted(ErrClosed)
+		}
+		<-c.done
+	case <-ctx.Done():
+		if c.state.CompareAndSwap(waiting, withdrawn) {
+			return notCommitted(ctx.Err())
+		}
+		<-c.done
+	}
+	return c.err
+}
+
+// notCommitted marks an error after which nothing was stored, unless it says so
+// by itself.
+func notCommitted(err error) error {
+	for _, clear := range []error{store.ErrNotCommitted, store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict} {
+		if errors.Is(err, clear) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+}
+
+// run is the writer's goroutine.
+func (w *writer) run() {
+	defer w.conn.close()
+	for {
+		select {
+		case <-w.store.closing:
+			return
+		case answer := <-w.peeks:
+			answer <- w.changed()
+		case first := <-w.calls:
+			w.share(first)
+		}
+	}
+}
+
+// share takes what else waits into the first call's transaction.
+func (w *writer) share(first *call) {
+	var calls []*call
+	for next := first; ; {
+		if next.state.CompareAndSwap(waiting, taken) {
+			calls = append(calls, next)
+		}
+		if len(calls) < sharing {
+			select {
+			case next = <-w.calls:
+				continue
+			default:
+			}
+		}
+		break
+	}
+	if len(calls) == 0 {
+		return
+	}
+	err := w.conn.use(func() error {
+		if !w.together(calls) {
+			for _, c := range calls { // one of them broke the transaction of all: each its own
+				w.together([]*call{c})
+			}
+		}
+		return nil
+	})
+	for _, c := range calls {
+		if err != nil {
+			c.err = explain(err)
+		}
+		close(c.done)
+	}
+}
+
+// together runs calls in one transaction. It reports false, with nothing
+// written, when an error of one of several calls took the transaction with it.
+func (w *writer) together(calls []*call) bool {
+	w.store.counts.roundTrips.Add(1)
+	durable := false
+	for _, c := range calls {
+		c.err = nil
+		durable = durable || c.durable
+	}
+	var t *transaction
+	err := w.begin(durable)
+	if err == nil {
+		t, err = w.each(calls)
+	}
+	if errors.Is(err, errBroken) && len(calls) > 1 {
+		w.rollback()
+		return false
+	}
+	if err != nil {
+		w.rollback()
+		err = notCommitted(explain(err))
+	} else if _, err = w.conn.exec(context.Background(), "commit"); err != nil {
+		w.rollback()
+		if codeOf(err) == codeIOErr {
+			err = explain(err) // it may or may not have reached the disk
+		} else {
+			err = notCommitted(explain(err))
+		}
+	}
+	for _, c := range calls {
+		if err != nil {
+			c.err = err
+		}
+	}
+	if err == nil {
+		w.store.kinds.add(t.fresh)
+		w.store.wakes.wake(t.woken)
+	}
+	return true
+}
+
+// errBroken says that a transaction is gone, or in doubt.
+var errBroken = errors.New("transaction was rolled back")
+
+// each runs the calls one after another; their own errors stay with them.
+func (w *writer) each(calls []*call) (*transaction, error) {
+	ctx := context.Background()
+	t := &transaction{session: w.conn, ctx: ctx, store: w.store}
+	if err := t.open(); err != nil {
+		return nil, err
+	}
+	if len(calls) == 1 {
+		if err := t.do(calls[0].fn); err != nil {
+			return nil, err
+		}
+		return t, t.stamp()
+	}
+	for _, c := range calls {
+		if _, err := w.conn.exec(ctx, "savepoint call"); err != nil {
+			return nil, err
+		}
+		if err := t.do(c.fn); err != nil {
+			c.err = notCommitted(explain(err))
+			clear(t.fresh)
+			if _, err := w.conn.exec(ctx, "rollback to call"); err != nil {
+				return nil, errors.Join(errBroken, err)
+			}
+		}
+		if _, err := w.conn.exec(ctx, "release call"); err != nil {
+			return nil, errors.Join(errBroken, err)
+		}
+	}
+	return t, t.stamp()
+}
+
+// begin starts a transaction as the file's only writer. SQLite's own way of
+// waiting sleeps up to a tenth of a second between looks, which starves a process
+// beside a busy one; this one looks every millisecond.
+func (w *writer) begin(durable bool) error {
+	if durable != w.full {
+		mode := "pragma synchronous = normal"
+		if durable {
+			mode = "pragma synchronous = full"
+		}
+		if err := w.conn.run(mode); err != nil {
+			return err
+		}
+		w.full = durable
+	}
+	deadline := time.Now().Add(busyTimeout)
+	for {
+		_, err := w.conn.exec(context.Background(), "begin immediate")
+		if err == nil || !isBusy(err) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("another transaction has been writing for %s: %w", busyTimeout, err)
+		}
+		time.Sleep(time.Duration(200+rand.IntN(800)) * time.Microsecond)
+	}
+}
+
+func (w *writer) rollback() {
+	// The error says that there is no transaction any more, which is the aim.
+	w.conn.exec(context.Background(), "rollback")
+}
+
+// changed reports whether any other connection has committed since it was last
+// asked: another process, or a transaction of the user's.
+func (w *writer) changed() bool {
+	changed := false
+	w.conn.use(func() error {
+		return w.conn.each(context.Background(), "pragma data_version", func(r row) error {
+			version := r.int(0)
+			changed = w.version != 0 && version != w.version
+			w.version = version
+			return nil
+		})
+	})
+	return changed
+}
