@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+)
+
+// holders open a transaction that reads, on a connection of their own, and keep
+// it open, by engine: what a forgotten transaction does to a database.
+var holders = map[string]func(ctx context.Context, dsn string) (release func(), err error){
+	"sqlite": holdSQLite,
+}
+
+func hold(ctx context.Context, where dsn) (release func(), err error) {
+	open := holders[where.engine]
+	if open == nil {
+		return nil, &Problem{Code: "unsupported", Exit: exitUsage, Text: "--scenario held cannot hold a transaction open on " + where.engine}
+	}
+	if release, err = open(ctx, where.text); err != nil {
+		return nil, fmt.Errorf("hold: %w", err)
+	}
+	return release, nil
+}
+
+// holdSQLite pins the write-ahead log, which cannot be emptied meanwhile.
+func holdSQLite(ctx context.Context, dsn string) (release func(), err error) {
+	pool, err := sqlitefile.Pool(dsn)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(err, pool.Close())
+	}
+	var tables int
+	_, err = conn.ExecContext(ctx, "begin deferred")
+	if err == nil {
+		err = conn.QueryRowContext(ctx, "select count(*) from sqlite_schema").Scan(&tables)
+	}
+	release = func() { _, _ = conn.Close(), pool.Close() } // which ends the transaction
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
