@@ -122,6 +122,7 @@ type bulk struct {
 	lines []int // of tasks, in the file
 	first int   // line of this batch that nothing after was stored; 0: none
 	bad   map[int]error
+	tried bool // the batch was sent, and no answer is known
 }
 
 var errBadLines = errors.New("bad lines")
@@ -167,13 +168,13 @@ func (b *bulk) read(ctx context.Context, file io.Reader) error {
 // flush stores the batch, unless it has a bad line. A dry run goes on to the end.
 func (b *bulk) flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		b.tasks = nil // they were not tried
 		return err
 	}
 	if len(b.bad) > 0 && !b.total.DryRun {
 		b.check(ctx)
 		return errBadLines
 	}
+	b.tried = true
 	results, err := b.client.EnqueueMany(ctx, b.tasks)
 	if err != nil {
 		if b.blame(err); len(b.bad) == 0 {
@@ -185,7 +186,7 @@ func (b *bulk) flush(ctx context.Context) error {
 	if !b.total.DryRun {
 		b.count(results)
 	}
-	b.tasks, b.lines, b.first = b.tasks[:0], b.lines[:0], 0
+	b.tasks, b.lines, b.first, b.tried = b.tasks[:0], b.lines[:0], 0, false
 	return nil
 }
 
@@ -259,12 +260,11 @@ func (b *bulk) conclude(err error) error {
 	}
 	p := *b.app.problem(err)
 	p.Err = err
-	switch {
-	case len(b.tasks) == 0 || errors.Is(err, tusk.ErrNotCommitted):
-		p.Text = fmt.Sprintf("stored %s; nothing from line %d on: %v", count(stored, "task"), b.first, err)
-	default:
+	if b.tried && !errors.Is(err, tusk.ErrNotCommitted) {
 		p.Text = fmt.Sprintf("stored %s; it is not known whether lines %d to %d were: %v", count(stored, "task"), b.first, b.lines[len(b.lines)-1], err)
-		p.Hint = hinted("tasks with a key can be enqueued again safely", p.Hint)
+		p.Hint = "tasks with a key can be enqueued again safely"
+		return &p
 	}
+	p.Text = fmt.Sprintf("stored %s; nothing from line %d on: %v", count(stored, "task"), max(b.first, 1), err)
 	return &p
 }

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/knadh/koanf/providers/env/v2"
@@ -60,6 +62,7 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 		}
 	}
 	c.checkSecrets()
+	slices.SortStableFunc(c.problems, func(a, b string) int { return lineOf(a) - lineOf(b) })
 	return c
 }
 
@@ -67,7 +70,7 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 // one command under its own.
 func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag) {
 	add := func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != "config" && f.Name != "yes" {
+		if f.Name != "help" && f.Name != "config" {
 			into[prefix+strings.ReplaceAll(f.Name, "-", "_")] = f
 		}
 	}
@@ -98,6 +101,10 @@ func (app *App) variables(c *config) *koanf.Koanf {
 			return "", nil
 		}
 		if real, isFile := strings.CutSuffix(name, "_FILE"); isFile {
+			if app.env[real] != "" {
+				c.problems = append(c.problems, fmt.Sprintf("%s and %s are both set: unset one", real, name))
+				return "", nil
+			}
 			text, err := os.ReadFile(value)
 			if err != nil {
 				c.problems = append(c.problems, fmt.Sprintf("%s: %v", name, err))
@@ -140,7 +147,7 @@ func (c *config) set(f *pflag.Flag, value any, where string) {
 		err = f.Value.Set(value.(string))
 	}
 	if err != nil {
-		c.problems = append(c.problems, fmt.Sprintf("%s: %v", where, err))
+		c.problems = append(c.problems, where+": "+valueProblem(err))
 		return
 	}
 	f.Changed = true
@@ -191,14 +198,36 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 	}
 	c.problems = append(c.problems, parser.problems...)
 	for key, value := range k.All() {
-		if c.flags[key] != nil {
+		if c.flags[key] != nil && !strings.HasSuffix(key, ".yes") {
 			values[key] = value
+			continue
+		}
+		if section, isSection := value.(map[string]any); isSection && len(section) == 0 && c.hasSection(key) {
 			continue
 		}
 		c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key], hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
 	}
-	slices.Sort(c.problems)
 	return values, lines
+}
+
+var afterPath = regexp.MustCompile(`^[^:]*:([0-9]+):`)
+
+// lineOf reads the line of the file that a problem is about.
+func lineOf(problem string) (line int) {
+	if m := afterPath.FindStringSubmatch(problem); m != nil {
+		line, _ = strconv.Atoi(m[1])
+	}
+	return line
+}
+
+// hasSection reports whether a command of that name has settings.
+func (c *config) hasSection(name string) bool {
+	for key := range c.flags {
+		if strings.HasPrefix(key, name+".") {
+			return true
+		}
+	}
+	return false
 }
 
 // checkSecrets wants a file with a password to be its owner's alone.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,6 +26,10 @@ command are keys under its name:
 	return c
 }
 
+type problemRow struct {
+	Problem string `json:"problem" col:"PROBLEM"`
+}
+
 func newConfigCheckCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
@@ -40,14 +43,14 @@ func newConfigCheckCommand(app *App) *cobra.Command {
 			for _, name := range app.strangeVariables() {
 				app.note("note: %s is no setting of tusk", name)
 			}
-			if len(found) == 0 {
-				app.note("%s", app.config.summary())
-				return nil
+			rows := make([]problemRow, len(found))
+			for i, text := range found {
+				rows[i].Problem = app.clean(text)
 			}
-			for _, p := range found {
-				fmt.Fprintln(app.Out, app.clean(p))
+			if err := list(app, rows, app.config.summary()); err != nil || len(rows) == 0 {
+				return err
 			}
-			return &Problem{Code: "invalid_config", Exit: exitUsage, Text: fmt.Sprintf("%d problems in the configuration", len(found))}
+			return &Problem{Code: "invalid_config", Exit: exitUsage, Text: count(len(found), "problem") + " in the configuration"}
 		},
 	}
 }
@@ -61,7 +64,7 @@ func (c *config) summary() string {
 
 // strangeVariables lists those that look like settings and are none.
 func (app *App) strangeVariables() []string {
-	known := map[string]bool{"TUSK_DATABASE_URL": true, "TUSK_CONFIG": true, "TUSK_YES": true}
+	known := map[string]bool{"TUSK_DATABASE_URL": true, "TUSK_CONFIG": true}
 	for _, f := range app.config.flags {
 		known["TUSK_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = true
 	}

@@ -13,11 +13,9 @@ type consent struct {
 	yes, dryRun bool
 }
 
-func (c *consent) addTo(cmd *cobra.Command, destructive bool) {
+func (c *consent) addTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "say what would be done, do nothing")
-	if destructive {
-		cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed when nobody can be asked")
-	}
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed where nobody can be asked")
 }
 
 // confirm asks on a terminal; elsewhere only --yes will do.

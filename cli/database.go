@@ -11,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
@@ -21,6 +22,13 @@ type opener func(ctx context.Context, dsn string) (store.Store, func() error, er
 var engines = map[string]opener{
 	"sqlite": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 		s, err := sqlitefile.Open(ctx, dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	},
+	"postgres": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+		s, err := postgres.Open(ctx, dsn)
 		if err != nil {
 			return nil, nil, err
 		}

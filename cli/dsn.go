@@ -23,7 +23,7 @@ var engineOf = map[string]string{
 	"citus": "citus", "couchbase": "couchbase", "couchbases": "couchbase",
 }
 
-const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, or postgres://user:password@host/database"
+const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, or postgres://user@host/database"
 
 // parseDSN reads a database URL. Its problems never show the URL itself, which
 // may hold a password.

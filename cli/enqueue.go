@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -92,6 +94,9 @@ func (app *App) argsJSON(text string) ([]byte, error) {
 		return []byte(text), nil
 	}
 	data, err := io.ReadAll(io.LimitReader(app.In, longest))
+	if errors.Is(err, context.Canceled) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, usage("pipe the JSON in, or give it as an argument", "stdin cannot be read: %v", err)
 	}

@@ -62,18 +62,16 @@ func validNames(queue, kind string) error {
 }
 
 func newErrorsCommand(app *App) *cobra.Command {
-	list := newErrorsListCommand(app)
+	var flags groupFlags
 	c := &cobra.Command{
 		Use:   "errors",
 		Short: "Group failures that are alike, and retry a group",
 		Long: `Groups failed attempts by fingerprint: the same kind, and the same error text but
 for numbers, ids and quoted parts. Without a subcommand it lists the groups.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			list.SetContext(cmd.Context())
-			return list.RunE(list, args)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return app.listErrors(cmd.Context(), &flags) },
 	}
-	c.AddCommand(list, newErrorsShowCommand(app), newErrorsRetryCommand(app))
+	flags.addTo(c)
+	c.AddCommand(newErrorsListCommand(app), newErrorsShowCommand(app), newErrorsRetryCommand(app))
 	return c
 }
 
@@ -83,29 +81,31 @@ func newErrorsListCommand(app *App) *cobra.Command {
 		Use:   "list",
 		Short: "List groups of like errors, latest first",
 		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			filter, err := flags.filter()
-			if err != nil {
-				return err
-			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			groups, err := client.Errors(cmd.Context(), filter)
-			if err != nil {
-				return err
-			}
-			rows := make([]groupRow, len(groups))
-			for i, g := range groups {
-				rows[i] = groupOf(g)
-			}
-			return list(app, rows, "no errors")
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return app.listErrors(cmd.Context(), &flags) },
 	}
 	flags.addTo(c)
 	return c
+}
+
+func (app *App) listErrors(ctx context.Context, flags *groupFlags) error {
+	filter, err := flags.filter()
+	if err != nil {
+		return err
+	}
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	groups, err := client.Errors(ctx, filter)
+	if err != nil {
+		return err
+	}
+	rows := make([]groupRow, len(groups))
+	for i, g := range groups {
+		rows[i] = groupOf(g)
+	}
+	return list(app, rows, "no errors")
 }
 
 func newErrorsShowCommand(app *App) *cobra.Command {
@@ -180,6 +180,6 @@ func newErrorsRetryCommand(app *App) *cobra.Command {
 		},
 	}
 	change.addWhen(c)
-	agreed.addTo(c, false)
+	agreed.addTo(c)
 	return c
 }

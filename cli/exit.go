@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -53,8 +54,8 @@ var known = []struct {
 }{
 	{tusk.ErrNotFound, "not_found", exitNotFound, ""},
 	{tusk.ErrRefused, "refused", exitConflict, "tusk tasks show ID says where the task is"},
-	{store.ErrSchemaMissing, "schema_missing", exitUsage, "run tusk migrate up, or pass --auto-migrate"},
-	{store.ErrSchemaOld, "schema_old", exitUsage, "run tusk migrate up, or pass --auto-migrate"},
+	{store.ErrSchemaMissing, "schema_missing", exitUsage, "--auto-migrate does it on the way"},
+	{store.ErrSchemaOld, "schema_old", exitUsage, "--auto-migrate does it on the way"},
 	{store.ErrSchemaNew, "schema_new", exitUsage, "install the version of tusk that migrated it, or a newer one"},
 	{store.ErrSchemaForeign, "schema_foreign", exitUsage, "use another database: Tusk leaves tables that are not its own alone"},
 	{store.ErrReadOnly, "read_only", exitUnavailable, "check the permissions of the database, its file and its folder"},
@@ -67,6 +68,15 @@ var known = []struct {
 	{store.ErrNotCommitted, "not_stored", exitError, "nothing was stored: run the command again"},
 }
 
+// said is what servers say that no engine's error stands for.
+var said = []struct{ part, code, hint string }{
+	{"SQLSTATE 28P01", "wrong_password", "check the user and the password in the database URL"},
+	{"SQLSTATE 28000", "login_refused", "check the user in the database URL; where the server wants TLS, add sslmode=require"},
+	{"SQLSTATE 3D000", "database_missing", "create it, or name another in the database URL"},
+	{"SQLSTATE 42501", "no_privilege", "grant the user the right to create and use Tusk's schema"},
+	{"server refused TLS", "no_tls", "the server has no TLS: where that is fine, add sslmode=disable"},
+}
+
 // exit says on stderr what went wrong and returns the status.
 func (app *App) exit(err error) int {
 	if err == nil || errors.Is(err, syscall.EPIPE) { // whoever read us has seen enough
@@ -75,7 +85,7 @@ func (app *App) exit(err error) int {
 	if app.interrupts.Load() && errors.Is(err, context.Canceled) {
 		p := &Problem{Code: "interrupted", Text: "interrupted", Exit: exitInterrupted}
 		if given := (*Problem)(nil); errors.As(err, &given) {
-			p.Text, p.Hint = given.Text, given.Hint
+			p.Text, p.Hint = strings.ReplaceAll(given.Text, context.Canceled.Error(), "interrupted"), given.Hint
 		}
 		app.say(p)
 		return exitInterrupted
@@ -95,6 +105,12 @@ func (app *App) problem(err error) *Problem {
 		p.Code, p.Exit = bad.Code, exitUsage
 		return p
 	}
+	for _, s := range said {
+		if strings.Contains(p.Text, s.part) {
+			p.Code, p.Exit, p.Hint = s.code, exitUsage, s.hint
+			return p
+		}
+	}
 	for _, k := range known {
 		if errors.Is(err, k.err) {
 			p.Code, p.Exit, p.Hint = k.code, k.exit, k.hint
@@ -102,12 +118,29 @@ func (app *App) problem(err error) *Problem {
 		}
 	}
 	if !app.ran { // what cobra itself says is about usage
-		p.Code, p.Exit = "usage", exitUsage
+		p.Code, p.Exit, p.Text = "usage", exitUsage, plainText(p.Text)
 	}
 	if errors.Is(err, tusk.ErrInvalid) {
 		p.Code, p.Exit = "invalid", exitUsage
 	}
 	return p
+}
+
+var flagGroup = regexp.MustCompile(`^(if any flags in the group|at least one of the flags in the group) \[([^\]]+)\]`)
+
+// plainText says in our words what cobra says in its own.
+func plainText(text string) string {
+	if m := flagGroup.FindStringSubmatch(text); m != nil {
+		names := "--" + strings.ReplaceAll(m[2], " ", " or --")
+		if strings.HasPrefix(m[1], "at least") {
+			return names + " is missing"
+		}
+		return "only one can be given: " + names
+	}
+	if rest, ok := strings.CutPrefix(text, "required flag(s) "); ok {
+		return "--" + strings.ReplaceAll(strings.TrimSuffix(rest, " not set"), `"`, "") + " is missing"
+	}
+	return text
 }
 
 func (app *App) say(p *Problem) {

@@ -63,6 +63,7 @@ func (app *App) main(args []string) int {
 		stop()
 	})
 	defer forget()
+	app.In = &patient{ctx: ctx, in: app.In}
 	root := newRoot(app)
 	root.SetArgs(append([]string{}, args...))
 	return app.exit(root.ExecuteContext(ctx))

@@ -36,11 +36,11 @@ type migrateFlags struct {
 	consent consent
 }
 
-func (m *migrateFlags) addTo(cmd *cobra.Command, destructive bool, to string) {
+func (m *migrateFlags) addTo(cmd *cobra.Command, to string) {
 	m.to = -1
 	cmd.Flags().Var(&value[int]{into: &m.to, name: "version", parse: parseVersion}, "to", to)
 	cmd.Flags().BoolVar(&m.showSQL, "show-sql", false, "print the statements of each step")
-	m.consent.addTo(cmd, destructive)
+	m.consent.addTo(cmd)
 }
 
 func parseVersion(text string) (n int, err error) {
@@ -82,7 +82,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 			return app.migrate(cmd.Context(), m, int64(flags.to), todo, "up", &flags)
 		},
 	}
-	flags.addTo(c, false, "stop at this version; default: the newest")
+	flags.addTo(c, "stop at this version; default: the newest")
 	return c
 }
 
@@ -115,7 +115,7 @@ func newMigrateDownCommand(app *App) *cobra.Command {
 			return app.migrate(cmd.Context(), m, to, todo, "down", &flags)
 		},
 	}
-	flags.addTo(c, true, "go back to this version; default: the one before; 0: no schema")
+	flags.addTo(c, "go back to this version; default: the one before; 0: no schema")
 	return c
 }
 

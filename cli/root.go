@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,7 @@ var commands = []struct {
 	group string
 	build []func(*App) *cobra.Command
 }{
-	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newDemoWorkerCommand}},
+	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newSchedulesCommand}},
 	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
 		newConfigCommand, newVersionCommand}},
@@ -60,6 +61,8 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 	root.SetOut(app.Out)
 	root.SetErr(app.Err)
 	root.SetFlagErrorFunc(flagProblem)
+	// A command that has subcommands is run without one only to print help.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	app.addGlobalFlags(root.PersistentFlags())
 	root.AddGroup(&cobra.Group{ID: groupRun, Title: "Run:"}, &cobra.Group{ID: groupTasks, Title: "Tasks:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate:"})
@@ -108,6 +111,12 @@ func (app *App) finishTree(c *cobra.Command) {
 			return run(cmd, args)
 		}
 	}
+	complete := func(f *pflag.Flag) {
+		if words, ok := f.Value.(*choice); ok {
+			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words.words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	c.LocalFlags().VisitAll(complete)
 	for _, sub := range c.Commands() {
 		app.finishTree(sub)
 	}
@@ -167,9 +176,24 @@ func flagProblem(cmd *cobra.Command, err error) error {
 		}
 	}
 	if bad := (*pflag.InvalidValueError)(nil); errors.As(err, &bad) {
-		text = "--" + bad.GetFlag().Name + " " + quote(bad.GetValue()) + ": " + bad.Unwrap().Error()
+		text = "--" + bad.GetFlag().Name + " " + quote(bad.GetValue()) + ": " + valueProblem(bad.Unwrap())
 	}
 	return usage(hint, "%s", text)
+}
+
+// valueProblem says what a flag's value should have been, also for the types of
+// flags that are not ours.
+func valueProblem(err error) string {
+	number := (*strconv.NumError)(nil)
+	switch {
+	case errors.As(err, &number) && number.Func == "ParseBool":
+		return "want true or false"
+	case errors.As(err, &number) && errors.Is(err, strconv.ErrRange):
+		return "is out of range"
+	case errors.As(err, &number):
+		return "want a number"
+	}
+	return strings.TrimPrefix(err.Error(), "time: ")
 }
 
 // between is the Args of a command that takes so many arguments; names are for

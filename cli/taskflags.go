@@ -30,6 +30,7 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
 	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")
 	f.StringToStringVar(&o.Metadata, "metadata", nil, "`name=value`,… for people and middleware")
+	f.Lookup("metadata").DefValue = "" // else the help says []
 	f.StringVar(&o.Tenant, "tenant", "", "`name` of whom the task belongs to")
 }
 

@@ -91,24 +91,22 @@ func newTasksListCommand(app *App) *cobra.Command {
 			}
 			defer closeStore()
 			var rows []taskRow
+			found := false
 			err = eachPage(cmd.Context(), client, f, filter.limit, func(page []tusk.TaskInfo) error {
 				for _, t := range page {
 					rows = append(rows, rowOf(t))
 				}
+				found = true
 				if app.terminal { // one table has one width
 					return nil
 				}
 				defer func() { rows = nil }()
 				return printList(app, rows)
 			})
-			if err != nil || !app.terminal {
+			if err != nil || !app.terminal && found {
 				return err
 			}
-			if len(rows) == 0 {
-				app.note("no tasks match")
-				return nil
-			}
-			return printList(app, rows)
+			return list(app, rows, "no tasks match")
 		},
 	}
 	filter.addTo(c)

@@ -100,7 +100,7 @@ func newEditCommand(app *App, e editCommand) *cobra.Command {
 				return edit.named(cmd.Context(), args)
 			}
 			if !filter.narrow() && !filter.all {
-				return usage("give ids, or a filter such as --state or --queue, or --all", "%s: which tasks is missing", cmd.CommandPath())
+				return usage("give ids, or a filter such as --state or --queue, or --all", "%s: say which tasks", cmd.CommandPath())
 			}
 			f, err := filter.filter()
 			if err != nil {
@@ -112,7 +112,7 @@ func newEditCommand(app *App, e editCommand) *cobra.Command {
 	if e.flags != nil {
 		e.flags(c, &change)
 	}
-	agreed.addTo(c, e.asks)
+	agreed.addTo(c)
 	filter.addTo(c)
 	return c
 }
