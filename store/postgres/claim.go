@@ -69,10 +69,6 @@ type notes struct {
 }
 
 func notesOf(list []store.Note) (n notes, err error) {
-	type attempt struct {
-		id    store.ID
-		lease store.Token
-	}
 	merged := map[attempt]*store.Note{}
 	var order []attempt
 	for i := range list {

@@ -25,11 +25,11 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	}
 	var held []store.ID
 	for len(rest) > 0 {
-		gone := map[store.ID]bool{}
+		gone := map[attempt]bool{}
 		err := s.query(ctx, "finish", func(raw [][]byte) error {
-			id := store.ID(idOf(raw[0]))
-			gone[id] = true
-			if raw[1][0] != 0 {
+			id := store.ID(idOf(raw[1]))
+			gone[attempt{id, idOf(raw[0])}] = true
+			if raw[2][0] != 0 {
 				held = append(held, id)
 			} else {
 				lost = append(lost, id)
@@ -42,7 +42,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		if len(gone) == 0 {
 			break
 		}
-		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[o.Task.ID] })
+		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[attempt{o.Task.ID, o.Task.Lease}] })
 	}
 	if len(held) > 0 {
 		return lost, fmt.Errorf("finish: %w: %v", errHeld, held)
@@ -50,13 +50,15 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return lost, nil
 }
 
+// attempt is what a finish is accepted once for.
+type attempt struct {
+	id    store.ID
+	lease store.Token
+}
+
 // eachOnce returns the outcomes with only the first for each task and token;
 // the tasks of the others are lost.
 func eachOnce(outcomes []store.Outcome) (once []*store.Outcome, lost []store.ID) {
-	type attempt struct {
-		id    store.ID
-		lease store.Token
-	}
 	seen := make(map[attempt]bool, len(outcomes))
 	for i := range outcomes {
 		o := &outcomes[i]

@@ -62,17 +62,20 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	queues, completed, cancelled, discarded := []int64{}, []int64{}, []int64{}, []int64{}
 	for queue, own := range keep.Queues {
 		queues = append(queues, hashOf(queue))
-		completed = append(completed, own.Completed.Microseconds())
-		cancelled = append(cancelled, own.Cancelled.Microseconds())
-		discarded = append(discarded, own.Discarded.Microseconds())
+		completed = append(completed, kept(own.Completed))
+		cancelled = append(cancelled, kept(own.Cancelled))
+		discarded = append(discarded, kept(own.Discarded))
 	}
-	all := []int64{keep.Completed.Microseconds(), keep.Cancelled.Microseconds(), keep.Discarded.Microseconds()}
+	all := []int64{kept(keep.Completed), kept(keep.Cancelled), kept(keep.Discarded)}
 	err = s.query(ctx, "prune", func(raw [][]byte) error {
 		deleted = int(int32Of(raw[0]))
 		return nil
-	}, term, limit, all, queues, completed, cancelled, discarded, keep.Stats.Microseconds(), forgetAfter.Microseconds())
+	}, term, limit, all, queues, completed, cancelled, discarded, kept(keep.Stats), forgetAfter.Microseconds())
 	if err != nil {
 		return 0, fmt.Errorf("prune: %w", err)
 	}
 	return deleted, nil
 }
+
+// kept returns a retention in microseconds, rounded up: zero keeps for ever.
+func kept(d time.Duration) int64 { return int64((max(d, 0) + time.Microsecond - 1) / time.Microsecond) }

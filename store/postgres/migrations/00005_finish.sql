@@ -85,7 +85,7 @@ create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
   _key_queues bigint[], _keys text[], _key_ids uuid[])
-returns table (id uuid, held boolean)
+returns table (token uuid, id uuid, held boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -149,18 +149,18 @@ end $$;
 
 -- Returns the tasks of a group that cannot be finished: those no longer open in
 -- the lease, and those that an open transaction is about to finish.
-create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (id uuid, held boolean)
+create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
 language plpgsql as $$
 #variable_conflict use_column
 begin
   return query
-  select u, false from unnest(_ids) u
+  select _token, u, false from unnest(_ids) u
   where not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = u);
   if exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
     return;
   end if;
   return query
-  select u, true from unnest(_ids) u
+  select _token, u, true from unnest(_ids) u
   where exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = u)
     and not tusk.try_finish(_token, u);
 end $$;
