@@ -1,0 +1,304 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var claimClauses = []clause{
+	{"claim/a claimed task is running, counted and leased", func(t *T) {
+		worker, token := t.worker(), store.NewToken()
+		n := newTask(args(`{"n":1}`), priority(3))
+		n.Tenant, n.Tags, n.Settings, n.ExpiresIn = "acme", []string{"a"}, []byte(`{"timeout":1}`), time.Hour
+		t.add(n)
+		tasks, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5, Token: token})
+		if err != nil || len(tasks) != 1 {
+			t.Fatalf("%d tasks, %v", len(tasks), err)
+		}
+		c := tasks[0]
+		if c.ID != n.ID || c.State != store.Running || c.Attempt != 1 || c.Lease != token || c.Worker != worker {
+			t.Errorf("claimed %+v", c)
+		}
+		if c.Kind != "k" || c.Queue != "q" || c.Tenant != "acme" || c.Priority != 3 || string(c.Args) != `{"n":1}` ||
+			!slices.Equal(c.Tags, n.Tags) || string(c.Settings) != string(n.Settings) {
+			t.Errorf("claimed %+v", c)
+		}
+		if c.ClaimedAt.Before(c.EnqueuedAt.Add(-2*time.Millisecond)) || c.ExpiresAt.IsZero() || c.RunAt.IsZero() {
+			t.Errorf("instants of %+v", c)
+		}
+		got := t.is(n.ID, store.Running)
+		if got.Attempt != 1 || got.Lease != token || got.Worker != worker || got.ClaimedAt.IsZero() {
+			t.Errorf("stored %+v", got)
+		}
+	}},
+	{"claim/lower priority values come first, then those that were available first", func(t *T) {
+		var want []store.ID
+		byPriority := map[int16][]store.ID{}
+		for _, p := range []int16{5, -3, 0, 5, 0, -32768, 32767, -3} {
+			byPriority[p] = append(byPriority[p], t.addOne(priority(p)))
+		}
+		for _, p := range []int16{-32768, -3, 0, 5, 32767} {
+			want = append(want, byPriority[p]...)
+		}
+		worker := t.worker()
+		got := append(idsOfTasks(t.take(worker, 3)), idsOfTasks(t.take(worker, 100))...)
+		t.sameIDs("claimed", got, want)
+	}},
+	{"claim/urgent tasks that come later are claimed before others that waited", func(t *T) {
+		worker := t.worker()
+		t.addMany(10, priority(1))
+		t.take(worker, 3)
+		urgent := t.addMany(2, priority(0))
+		t.sameIDs("claimed", idsOfTasks(t.take(worker, 2)), urgent)
+	}},
+	{"claim/no more than the limit, and nothing from other queues", func(t *T) {
+		t.addMany(5)
+		t.addMany(5, queue("other"))
+		worker := t.worker()
+		if n := len(t.take(worker, 3)); n != 3 {
+			t.Errorf("claimed %d of 3", n)
+		}
+		for _, task := range t.take(worker, 100) {
+			if task.Queue != "q" {
+				t.Errorf("claimed from %s", task.Queue)
+			}
+		}
+		if n := len(t.take(worker, 100, "nowhere")); n != 0 {
+			t.Errorf("claimed %d from nowhere", n)
+		}
+	}},
+	{"claim/several queues in one request, in the order given", func(t *T) {
+		a, b := t.addMany(2, queue("a"), priority(9)), t.addMany(2, queue("b"), priority(-9))
+		t.sameIDs("claimed", idsOfTasks(t.take(t.worker(), 10, "a", "b", "c")), slices.Concat(a, b))
+	}},
+	{"claim/nothing is claimed twice while its lease is open", func(t *T) {
+		t.addMany(10)
+		one, two := t.worker(), t.worker()
+		first := t.take(one, 10)
+		if again := append(t.take(one, 10), t.take(two, 10)...); len(first) != 10 || len(again) != 0 {
+			t.Errorf("claimed %d, then %d", len(first), len(again))
+		}
+	}},
+	{"claim/a repeated request gets what the lost answer held", func(t *T) {
+		worker := t.worker()
+		want := t.addMany(4)
+		r := store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 4, Token: store.NewToken()}
+		if _, err := t.Claim(t.ctx(), r); err != nil { // the answer that was lost
+			t.Fatal(err)
+		}
+		t.addMany(4)
+		r.Again = true
+		tasks, err := t.Claim(t.ctx(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := idsOfTasks(tasks)
+		sortIDs(got)
+		t.sameIDs("claimed again", got, want)
+		for i := range tasks {
+			if tasks[i].Attempt != 1 || tasks[i].Lease != r.Token || tasks[i].State != store.Running {
+				t.Errorf("%+v", tasks[i])
+			}
+		}
+		for i := range tasks {
+			t.mustEnd(to(store.Completed, &tasks[i]))
+		}
+	}},
+	{"claim/a repeated request that never arrived is a first one", func(t *T) {
+		want := t.addMany(2)
+		r := store.ClaimRequest{Worker: t.worker(), Queues: []string{"q"}, Limit: 4, Token: store.NewToken(), Again: true}
+		tasks, err := t.Claim(t.ctx(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.sameIDs("claimed", idsOfTasks(tasks), want)
+	}},
+	{"claim/a worker that never beat gets nothing", func(t *T) {
+		t.addOne()
+		_, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: NewID(), Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+		if !errors.Is(err, store.ErrWorkerDead) {
+			t.Errorf("got %v", err)
+		}
+	}},
+	{"claim/attempts count up from one claim to the next", func(t *T) {
+		worker := t.worker()
+		id := t.addOne()
+		for n := 1; n <= 4; n++ {
+			task := t.takeOne(worker)
+			if task.Attempt != n || task.ID != id {
+				t.Fatalf("attempt %d: %+v", n, task)
+			}
+			t.mustEnd(failed(task, store.Retryable, "x"))
+			t.admit(10)
+		}
+	}},
+	{"claim/a task that expired is handed out with both instants, for the caller to judge", func(t *T) {
+		n := newTask()
+		n.ExpiresIn = time.Millisecond
+		t.add(n)
+		time.Sleep(20 * time.Millisecond)
+		task := t.takeOne(t.worker())
+		if !task.ClaimedAt.After(task.ExpiresAt) {
+			t.Errorf("claimed at %v, expired at %v", task.ClaimedAt, task.ExpiresAt)
+		}
+	}},
+	{"claim/an empty poll changes nothing", func(t *T) {
+		worker := t.worker()
+		for range 20 {
+			if got := t.take(worker, 10, "q", "empty"); len(got) != 0 {
+				t.Errorf("claimed %d", len(got))
+			}
+		}
+		id := t.addOne()
+		t.sameIDs("claimed", idsOfTasks(t.take(worker, 1)), []store.ID{id})
+	}},
+}
+
+func sortIDs(ids []store.ID) {
+	slices.SortFunc(ids, func(a, b store.ID) int { return slices.Compare(a[:], b[:]) })
+}
+
+var extendClauses = []clause{
+	{"extend/a living worker is listed with its labels, and signs off", func(t *T) {
+		id := NewID()
+		w := store.Worker{ID: id, Host: "hö'st", PID: 42, Queues: []string{"a", "b"}, Concurrency: 7, Version: "v1"}
+		if _, err := t.Extend(t.ctx(), store.Beat{Worker: w, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		all, err := t.Workers(t.ctx())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		got := all[0]
+		if got.ID != id || got.Host != w.Host || got.PID != 42 || !slices.Equal(got.Queues, w.Queues) || got.Concurrency != 7 || got.Version != "v1" || got.Running != 0 {
+			t.Errorf("%+v", got)
+		}
+		t.near("expiry", got.ExpiresAt, got.BeatAt.Add(time.Minute))
+		if got.StartedAt.IsZero() || got.StartedAt.After(got.BeatAt) {
+			t.Errorf("started at %v, beat at %v", got.StartedAt, got.BeatAt)
+		}
+		t.addMany(3)
+		t.take(id, 2)
+		if all, _ := t.Workers(t.ctx()); all[0].Running != 2 {
+			t.Errorf("running %d of 2", all[0].Running)
+		}
+		other := t.worker()
+		if all, _ := t.Workers(t.ctx()); len(all) != 2 || all[0].ID != id || all[1].ID != other {
+			t.Errorf("%+v", all)
+		}
+		t.beat(other, 0)
+		if all, _ := t.Workers(t.ctx()); len(all) != 1 {
+			t.Errorf("%d after signing off", len(all))
+		}
+		if _, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: other, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); !errors.Is(err, store.ErrWorkerDead) {
+			t.Errorf("claim after signing off: %v", err)
+		}
+	}},
+	{"extend/signing off twice or unknown is no error", func(t *T) {
+		id := t.worker()
+		t.beat(id, 0)
+		t.beat(id, 0)
+		t.beat(NewID(), 0)
+	}},
+	{"extend/what a worker that signs off still holds is rescued", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		task := t.takeOne(id)
+		t.beat(id, 0)
+		var got []store.Task
+		t.eventually("rescued", func() bool { got = t.rescue(10); return len(got) == 1 })
+		if got[0].ID != task.ID {
+			t.Errorf("%+v", got)
+		}
+	}},
+	{"extend/beats keep leases beyond their first TTL", func(t *T) {
+		id := NewID()
+		t.beat(id, 400*time.Millisecond)
+		t.addOne()
+		task := t.takeOne(id)
+		for range 8 {
+			time.Sleep(100 * time.Millisecond)
+			t.beat(id, 5*time.Second)
+			if got := t.rescue(10); len(got) != 0 {
+				t.Fatalf("rescued from a living worker: %+v", got)
+			}
+		}
+		t.mustEnd(to(store.Completed, task))
+	}},
+	{"extend/notes on a running task are stored, log lines appended", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		task := t.takeOne(id)
+		at := time.Now().UTC().Truncate(time.Millisecond)
+		line := func(text string) []store.LogLine {
+			return []store.LogLine{{At: at, Attempt: 1, Level: "INFO", Text: text}}
+		}
+		t.beat(id, time.Minute, store.Note{ID: task.ID, Lease: task.Lease, Progress: &store.Progress{Percent: 10, Message: "ten"}, Logs: line("a")})
+		t.beat(id, time.Minute, store.Note{ID: task.ID, Lease: task.Lease, Logs: line("b'%\"")})
+		d := t.get(task.ID).Detail
+		if d.Progress == nil || *d.Progress != (store.Progress{Percent: 10, Message: "ten"}) {
+			t.Errorf("progress %+v", d.Progress)
+		}
+		if len(d.Logs) != 2 || d.Logs[0].Text != "a" || d.Logs[1].Text != "b'%\"" || !d.Logs[0].At.Equal(at) || d.Logs[0].Level != "INFO" || d.Logs[0].Attempt != 1 {
+			t.Errorf("logs %+v", d.Logs)
+		}
+		o := to(store.Completed, task)
+		o.Note = &store.Note{Progress: &store.Progress{Percent: 100}, Output: []byte(`{"x":[1]}`), Logs: line("c")}
+		t.mustEnd(o)
+		d = t.get(task.ID).Detail
+		if d.Progress.Percent != 100 || string(d.Output) != `{"x":[1]}` || len(d.Logs) != 3 || d.Logs[2].Text != "c" {
+			t.Errorf("at the end %+v %s %+v", d.Progress, d.Output, d.Logs)
+		}
+	}},
+	{"extend/notes under another lease are dropped", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		old := t.takeOne(id)
+		t.mustEnd(failed(old, store.Available, "x"))
+		task := t.takeOne(id)
+		t.beat(id, time.Minute,
+			store.Note{ID: task.ID, Lease: old.Lease, Progress: &store.Progress{Percent: 50}},
+			store.Note{ID: NewID(), Lease: task.Lease, Progress: &store.Progress{Percent: 50}},
+			store.Note{ID: task.ID, Lease: store.NewToken(), Progress: &store.Progress{Percent: 50}})
+		if d := t.get(task.ID).Detail; d.Progress != nil {
+			t.Errorf("%+v", d.Progress)
+		}
+	}},
+	{"extend/a cancel of a running task is told at every beat until it is finished", func(t *T) {
+		id, other := t.worker(), t.worker()
+		t.addMany(2)
+		tasks := t.take(id, 2)
+		if e := t.edit(store.Change{Op: store.Cancel, Reason: "no more"}, tasks[0].ID)[0]; e.Result != store.Requested || e.State != store.Running {
+			t.Errorf("%+v", e)
+		}
+		if !t.get(tasks[0].ID).Detail.CancelRequested || t.get(tasks[1].ID).Detail.CancelRequested {
+			t.Error("the request is not shown")
+		}
+		for range 2 {
+			if stops := t.beat(id, time.Minute); len(stops) != 1 || stops[0].ID != tasks[0].ID || stops[0].Lease != tasks[0].Lease {
+				t.Errorf("%+v", stops)
+			}
+		}
+		if stops := t.beat(other, time.Minute); len(stops) != 0 {
+			t.Errorf("told to another worker: %+v", stops)
+		}
+		t.mustEnd(to(store.Cancelled, &tasks[0]))
+		if stops := t.beat(id, time.Minute); len(stops) != 0 {
+			t.Errorf("after the end: %+v", stops)
+		}
+		t.is(tasks[0].ID, store.Cancelled)
+	}},
+	{"extend/a task that was told to stop may still complete", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		task := t.takeOne(id)
+		t.edit(store.Change{Op: store.Cancel}, task.ID)
+		t.mustEnd(to(store.Completed, task))
+		if got := t.is(task.ID, store.Completed); got.Detail.CancelRequested {
+			t.Error("still requested")
+		}
+	}},
+}

@@ -1,0 +1,345 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var leadClauses = []clause{
+	{"lead/one candidate leads, keeps its term, and a successor's term is higher", func(t *T) {
+		a, b := NewID(), NewID()
+		ask := func(id store.ID, term int64, ttl time.Duration) store.Leadership {
+			l, err := t.Lead(t.ctx(), store.Candidate{ID: id, Term: term, TTL: ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(l.Now); d < -time.Minute || d > time.Minute {
+				t.Errorf("now is %v", l.Now)
+			}
+			return l
+		}
+		first := ask(a, 0, time.Minute).Term
+		if first == 0 {
+			t.Fatal("nobody leads, and still no")
+		}
+		if got := ask(b, 0, time.Minute).Term; got != 0 {
+			t.Errorf("a second leader, term %d", got)
+		}
+		if got := ask(a, first, time.Minute).Term; got != first {
+			t.Errorf("renewed to %d from %d", got, first)
+		}
+		ask(a, first, 0)
+		second := ask(b, 0, 50*time.Millisecond).Term
+		if second <= first {
+			t.Errorf("term %d after %d", second, first)
+		}
+		time.Sleep(100 * time.Millisecond)
+		third := ask(a, 0, time.Minute).Term
+		if third <= second {
+			t.Errorf("term %d after %d ran out", third, second)
+		}
+		if got := ask(b, second, time.Minute).Term; got != 0 {
+			t.Errorf("an old term was renewed to %d", got)
+		}
+		ask(b, second, 0) // gives up what it does not hold
+		if got := ask(a, third, time.Minute).Term; got != third {
+			t.Errorf("lost to a stranger's resignation: %d", got)
+		}
+	}},
+	{"lead/chores are refused when the term is over or another's", func(t *T) {
+		id := NewID()
+		l, err := t.Lead(t.ctx(), store.Candidate{ID: id, TTL: 50 * time.Millisecond})
+		if err != nil || l.Term == 0 {
+			t.Fatal(l, err)
+		}
+		refused := func(when string, term int64) {
+			_, err1 := t.Admit(t.ctx(), term, 1)
+			_, err2 := t.Rescue(t.ctx(), term, 1)
+			_, err3 := t.Prune(t.ctx(), term, store.Retention{}, 1)
+			_, _, err4 := t.PutRecord(t.ctx(), store.PutRecord{Record: store.Record{Kind: "x", Name: "x", Body: []byte(`{}`)}, Term: term})
+			for i, err := range []error{err1, err2, err3, err4} {
+				if !errors.Is(err, store.ErrNotLeader) {
+					t.Errorf("%s: chore %d: %v", when, i, err)
+				}
+			}
+		}
+		refused("another term", l.Term+1)
+		time.Sleep(100 * time.Millisecond)
+		refused("expired", l.Term)
+		if t.lead() <= l.Term {
+			t.Error("the term did not grow")
+		}
+		refused("replaced", l.Term)
+		if records, _ := t.Records(t.ctx(), "x"); len(records) != 0 {
+			t.Error("a refused write was stored")
+		}
+	}},
+}
+
+var admitClauses = []clause{
+	{"admit/due tasks become available in order of their run time, others wait", func(t *T) {
+		late := t.addOne(delay(120 * time.Millisecond))
+		soon := t.addOne(delay(60 * time.Millisecond))
+		never := t.addOne(delay(time.Hour))
+		if did := t.admit(10); did.Count != 0 && time.Duration(did.Count) > 0 && did.Next > time.Hour {
+			t.Errorf("%+v", did)
+		}
+		count := 0
+		t.eventually("both admitted", func() bool { count += t.admit(10).Count; return count == 2 })
+		got := t.take(t.worker(), 10)
+		t.sameIDs("claimed", idsOfTasks(got), []store.ID{soon, late})
+		for _, task := range got {
+			if task.ClaimedAt.Before(task.RunAt.Add(-2 * time.Millisecond)) {
+				t.Errorf("claimed at %v, due at %v", task.ClaimedAt, task.RunAt)
+			}
+		}
+		t.is(never, store.Scheduled)
+	}},
+	{"admit/says how many, of which queues, and when the next is due", func(t *T) {
+		if did := t.admit(10); did.Count != 0 || did.Next >= 0 || len(did.Queues) != 0 {
+			t.Errorf("nothing waits: %+v", did)
+		}
+		t.addMany(3, delay(10*time.Millisecond), queue("a"))
+		t.addMany(2, delay(10*time.Millisecond), queue("b"))
+		t.addOne(delay(time.Hour))
+		time.Sleep(50 * time.Millisecond)
+		first := t.admit(4)
+		if first.Count != 4 || first.Next != 0 {
+			t.Errorf("a limit of 4: %+v", first)
+		}
+		rest := t.admit(4)
+		if rest.Count != 1 || rest.Next < 50*time.Minute || rest.Next > time.Hour {
+			t.Errorf("the rest: %+v", rest)
+		}
+		queues := append(first.Queues, rest.Queues...)
+		slices.Sort(queues)
+		if !slices.Equal(slices.Compact(queues), []string{"a", "b"}) {
+			t.Errorf("queues %v", queues)
+		}
+	}},
+	{"admit/retries and snoozes come back with their counts", func(t *T) {
+		worker := t.worker()
+		t.addMany(2)
+		tasks := t.take(worker, 2)
+		o := to(store.Scheduled, &tasks[1])
+		o.Attempt = 0
+		t.mustEnd(failed(&tasks[0], store.Retryable, "x"), o)
+		t.is(tasks[0].ID, store.Retryable)
+		t.is(tasks[1].ID, store.Scheduled)
+		if did := t.admit(10); did.Count != 2 {
+			t.Fatalf("%+v", did)
+		}
+		for _, task := range t.take(worker, 2) {
+			want := 2
+			if task.ID == tasks[1].ID {
+				want = 1
+			}
+			if task.Attempt != want {
+				t.Errorf("attempt %d, want %d", task.Attempt, want)
+			}
+		}
+	}},
+	{"admit/priorities hold for tasks that waited", func(t *T) {
+		low := t.addOne(priority(5), delay(time.Millisecond))
+		high := t.addOne(priority(-5), delay(20*time.Millisecond))
+		now := t.addOne(priority(0))
+		time.Sleep(60 * time.Millisecond)
+		t.admit(10)
+		t.sameIDs("claimed", idsOfTasks(t.take(t.worker(), 10)), []store.ID{high, now, low})
+	}},
+	{"admit/many at once", func(t *T) {
+		t.addMany(2500, delay(time.Millisecond))
+		time.Sleep(20 * time.Millisecond)
+		if did := t.admit(5000); did.Count != 2500 || did.Next >= 0 {
+			t.Errorf("%+v", did)
+		}
+		if got := t.take(t.worker(), 5000); len(got) != 2500 {
+			t.Errorf("claimed %d", len(got))
+		}
+	}},
+}
+
+var rescueClauses = []clause{
+	{"rescue/a worker that stops beating loses its tasks, every one of them", func(t *T) {
+		victim, survivor := NewID(), t.worker()
+		t.addMany(6)
+		kept := t.take(survivor, 2)
+		t.beat(victim, 50*time.Millisecond)
+		held := t.take(victim, 3)
+		var got []store.Task
+		t.eventually("rescued", func() bool { got = t.rescue(10); return len(got) > 0 })
+		ids, want := idsOfTasks(got), idsOfTasks(held)
+		sortIDs(ids)
+		sortIDs(want)
+		t.sameIDs("rescued", ids, want)
+		for i := range got {
+			task := got[i]
+			if task.State != store.Running || task.Worker != victim || task.Lease != held[0].Lease || task.Attempt != 1 || len(task.Args) == 0 {
+				t.Errorf("%+v", task)
+			}
+		}
+		if again := t.rescue(10); len(again) != 3 {
+			t.Errorf("unfinished, they come again: %d", len(again))
+		}
+		if few := t.rescue(2); len(few) != 2 {
+			t.Errorf("limit of 2: %d", len(few))
+		}
+		for i := range got {
+			o := failed(&got[i], store.Available, "died")
+			o.Attempt, o.Crashes = 0, 1
+			t.mustEnd(o)
+		}
+		if again := t.rescue(10); len(again) != 0 {
+			t.Errorf("finished, they come again: %d", len(again))
+		}
+		for _, task := range t.take(survivor, 10) {
+			if slices.Contains(want, task.ID) && task.Crashes != 1 {
+				t.Errorf("%+v", task)
+			}
+		}
+		t.mustEnd(to(store.Completed, &kept[0]))
+	}},
+	{"rescue/a dead worker never comes back under its id", func(t *T) {
+		victim := NewID()
+		t.beat(victim, 20*time.Millisecond)
+		t.addOne()
+		t.takeOne(victim)
+		t.eventually("rescued", func() bool { return len(t.rescue(10)) == 1 })
+		_, err := t.Extend(t.ctx(), store.Beat{Worker: store.Worker{ID: victim}, TTL: time.Minute})
+		if !errors.Is(err, store.ErrWorkerDead) {
+			t.Errorf("extend: %v", err)
+		}
+		_, err = t.Claim(t.ctx(), store.ClaimRequest{Worker: victim, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+		if !errors.Is(err, store.ErrWorkerDead) {
+			t.Errorf("claim: %v", err)
+		}
+		if all, _ := t.Workers(t.ctx()); len(all) != 0 {
+			t.Errorf("still listed: %+v", all)
+		}
+	}},
+	{"rescue/a worker that is late but not declared dead goes on", func(t *T) {
+		slow := NewID()
+		t.beat(slow, 20*time.Millisecond)
+		t.addOne()
+		task := t.takeOne(slow)
+		time.Sleep(50 * time.Millisecond)
+		t.beat(slow, time.Minute)
+		if got := t.rescue(10); len(got) != 0 {
+			t.Errorf("rescued %d", len(got))
+		}
+		t.mustEnd(to(store.Completed, task))
+	}},
+	{"rescue/of a late worker and its rescuer the first to finish wins", func(t *T) {
+		for _, late := range []bool{true, false} {
+			victim := NewID()
+			t.beat(victim, 20*time.Millisecond)
+			id := t.addOne()
+			held := t.takeOne(victim)
+			var got []store.Task
+			t.eventually("rescued", func() bool { got = t.rescue(10); return len(got) == 1 })
+			own, rescuers := to(store.Completed, held), failed(&got[0], store.Discarded, "died")
+			want := store.Completed
+			if late {
+				own, rescuers = rescuers, own
+				want = store.Discarded
+			}
+			t.mustEnd(own)
+			t.sameIDs("lost", t.end(rescuers), []store.ID{id})
+			t.is(id, want)
+		}
+	}},
+	{"rescue/living workers keep their tasks", func(t *T) {
+		worker := t.worker()
+		t.addMany(3)
+		t.take(worker, 3)
+		time.Sleep(30 * time.Millisecond)
+		if got := t.rescue(10); len(got) != 0 {
+			t.Errorf("rescued %d", len(got))
+		}
+	}},
+}
+
+var pruneClauses = []clause{
+	{"prune/finished tasks go when their retention is over, by outcome and queue", func(t *T) {
+		worker := t.worker()
+		finish := func(q string, state store.State) store.ID {
+			id := t.addOne(queue(q), key("key-"+q+state.String()))
+			tasks := t.take(worker, 1, q)
+			t.mustEnd(failed(&tasks[0], state, "x"))
+			return id
+		}
+		a, b, c := finish("q", store.Completed), finish("q", store.Cancelled), finish("q", store.Discarded)
+		d, e := finish("own", store.Completed), finish("own", store.Discarded)
+		waiting := t.addOne(delay(time.Hour))
+		time.Sleep(30 * time.Millisecond)
+		keep := store.Retention{Completed: time.Millisecond, Cancelled: time.Hour,
+			Queues: map[string]store.Retention{"own": {Discarded: time.Millisecond}}}
+		t.prune(keep)
+		t.gone(a)
+		t.gone(e)
+		for _, id := range []store.ID{b, c, d, waiting} {
+			t.get(id)
+		}
+	}},
+	{"prune/goes in bounded steps until it is done", func(t *T) {
+		worker := t.worker()
+		t.addMany(50)
+		for _, task := range t.take(worker, 50) {
+			t.mustEnd(to(store.Completed, &task))
+		}
+		time.Sleep(20 * time.Millisecond)
+		t.prune(store.Retention{Completed: time.Millisecond})
+		if left := t.list(store.Filter{}); len(left) != 0 {
+			t.Errorf("left %d", len(left))
+		}
+	}},
+	{"prune/zero keeps for ever", func(t *T) {
+		worker := t.worker()
+		id := t.addOne()
+		t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		t.prune(store.Retention{})
+		t.is(id, store.Completed)
+	}},
+	{"prune/a pruned key starts anew", func(t *T) {
+		worker := t.worker()
+		t.addOne(key("a"), conflict(store.Rerun), source(100))
+		t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		if r := t.add(newTask(key("a"), conflict(store.Rerun), source(50)))[0]; r.Result != store.Stale {
+			t.Errorf("before: %+v", r)
+		}
+		time.Sleep(20 * time.Millisecond)
+		t.prune(store.Retention{Completed: time.Millisecond})
+		if r := t.add(newTask(key("a"), conflict(store.Rerun), source(50)))[0]; r.Result != store.Added {
+			t.Errorf("after: %+v", r)
+		}
+	}},
+	{"prune/what is pruned stays in the statistics", func(t *T) {
+		worker := t.worker()
+		t.addOne()
+		t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		time.Sleep(20 * time.Millisecond)
+		t.prune(store.Retention{Completed: time.Millisecond, Stats: time.Hour})
+		if s := t.stats(store.StatsFilter{Bucket: time.Hour}); len(s) != 1 || s[0].Completed != 1 {
+			t.Errorf("%+v", s)
+		}
+	}},
+}
+
+// prune repeats in bounded steps until it is done.
+func (t *T) prune(keep store.Retention) {
+	t.Helper()
+	const limit = 20
+	for range 1000 {
+		n, err := t.Prune(t.ctx(), t.lead(), keep, limit)
+		if err != nil || n > limit {
+			t.Fatalf("prune: %d of at most %d, %v", n, limit, err)
+		}
+		if n < limit {
+			return
+		}
+	}
+	t.Fatal("prune is never done")
+}

@@ -1,0 +1,136 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func (t *T) put(r store.Record) (int64, error) {
+	t.Helper()
+	version, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r})
+	return version, err
+}
+
+var recordClauses = []clause{
+	{"record/is created, read, changed and deleted by compare-and-swap", func(t *T) {
+		r := store.Record{Kind: "setting", Name: "a.b:c-d", Body: []byte(`{"x": "ü\""}`)}
+		v1, err := t.put(r)
+		if err != nil || v1 == 0 {
+			t.Fatal(v1, err)
+		}
+		if _, err := t.put(r); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("created twice: %v", err)
+		}
+		r.Version, r.Body = v1, []byte(`{"x":2}`)
+		v2, err := t.put(r)
+		if err != nil || v2 == v1 {
+			t.Fatal(v2, err)
+		}
+		if _, err := t.put(r); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("an old version: %v", err)
+		}
+		all, err := t.Records(t.ctx(), "setting")
+		if err != nil || len(all) != 1 || all[0].Name != r.Name || all[0].Kind != "setting" || all[0].Version != v2 || string(all[0].Body) != `{"x":2}` {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if d := time.Since(all[0].UpdatedAt); d < -time.Minute || d > time.Minute {
+			t.Errorf("updated at %v", all[0].UpdatedAt)
+		}
+		r.Version, r.Body = v2, nil
+		if _, err := t.put(r); err != nil {
+			t.Fatal(err)
+		}
+		if all, _ := t.Records(t.ctx(), "setting"); len(all) != 0 {
+			t.Errorf("%+v", all)
+		}
+		if _, err := t.put(r); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("deleted twice: %v", err)
+		}
+		r.Version, r.Body = v1, []byte(`{}`)
+		if _, err := t.put(r); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("a version from before the deletion: %v", err)
+		}
+	}},
+	{"record/is listed by kind, in order of name", func(t *T) {
+		for _, name := range []string{"b", "a", "c"} {
+			if _, err := t.put(store.Record{Kind: "x", Name: name, Body: []byte(name)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := t.put(store.Record{Kind: "y", Name: "a", Body: []byte(`other`)}); err != nil {
+			t.Fatal(err)
+		}
+		all, _ := t.Records(t.ctx(), "x")
+		text := ""
+		for _, r := range all {
+			text += r.Name + string(r.Body)
+		}
+		if text != "aabbcc" {
+			t.Errorf("%s", text)
+		}
+	}},
+	{"record/tasks come with it, both or neither", func(t *T) {
+		r := store.Record{Kind: "x", Name: "n", Body: []byte(`1`)}
+		n := newTask()
+		v, results, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{n}, Term: t.lead()})
+		if err != nil || len(results) != 1 || results[0].ID != n.ID || results[0].Result != store.Added {
+			t.Fatal(results, err)
+		}
+		t.is(n.ID, store.Available)
+		m := newTask()
+		if _, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{m}}); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("%v", err)
+		}
+		t.gone(m.ID)
+		r.Version = v
+		if _, _, err := t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{m}, Term: t.term + 1}); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("%v", err)
+		}
+		t.gone(m.ID)
+		if all, _ := t.Records(t.ctx(), "x"); all[0].Version != v {
+			t.Errorf("%+v", all)
+		}
+		_, results, err = t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(key("k")), newTask(key("k"))}})
+		if err != nil || results[0].Result != store.Added || results[1].Result != store.Skipped {
+			t.Errorf("%+v, %v", results, err)
+		}
+	}},
+	{"record/of many writers at once one wins each version", func(t *T) {
+		v, err := t.put(store.Record{Kind: "x", Name: "n", Body: []byte(`0`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for round := range 5 {
+			var won atomic.Int64
+			var next atomic.Int64
+			var all sync.WaitGroup
+			for i := range 6 {
+				s := t.another()
+				all.Go(func() {
+					got, _, err := s.PutRecord(t.ctx(), store.PutRecord{
+						Record: store.Record{Kind: "x", Name: "n", Version: v, Body: fmt.Append(nil, round, i)},
+						Tasks:  []store.NewTask{newTask()}})
+					if err == nil {
+						won.Add(1)
+						next.Store(got)
+					} else if !errors.Is(err, store.ErrConflict) {
+						t.Errorf("%v", err)
+					}
+				})
+			}
+			all.Wait()
+			if won.Load() != 1 {
+				t.Fatalf("%d writers won", won.Load())
+			}
+			v = next.Load()
+		}
+		if n := len(t.list(store.Filter{})); n != 5 {
+			t.Errorf("%d tasks of 5 winners", n)
+		}
+	}},
+}
