@@ -203,8 +203,8 @@ type Edit struct {
 //	Cancel        not finished; a running task is Requested to stop
 //	Retry         scheduled, retryable: available now; finished: available again with no attempts counted
 //	Delete        anything but running
-//	Reprioritize  not finished, not running
-//	Move          not finished, not running
+//	Reprioritize  scheduled, retryable, available
+//	Move          scheduled, retryable, available
 //	Reschedule    scheduled, retryable, available
 type Change struct {
 	Op       Op

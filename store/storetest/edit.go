@@ -38,15 +38,12 @@ var editClauses = []clause{
 			store.Retry: {store.Scheduled: store.Available, store.Retryable: store.Available, store.Completed: store.Available,
 				store.Cancelled: store.Available, store.Discarded: store.Available},
 			store.Delete:       {store.Scheduled: 0, store.Pending: 0, store.Available: 0, store.Retryable: 0, store.Completed: 0, store.Cancelled: 0, store.Discarded: 0},
-			store.Reprioritize: {store.Scheduled: store.Scheduled, store.Pending: store.Pending, store.Available: store.Available, store.Retryable: store.Retryable},
+			store.Reprioritize: {store.Scheduled: store.Scheduled, store.Available: store.Available, store.Retryable: store.Retryable},
 			store.Move:         {store.Scheduled: store.Scheduled, store.Available: store.Available, store.Retryable: store.Retryable},
 			store.Reschedule:   {store.Scheduled: store.Scheduled, store.Available: store.Scheduled, store.Retryable: store.Retryable},
 		}
 		for op, states := range allowed {
 			for _, state := range store.States() {
-				if op == store.Move && state == store.Pending {
-					continue // its key is held in the queue that it would leave: either answer will do
-				}
 				id := t.inState(state, worker)
 				e := t.edit(store.Change{Op: op, Priority: 5, Queue: "elsewhere", Delay: editDelay(op)}, id)[0]
 				next, ok := states[state]

@@ -168,14 +168,13 @@ var raceClauses = []clause{
 	}},
 	{"race/of many candidates one leads at any instant", func(t *T) {
 		var mu sync.Mutex
-		type reign struct{ from, to time.Time }
 		reigns := map[int64]store.ID{}
 		var all sync.WaitGroup
 		for range 6 {
 			s, id := t.another(), NewID()
 			all.Go(func() {
 				var term int64
-				for range 30 {
+				for round := range 30 {
 					l, err := s.Lead(t.ctx(), store.Candidate{ID: id, Term: term, TTL: 30 * time.Millisecond})
 					if err != nil {
 						t.Errorf("%v", err)
@@ -188,7 +187,7 @@ var raceClauses = []clause{
 						}
 						reigns[term] = id
 						mu.Unlock()
-						if term%3 == 0 {
+						if round%5 == 4 {
 							time.Sleep(40 * time.Millisecond) // sleep through the end of it
 						}
 					}
