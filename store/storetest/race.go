@@ -170,11 +170,12 @@ var raceClauses = []clause{
 		var mu sync.Mutex
 		reigns := map[int64]store.ID{}
 		var all sync.WaitGroup
+		end := time.Now().Add(400 * time.Millisecond)
 		for range 6 {
 			s, id := t.another(), NewID()
 			all.Go(func() {
 				var term int64
-				for round := range 30 {
+				for round := 0; time.Now().Before(end); round++ {
 					l, err := s.Lead(t.ctx(), store.Candidate{ID: id, Term: term, TTL: 30 * time.Millisecond})
 					if err != nil {
 						t.Errorf("%v", err)
