@@ -203,6 +203,26 @@ func readLease(r row) *lease {
 	return &lease{lane: r.int(0), first: r.int(1), last: r.int(2), open: r.int(3), token: r.token(4), worker: r.id(5), claimedAt: r.int(6)}
 }
 
+// covering returns, of all leases, the one that holds a position; nil: none does.
+func covering(leases []*lease, lane, pos int64) *lease {
+	for _, l := range leases {
+		if l.lane == lane && l.first <= pos && pos <= l.last {
+			return l
+		}
+	}
+	return nil
+}
+
+// allLeases reads the leases of all claims under way.
+func allLeases(ctx context.Context, c session) ([]*lease, error) {
+	var leases []*lease
+	err := c.each(ctx, "lease.all", func(r row) error {
+		leases = append(leases, readLease(r))
+		return nil
+	})
+	return leases, err
+}
+
 // flushLeases writes the leases that finishes have shrunk.
 func (w *work) flushLeases() error {
 	for _, leases := range w.leases {
@@ -211,9 +231,9 @@ func (w *work) flushLeases() error {
 			switch {
 			case !l.changed:
 			case l.open == 0:
-				_, err = w.run("lease.drop", l.lane, l.first)
+				_, err = w.run("lease.drop", l.token, l.lane)
 			default:
-				_, err = w.run("lease.write", l.open, l.lane, l.first)
+				_, err = w.run("lease.write", l.open, l.token, l.lane)
 			}
 			if err != nil {
 				return err

@@ -79,14 +79,17 @@ func (w *work) apply(t *stored, c *store.Change) (store.EditResult, error) {
 
 // stop has the worker of a running task told at its next beat.
 func (w *work) stop(t *stored) error {
-	r, err := w.one("lease.at", t.lane, t.pos)
-	if err != nil {
-		return err
+	if w.claims == nil {
+		var err error
+		if w.claims, err = allLeases(w.ctx, w.session); err != nil {
+			return err
+		}
 	}
-	if r == nil {
+	l := covering(w.claims, t.lane, t.pos)
+	if l == nil {
 		return fmt.Errorf("task %s is running without a lease", t.ID)
 	}
-	_, err = w.run("stop.add", t.ID, r.token(0), r.id(1))
+	_, err := w.run("stop.add", t.ID, l.token, l.worker)
 	return err
 }
 

@@ -37,18 +37,20 @@ func openTest(t testing.TB) *Store {
 var small = map[string][]string{
 	"list.available":     {"SCAN tusk_lane USING COVERING INDEX tusk_lane_ready", "SCAN tusk_lane USING INDEX tusk_lane_ready"}, // lanes that have tasks
 	"list.available.ids": {"SCAN l USING INDEX tusk_lane_ready"},
+	"lease.all":          {"SCAN tusk_lease"},
+	"prune.workers":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "SCAN tusk_worker USING INDEX tusk_worker_dead"},
 	"list.running":       {"SCAN tusk_lease"}, // claims under way
 	"list.running.ids":   {"SCAN s"},
 	"list.kinds":         {"SCAN tusk_kind"}, // a row for each kind on each queue
 	"prune.kinds":        {"SCAN tusk_kind"},
 	"count.lanes":        {"SCAN tusk_lane"},
 	"count.waiting":      {"SCAN tusk_waiting"},
-	"stop.any":           {"SCAN tusk_stop"},                                                        // its first row
-	"rescue.leases":      {"SCAN w USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"},   // claims of the dead
-	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                          // lanes of one claim
-	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // the living
-	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                          // groups last seen in the same microsecond
-	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                          // its first row
+	"stop.any":           {"SCAN tusk_stop"},                                                                                            // its first row
+	"rescue.leases":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"}, // claims of the dead
+	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                                                              // lanes of one claim
+	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                     // the living
+	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                              // groups last seen in the same microsecond
+	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                              // its first row
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {

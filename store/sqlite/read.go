@@ -37,7 +37,8 @@ type list struct {
 	store  *Store
 	filter store.Filter
 	names  func(int64) (name, error)
-	kinds  []int64 // that match the filter's queues and kinds; nil: all do
+	kinds  []int64  // that match the filter's queues and kinds; nil: all do
+	claims []*lease // all of them, when a task of the page is running
 	found  []*stored
 }
 
@@ -162,12 +163,16 @@ func inJSON[T any](values []T) any {
 }
 
 // readLease tells a running task who holds it.
-func (l *list) readLease(t *stored) error {
-	r, err := one(l.ctx, l.session, "lease.at", t.lane, t.pos)
-	if err == nil && r != nil {
-		t.hold(r.token(0), r.id(1), r.time(2))
+func (l *list) readLease(t *stored) (err error) {
+	if l.claims == nil {
+		if l.claims, err = allLeases(l.ctx, l.session); err != nil {
+			return err
+		}
 	}
-	return err
+	if held := covering(l.claims, t.lane, t.pos); held != nil {
+		t.hold(held.token, held.worker, at(held.claimedAt))
+	}
+	return nil
 }
 
 // readDetail reads what is stored beside a task.
@@ -266,9 +271,17 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 	var living []store.Worker
 	err := s.read(ctx, func(ctx context.Context, c session) error {
+		leases, err := allLeases(ctx, c)
+		if err != nil {
+			return err
+		}
+		held := map[store.ID]int64{}
+		for _, l := range leases {
+			held[l.worker] += l.open
+		}
 		return c.each(ctx, "worker.list", func(r row) error {
 			w := store.Worker{ID: r.id(0), Host: r.text(1), PID: int(r.int(2)), Concurrency: int(r.int(4)), Version: r.text(5),
-				StartedAt: r.time(6), BeatAt: r.time(7), ExpiresAt: r.time(8), Running: int(r.int(9))}
+				StartedAt: r.time(6), BeatAt: r.time(7), ExpiresAt: r.time(8), Running: int(held[r.id(0)])}
 			living = append(living, w)
 			return json.Unmarshal(r.blob(3), &living[len(living)-1].Queues)
 		})

@@ -85,7 +85,7 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 		return nil, explain(err)
 	}
 	conn, err := openDirect(ctx, db, "busy_timeout = 10000", "journal_mode = wal", "synchronous = full",
-		"foreign_keys = on", "mmap_size = 0", "wal_autocheckpoint = 4000", "busy_timeout = 0")
+		"foreign_keys = on", "mmap_size = 0", "cache_size = -32000", "wal_autocheckpoint = 4000", "busy_timeout = 0")
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -208,3 +208,6 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, session) erro
 		return explain(err)
 	})
 }
+
+// Path is the database file's absolute path, as SQLite names it.
+func (s *Store) Path() string { return s.path }

@@ -75,6 +75,7 @@ type work struct {
 	*transaction
 	lanes   map[place]*lane
 	leases  map[store.Token][]*lease
+	claims  []*lease           // all of them, when somebody had to look
 	waiting map[wait]int64     // tasks that came to wait, or ceased to
 	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
 	stats   map[minute]*store.Stat

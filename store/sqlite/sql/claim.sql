@@ -8,21 +8,25 @@ where queue = ? and available > 0
 order by priority;
 
 -- name: claim.tasks
+-- SQLite would plan anew for every value of a bare "limit ?".
 select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
        attempt, crashes, reason, failure, enqueued_at, run_at, expires_at
 from tusk_task indexed by tusk_task_lane
 where lane = ? and pos > ?
 order by pos
-limit ?;
+limit 0 + ?;
 
 -- name: lease.add
 insert into tusk_lease (lane, first, last, open, token, worker, claimed_at) values (?, ?, ?, ?, ?, ?, ?);
 
 -- name: lease.find
 select lane, first, last, open, token, worker, claimed_at
-from tusk_lease indexed by tusk_lease_token
+from tusk_lease
 where token = ?
-order by claimed_at, lane;
+order by lane;
+
+-- name: lease.all
+select lane, first, last, open, token, worker, claimed_at from tusk_lease;
 
 -- name: lease.tasks
 select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
@@ -30,13 +34,13 @@ select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, setti
 from tusk_task indexed by tusk_task_lane
 where lane = ? and pos between ? and ? and state = 3
 order by pos
-limit ?;
+limit 0 + ?;
 
 -- name: lease.write
-update tusk_lease set open = ? where lane = ? and first = ?;
+update tusk_lease set open = ? where token = ? and lane = ?;
 
 -- name: lease.drop
-delete from tusk_lease where lane = ? and first = ?;
+delete from tusk_lease where token = ? and lane = ?;
 
 -- name: worker.dead
 select dead from tusk_worker where id = ?;

@@ -1,6 +1,3 @@
--- name: lease.at
-select token, worker, claimed_at from tusk_lease where lane = ? and first <= ? order by first desc limit 1;
-
 -- name: stop.add
 insert into tusk_stop (task, token, worker) values (?, ?, ?)
 on conflict (task) do update set token = excluded.token, worker = excluded.worker;

@@ -15,7 +15,7 @@ select num, kind, priority, state, run_at, failure
 from tusk_task indexed by tusk_task_waiting
 where state in (1, 5) and run_at <= ?
 order by run_at
-limit ?;
+limit 0 + ?;
 
 -- name: rescue.late
 select 1 from tusk_worker indexed by tusk_worker_living where dead = 0 and expires_at <= ? limit 1;
@@ -24,11 +24,11 @@ select 1 from tusk_worker indexed by tusk_worker_living where dead = 0 and expir
 update tusk_worker indexed by tusk_worker_living set dead = 1 where dead = 0 and expires_at <= ?;
 
 -- name: rescue.leases
-select l.lane, l.first, l.last, l.open, l.token, l.worker, l.claimed_at
-from tusk_worker w indexed by tusk_worker_dead
-cross join tusk_lease l indexed by tusk_lease_worker on l.worker = w.id
-where w.dead > 0
-order by l.claimed_at, l.lane, l.first;
+select lane, first, last, open, token, worker, claimed_at
+from tusk_lease
+where exists (select 1 from tusk_worker indexed by tusk_worker_dead where dead > 0)
+  and (select dead from tusk_worker where id = tusk_lease.worker) > 0
+order by claimed_at, lane, first;
 
 -- name: prune.kinds
 select id, queue from tusk_kind;
@@ -37,8 +37,7 @@ select id, queue from tusk_kind;
 select 1
 where exists (select 1 from tusk_stat where at <= ?1)
    or exists (select 1 from tusk_worker w indexed by tusk_worker_dead
-              where w.dead > 0 and w.beat_at < ?2
-                and not exists (select 1 from tusk_lease l where l.worker = w.id));
+              where w.dead > 0 and w.beat_at < ?2 and w.id not in (select worker from tusk_lease));
 
 -- name: prune.first
 select 1 from tusk_task indexed by tusk_task_finished
@@ -50,15 +49,14 @@ select num, id, tags, key, failure
 from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ?
 order by finished_at
-limit ?;
+limit 0 + ?;
 
 -- name: prune.stats
 delete from tusk_stat where at <= ?;
 
 -- name: prune.workers
-delete from tusk_worker
-where dead > 0 and beat_at < ?
-  and not exists (select 1 from tusk_lease l where l.worker = tusk_worker.id);
+delete from tusk_worker indexed by tusk_worker_dead
+where dead > 0 and beat_at < ? and id not in (select worker from tusk_lease);
 
 -- name: forget.task
 delete from tusk_task where num = ?;

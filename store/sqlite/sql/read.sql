@@ -58,8 +58,7 @@ from tusk_lane;
 select queue, state, tasks from tusk_waiting where tasks > 0;
 
 -- name: worker.list
-select w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.started_at, w.beat_at, w.expires_at,
-       (select coalesce(sum(s.open), 0) from tusk_lease s indexed by tusk_lease_worker where s.worker = w.id)
+select w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.started_at, w.beat_at, w.expires_at
 from tusk_worker w indexed by tusk_worker_living
 where w.dead = 0
 order by w.started_at, w.id;

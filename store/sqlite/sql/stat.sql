@@ -31,4 +31,4 @@ from tusk_error e indexed by tusk_error_last
 cross join tusk_kind k on k.id = e.kind
 where e.last >= ?1 and (?2 = '' or k.queue = ?2) and (?3 = '' or k.kind = ?3)
 order by e.last desc, e.fingerprint, k.queue
-limit ?4;
+limit 0 + ?4;
