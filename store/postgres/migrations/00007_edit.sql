@@ -132,7 +132,10 @@ begin
     return;
   end if;
   w.id := s.id; w.state := case when s.state = 5 then 5 else 1 end; w.lane := _lane; w.n := nextval('tusk.task_n');
-  w.run_at := case when _op in (2, 6) then tusk.due(_now, _run_at, _delay) else s.run_at end;
+  w.run_at := case
+    when _op in (2, 6) then tusk.due(_now, _run_at, _delay)
+    when s.state = 3 then least(s.run_at, _now) -- enqueued while this waited, it may seem to be due later
+    else s.run_at end;
   w.enqueued_at := s.enqueued_at; w.attempt := s.attempt; w.crashes := s.crashes; w.kind := s.kind; w.args := s.args;
   w.expires_at := s.expires_at; w.claimed_at := s.claimed_at; w.tenant := s.tenant; w.key := s.key; w.tags := s.tags;
   w.settings := s.settings; w.failure := s.failure;
