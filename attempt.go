@@ -31,7 +31,11 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if w.events.any.Load() {
 		w.events.send(Event{Kind: EventStarted, Task: *a.Task})
 	}
-	t := &Task[json.RawMessage]{TaskInfo: info, Args: a.Task.Args, attempt: a, store: w.client.store}
+	args, err := w.client.config.KeyRing.unseal(a.Task.Args, a.Task.Kind, a.Task.Key, a.Task.ID)
+	if err != nil {
+		return err
+	}
+	t := &Task[json.RawMessage]{TaskInfo: info, Args: args, attempt: a, store: w.client.store}
 	return w.handle(ctx, t)
 }
 

@@ -23,6 +23,10 @@ type ClientConfig struct {
 	// BeforeEnqueue are called in order with every batch of checked tasks, which
 	// they may change, before it is stored. An error stops the enqueue.
 	BeforeEnqueue []func(ctx context.Context, tasks []store.NewTask) error
+	// KeyRing encrypts the args of tasks at rest. Default: none. Clients that
+	// enqueue and workers that run the same tasks need the same keys. The args of
+	// schedules, which are settings, are not encrypted.
+	KeyRing *KeyRing
 	// Logger takes what a client or its workers have to say. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -41,6 +45,9 @@ func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 	}
 	if c.MaxArgsBytes < 0 || c.MaxArgsBytes > hardMaxArgsBytes {
 		return nil, invalid("MaxArgsBytes", "out_of_range", "is %d, want 1 to %d", c.MaxArgsBytes, hardMaxArgsBytes)
+	}
+	if err := c.KeyRing.validate(); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -192,6 +192,11 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 			return nil, fmt.Errorf("before enqueue: %w", err)
 		}
 	}
+	for i := range stored {
+		if err := c.config.KeyRing.seal(&stored[i]); err != nil {
+			return nil, fmt.Errorf("encrypt: %w", err)
+		}
+	}
 	results, err := into.Enqueue(ctx, stored)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
