@@ -1,0 +1,132 @@
+package tusk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// BatchOptions say how a batch handler gathers its tasks.
+type BatchOptions struct {
+	// Max is the most tasks of one call. Default: 100. Each task takes one of the
+	// worker's slots while it waits, so its Concurrency bounds a call, too.
+	Max int
+	// Linger is how long the first task of a call waits for others. Default: 10 ms.
+	Linger time.Duration
+}
+
+// HandleBatch registers a handler that takes many tasks in one call, for work that
+// is cheaper together: a bulk insert, one request to a service that takes lists.
+// It returns an error for each task, in order (nil: that one is done), or nothing
+// when all are done. Each task is retried, snoozed or discarded by its own error.
+//
+// The call's context ends when those of all its tasks have ended.
+func HandleBatch[T Args](m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions, options ...HandlerOption) {
+	var args T
+	if fn == nil {
+		HandleKind[T](m, args.Kind(), nil, options...)
+		return
+	}
+	setDefault(&o.Max, 100)
+	setDefault(&o.Linger, 10*time.Millisecond)
+	g := &gathering[T]{fn: fn, options: o}
+	HandleKind(m, args.Kind(), g.handle, options...)
+}
+
+// gathering brings the attempts of one kind together.
+type gathering[T any] struct {
+	fn      func(ctx context.Context, tasks []*Task[T]) []error
+	options BatchOptions
+
+	mu   sync.Mutex
+	open *call[T] // still takes tasks; nil: the next task opens one
+}
+
+// call is one call of the handler. The attempt that opened it makes it; the others
+// wait for what it came to.
+type call[T any] struct {
+	tasks    []*Task[T]
+	contexts []context.Context
+	full     chan struct{} // closed when it takes no more tasks
+	done     chan struct{} // closed when errs is set
+	errs     []error
+}
+
+func (g *gathering[T]) handle(ctx context.Context, t *Task[T]) error {
+	c, place := g.join(ctx, t)
+	if place == 0 {
+		linger := time.NewTimer(g.options.Linger)
+		defer linger.Stop()
+		select {
+		case <-c.full:
+		case <-linger.C:
+			g.close(c)
+		}
+		c.run(g.fn)
+	}
+	<-c.done
+	return c.errs[place]
+}
+
+func (g *gathering[T]) join(ctx context.Context, t *Task[T]) (c *call[T], place int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == nil {
+		g.open = &call[T]{full: make(chan struct{}), done: make(chan struct{})}
+	}
+	c, place = g.open, len(g.open.tasks)
+	c.tasks, c.contexts = append(c.tasks, t), append(c.contexts, ctx)
+	if len(c.tasks) >= g.options.Max {
+		close(c.full)
+		g.open = nil
+	}
+	return c, place
+}
+
+func (g *gathering[T]) close(c *call[T]) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == c {
+		close(c.full)
+		g.open = nil
+	}
+}
+
+// run makes the call. A handler that panics or leaves its goroutine fails all of
+// its tasks, and the panic goes on in the attempt that made the call.
+func (c *call[T]) run(fn func(ctx context.Context, tasks []*Task[T]) []error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.contexts[0]))
+	defer cancel(nil)
+	go cancelAfterAll(ctx, c.contexts, cancel)
+	c.errs = same(len(c.tasks), errors.New("the batch's handler panicked or left its goroutine"))
+	defer close(c.done)
+	switch errs := fn(ctx, c.tasks); len(errs) {
+	case 0:
+		c.errs = same(len(c.tasks), nil)
+	case len(c.tasks):
+		c.errs = errs
+	default:
+		c.errs = same(len(c.tasks), fmt.Errorf("the batch's handler returned %d errors for %d tasks", len(errs), len(c.tasks)))
+	}
+}
+
+func cancelAfterAll(call context.Context, all []context.Context, cancel context.CancelCauseFunc) {
+	for _, ctx := range all {
+		select {
+		case <-ctx.Done():
+		case <-call.Done():
+			return
+		}
+	}
+	cancel(context.Cause(all[0]))
+}
+
+func same(n int, err error) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
