@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,7 +76,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 					todo = append(todo, s)
 				}
 			}
-			if len(todo) == 0 {
+			if len(steps) > 0 && len(todo) == 0 {
 				app.note("the schema is up to date")
 				return nil
 			}
@@ -171,7 +172,7 @@ func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store
 		return nil, nil, func() {}, fmt.Errorf("migrate: %w: it has no schema", store.ErrUnsupported)
 	}
 	steps, err := m.Migrations(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrSchemaMissing) {
 		closeStore()
 		return nil, nil, func() {}, fmt.Errorf("migrate: %w", err)
 	}
@@ -179,7 +180,7 @@ func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store
 }
 
 func knownVersion(steps []store.Migration, version int) error {
-	if version <= 0 || slices.ContainsFunc(steps, func(s store.Migration) bool { return s.Version == int64(version) }) {
+	if version <= 0 || len(steps) == 0 || slices.ContainsFunc(steps, func(s store.Migration) bool { return s.Version == int64(version) }) {
 		return nil
 	}
 	return usage("tusk migrate status lists them", "the schema has no version %d", version)
