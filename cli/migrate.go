@@ -14,11 +14,11 @@ import (
 
 // migrationRow is one step of a schema.
 type migrationRow struct {
-	Version   int64   `json:"version" col:"VERSION"`
-	Name      string  `json:"name" col:"NAME"`
-	State     string  `json:"state" col:"STATE"` // applied, pending; up, down: what was or would be done
-	AppliedAt instant `json:"applied_at" col:"APPLIED"`
-	SQL       string  `json:"sql,omitempty"`
+	Version   int64  `json:"version" col:"VERSION"`
+	Name      string `json:"name" col:"NAME"`
+	State     string `json:"state" col:"STATE"` // applied, pending; up, down: what was or would be done
+	AppliedAt moment `json:"applied_at" col:"APPLIED"`
+	SQL       string `json:"sql,omitempty"`
 }
 
 func newMigrateCommand(app *App) *cobra.Command {
@@ -201,7 +201,7 @@ func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []
 func (app *App) printSteps(steps []store.Migration, state string, showSQL bool) error {
 	rows := make([]migrationRow, len(steps))
 	for i, s := range steps {
-		rows[i] = migrationRow{Version: s.Version, Name: s.Name, State: state, AppliedAt: instant(s.AppliedAt)}
+		rows[i] = migrationRow{Version: s.Version, Name: s.Name, State: state, AppliedAt: moment(s.AppliedAt)}
 		if state == "" {
 			rows[i].State = map[bool]string{true: "pending", false: "applied"}[s.AppliedAt.IsZero()]
 		}

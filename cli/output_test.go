@@ -217,3 +217,25 @@ func TestAServersSchemaIsCreatedOnlyWhenAsked(t *testing.T) {
 	name := db[strings.LastIndex(db, "/")+1:]
 	sh.fails(exitUsage, "database_missing", nil, "tasks", "list", "--db", strings.Replace(db, name, "nowhere_"+name, 1))
 }
+
+func TestAProgressBarIsDrawnOnATerminalThatHasWaited(t *testing.T) {
+	var out bytes.Buffer
+	app := newApp(strings.NewReader(""), io.Discard, &out, nil)
+	draw := func() string {
+		out.Reset()
+		p := newProgress(app, 100)
+		p.add(25, 10)
+		quick := out.String()
+		p.started = p.started.Add(-2 * patience)
+		p.add(25, 20)
+		p.end()
+		return quick + out.String()
+	}
+	if got := draw(); got != "" {
+		t.Errorf("a pipe gets %q", got)
+	}
+	app.watched = true
+	if got := draw(); !strings.Contains(got, "[###############...............]  50%  20 tasks") || !strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("a terminal gets %q", got)
+	}
+}
