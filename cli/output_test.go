@@ -239,3 +239,35 @@ func TestAProgressBarIsDrawnOnATerminalThatHasWaited(t *testing.T) {
 		t.Errorf("a terminal gets %q", got)
 	}
 }
+
+func TestTheManualHasEveryCommandAndEveryCode(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "cli.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := string(text)
+	app := newApp(strings.NewReader(""), io.Discard, io.Discard, nil)
+	for _, c := range newRoot(app).Commands() {
+		if c.Hidden {
+			continue
+		}
+		if heading := "\n### " + c.Name(); c.Name() != "version" && !strings.Contains(manual, heading+"\n") {
+			t.Errorf("docs/cli.md has no section %s", c.Name())
+		}
+		for _, sub := range c.Commands() {
+			if !strings.Contains(manual, sub.Name()) {
+				t.Errorf("docs/cli.md does not say %s", sub.CommandPath())
+			}
+		}
+	}
+	for _, k := range known {
+		if !strings.Contains(manual, "`"+k.code+"`") {
+			t.Errorf("docs/cli.md has no code %s", k.code)
+		}
+	}
+	for _, s := range said {
+		if !strings.Contains(manual, "`"+s.code+"`") {
+			t.Errorf("docs/cli.md has no code %s", s.code)
+		}
+	}
+}
