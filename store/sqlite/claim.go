@@ -31,6 +31,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (tasks []store.
 		tasks, err = w.claim(r)
 		return err
 	})
+	s.busy.Store(len(tasks) > 0)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
@@ -46,9 +47,10 @@ func wrap(verb string, err error) error {
 
 var errFound = errors.New("found")
 
-// idle reports whether there is nothing to claim, by reading alone.
+// idle reports whether there is nothing to claim, by reading alone. After a claim
+// that found tasks it does not look: the next one probably will, too.
 func (s *Store) idle(ctx context.Context, r store.ClaimRequest) (bool, error) {
-	if r.Again {
+	if r.Again || s.busy.Load() {
 		return false, nil
 	}
 	idle := true
