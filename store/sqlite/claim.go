@@ -233,9 +233,9 @@ func (w *work) flushLeases() error {
 			switch {
 			case !l.changed:
 			case l.open == 0:
-				_, err = w.run("lease.drop", l.token, l.lane)
+				_, err = w.run("lease.drop", l.token, l.lane, l.first)
 			default:
-				_, err = w.run("lease.write", l.open, l.token, l.lane)
+				_, err = w.run("lease.write", l.open, l.token, l.lane, l.first)
 			}
 			if err != nil {
 				return err

@@ -215,6 +215,11 @@ func (w *work) flush() error {
 		if _, err := w.run("waiting.write", of.queue, of.state, tasks); err != nil {
 			return err
 		}
+		if tasks < 0 {
+			if _, err := w.run("waiting.drop", of.queue, of.state); err != nil {
+				return err
+			}
+		}
 	}
 	if err := w.flushLeases(); err != nil {
 		return err

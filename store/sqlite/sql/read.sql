@@ -56,7 +56,7 @@ from tusk_lane
 where available > 0 or running > 0;
 
 -- name: count.waiting
-select queue, state, tasks from tusk_waiting where tasks > 0;
+select queue, state, tasks from tusk_waiting;
 
 -- name: worker.list
 select w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.started_at, w.beat_at, w.expires_at
