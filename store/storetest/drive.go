@@ -13,7 +13,7 @@ import (
 
 // join makes a worker that has not beaten yet.
 func (h *history) join() store.ID {
-	h.workers = append(h.workers, NewID())
+	h.workers = append(h.workers, named(h, "worker", NewID()))
 	return h.workers[len(h.workers)-1]
 }
 
@@ -24,7 +24,7 @@ func (h *history) beat(id store.ID, ttl time.Duration, notes ...store.Note) {
 		stops, err := s.Extend(h.ctx, store.Beat{Worker: w, TTL: ttl, Notes: notes})
 		lines := make([]string, len(stops))
 		for i, stop := range stops {
-			lines[i] = fmt.Sprint(stop.ID, stop.Lease)
+			lines[i] = h.name(stop.ID) + " " + h.name(stop.Lease)
 		}
 		slices.Sort(lines)
 		return lines, err
@@ -92,7 +92,7 @@ func (h *history) die() {
 // order the tasks as it likes, it asks for the whole lane.
 func (h *history) claim() {
 	h.Helper()
-	r := store.ClaimRequest{Worker: pick(h, "worker", h.workers), Token: store.NewToken(), Limit: h.ints("limit", 1, 8)}
+	r := store.ClaimRequest{Worker: pick(h, "worker", h.workers), Token: named(h, "lease", store.NewToken()), Limit: h.ints("limit", 1, 8)}
 	first := h.ints("first queue", 0, 2)
 	for i := range h.ints("queues", 1, 3) {
 		r.Queues = append(r.Queues, h.queues[(first+i)%3])
@@ -147,7 +147,7 @@ func laneLines(tasks []store.Task) []string {
 func (h *history) placedLines(tasks []store.Task) (lines []string) {
 	for _, t := range tasks {
 		if !h.unplaced[t.ID] {
-			lines = append(lines, fmt.Sprintf("%s %d %v", t.Queue, t.Priority, t.ID))
+			lines = append(lines, fmt.Sprintf("%s %d %s", t.Queue, t.Priority, h.name(t.ID)))
 		}
 	}
 	return lines
@@ -255,14 +255,16 @@ func (h *history) outcome(l *leased) store.Outcome {
 
 func (h *history) end(outcomes twins[[]store.Outcome]) {
 	h.Helper()
-	lost, _ := ask(h, "finish", func(s store.Store, engine bool) ([]store.ID, error) {
+	lost, _ := ask(h, "finish", func(s store.Store, engine bool) ([]string, error) {
 		lost, err := s.Finish(h.ctx, outcomes.of(engine))
-		slices.SortFunc(lost, byID)
-		return lost, err
+		lines := make([]string, len(lost))
+		for i, id := range lost {
+			lines[i] = h.name(id)
+		}
+		slices.Sort(lines)
+		return lines, err
 	})
-	if !slices.Equal(lost.model, lost.engine) {
-		h.Fatalf("lost in memory: %v; in the engine: %v", lost.model, lost.engine)
-	}
+	h.same("lost outcomes", lost.model, lost.engine)
 }
 
 func (h *history) lead(id store.ID, ttl time.Duration) {

@@ -19,6 +19,7 @@ type history struct {
 	queues []string
 	kind   string // of its records
 	made   int
+	names  map[fmt.Stringer]string // of ids and tokens, for messages
 
 	tasks    []store.ID        // all that were ever enqueued
 	unplaced map[store.ID]bool // where it stands in its lane is the engine's choice
@@ -41,10 +42,13 @@ type leased struct {
 func newHistory(rt *rapid.T, both *pair) *history {
 	both.histories++
 	name := fmt.Sprint("h", both.histories)
-	h := &history{T: rt, pair: both, ctx: context.Background(), kind: name,
+	h := &history{T: rt, pair: both, ctx: context.Background(), kind: name, names: map[fmt.Stringer]string{},
 		queues:   []string{name + "-a", name + "-b", name + "-c"},
-		unplaced: map[store.ID]bool{}, rerun: map[string]bool{}, leaders: []store.ID{NewID(), NewID(), NewID()},
+		unplaced: map[store.ID]bool{}, rerun: map[string]bool{},
 		terms: map[store.ID]twins[int64]{}, versions: map[string]twins[int64]{}, stale: map[string]twins[int64]{}}
+	for range 3 {
+		h.leaders = append(h.leaders, named(h, "candidate", NewID()))
+	}
 	h.beat(h.join(), time.Hour)
 	h.lead(h.leaders[0], time.Hour)
 	return h
@@ -99,6 +103,25 @@ func (h *history) settle() {
 	h.agree()
 }
 
+// named gives an id or a token a name, the same one whenever a history is
+// repeated.
+func named[V fmt.Stringer](h *history, kind string, v V) V {
+	h.names[v] = fmt.Sprintf("%s-%d", kind, len(h.names))
+	return v
+}
+
+// name returns what an id or a token is called; none for a zero one.
+func (h *history) name(v fmt.Stringer) string {
+	name, known := h.names[v]
+	switch {
+	case known:
+		return name
+	case v == fmt.Stringer(store.ID{}) || v == fmt.Stringer(store.Token{}):
+		return "none"
+	}
+	return "unknown " + v.String()
+}
+
 // ints draws a number; the first one is the simplest.
 func (h *history) ints(label string, from, to int) int {
 	return rapid.IntRange(from, to).Draw(h.T, label)
@@ -120,7 +143,7 @@ func (h *history) newTasks(from, to int) []store.NewTask {
 
 func (h *history) newTask() store.NewTask {
 	h.made++
-	n := store.NewTask{ID: NewID(), Args: fmt.Appendf(nil, `{"n":%d}`, h.made),
+	n := store.NewTask{ID: named(h, "task", NewID()), Args: fmt.Appendf(nil, `{"n":%d}`, h.made),
 		Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues), Priority: pick(h, "priority", []int16{0, -1, 1})}
 	switch h.ints("due", 1, 8) {
 	case 5:
@@ -152,7 +175,7 @@ func (h *history) enqueue(tasks []store.NewTask) {
 // enqueued compares what became of tasks and remembers them.
 func (h *history) enqueued(tasks []store.NewTask, results twins[[]store.Enqueued]) {
 	h.Helper()
-	h.same("results", resultLines(results.model, results.model), resultLines(results.engine, results.model))
+	h.same("results", h.resultLines(results.model, results.model), h.resultLines(results.engine, results.model))
 	for i, r := range results.model {
 		n := &tasks[i]
 		if n.OnConflict == store.Rerun {
@@ -168,13 +191,13 @@ func (h *history) enqueued(tasks []store.NewTask, results twins[[]store.Enqueued
 }
 
 // resultLines leaves out which task a stale one stands for when it has ended.
-func resultLines(results, model []store.Enqueued) []string {
+func (h *history) resultLines(results, model []store.Enqueued) []string {
 	lines := make([]string, len(results))
 	for i, r := range results {
 		if i < len(model) && model[i].ID.IsZero() {
 			r.ID = store.ID{}
 		}
-		lines[i] = fmt.Sprintf("%d: %v %v", i, r.ID, r.Result)
+		lines[i] = fmt.Sprintf("%d: %s %v", i, h.name(r.ID), r.Result)
 	}
 	return lines
 }
@@ -231,7 +254,7 @@ func (h *history) edit() {
 	var ids []store.ID
 	keys := map[string]bool{}
 	for range h.ints("ids", 1, 4) {
-		id := NewID()
+		id := named(h, "nothing", NewID())
 		if len(h.tasks) > 0 && !h.seldom("unknown", 8) {
 			id = pick(h, "id", h.tasks)
 		}
@@ -275,7 +298,7 @@ func (h *history) change(c store.Change, ids []store.ID) {
 			if c.Op == store.Delete && e.Result == store.Changed {
 				e.State = 0
 			}
-			lines[i] = fmt.Sprintf("%v %v %v", e.ID, e.Result, e.State)
+			lines[i] = fmt.Sprintf("%s %v %v", h.name(e.ID), e.Result, e.State)
 		}
 		return lines, err
 	})
