@@ -275,11 +275,13 @@ func (h *history) lead(id store.ID, ttl time.Duration) {
 		return l.Term, err
 	})
 	if (term.model == 0) != (term.engine == 0) || (term.model == held.model) != (term.engine == held.engine) {
-		h.Fatalf("lead: %v after %v", term, held)
+		h.Logf("lead: %v after %v", term, held)
+		h.Fatal("terms differ")
 	}
 	for _, old := range h.past {
 		if term.engine != 0 && term.engine <= old.engine {
-			h.Fatalf("lead: term %d after %d", term.engine, old.engine)
+			h.Logf("lead: term %d after %d", term.engine, old.engine)
+			h.Fatal("a term did not grow")
 		}
 	}
 	if held != term && held.model != 0 {
@@ -334,9 +336,7 @@ func (h *history) admit() {
 			}
 		}
 	})
-	if did.model != did.engine {
-		h.Fatalf("admitted, queues, none waits in memory: %s; in the engine: %s", did.model, did.engine)
-	}
+	h.same("admitted, their queues, nothing waits", []string{did.model}, []string{did.engine})
 }
 
 func (h *history) rescue(term twins[int64]) {
@@ -351,10 +351,8 @@ func (h *history) rescue(term twins[int64]) {
 		return tasks, err
 	})
 	if limit == 1 {
-		if len(tasks.model) != len(tasks.engine) {
-			h.Fatalf("rescued %d in memory and %d in the engine", len(tasks.model), len(tasks.engine))
-		}
-		return // which one is free
+		h.same("rescued", []string{fmt.Sprint(len(tasks.model))}, []string{fmt.Sprint(len(tasks.engine))})
+		return // which one is the engine's choice
 	}
 	h.same("rescued", h.lines(tasks.model), h.lines(tasks.engine))
 	for i, t := range tasks.model {
@@ -390,7 +388,5 @@ func (h *history) prune() {
 			}
 		}
 	})
-	if deleted.model != deleted.engine {
-		h.Fatalf("pruned %d in memory and %d in the engine", deleted.model, deleted.engine)
-	}
+	h.same("pruned", []string{fmt.Sprint(deleted.model)}, []string{fmt.Sprint(deleted.engine)})
 }

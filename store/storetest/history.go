@@ -234,7 +234,8 @@ func (h *history) putRecord() {
 		return
 	}
 	if (version.model == 0) != (version.engine == 0) || version.engine != 0 && version.engine == at.engine {
-		h.Fatalf("put record: version %+v after %+v", version, at)
+		h.Logf("put record: version %+v after %+v", version, at)
+		h.Fatal("versions differ")
 	}
 	h.stale[name], h.versions[name] = at, version
 	h.enqueued(p.Tasks, results)
