@@ -109,8 +109,8 @@ func (h *history) same(what string, model, engine []string) {
 	for _, line := range left {
 		fmt.Fprintf(&b, "\nthe engine: %s", line)
 	}
-	if b.Len() == 0 {
-		fmt.Fprintf(&b, " in order\n in memory: %q\nthe engine: %q", model, engine)
+	if len(model) < 10 || b.Len() == 0 {
+		fmt.Fprintf(&b, "\nin full\n in memory: %q\nthe engine: %q", model, engine)
 	}
 	h.Logf("%s differ:%s", what, b.String())
 	h.Fatalf("%s differ", what)
