@@ -45,8 +45,6 @@ func wrap(verb string, err error) error {
 	return fmt.Errorf("%s: %w", verb, err)
 }
 
-var errFound = errors.New("found")
-
 // idle reports whether there is nothing to claim, by reading alone. After a claim
 // that found tasks it does not look: the next one probably will, too.
 func (s *Store) idle(ctx context.Context, r store.ClaimRequest) (bool, error) {
