@@ -46,6 +46,7 @@ type Store struct {
 	owned  bool     // the pool was opened here
 	lanes  sync.Map // int64: lanes that are known to have a name in the database
 	quiet  bool
+	home   atomic.Bool // the tables are of this server
 	bell   bell
 
 	trips, claims, repeats atomic.Int64
