@@ -358,7 +358,9 @@ func (h *history) accept(outcomes []store.Outcome, lost []store.ID) {
 
 // keep is the leader: it rescues, and hands back what the dead held.
 func (h *history) keep(ctx context.Context, r *rand.Rand) error {
-	time.Sleep(200 * time.Millisecond)
+	if !h.stop.Load() {
+		time.Sleep(200 * time.Millisecond)
+	}
 	if _, err := h.s.Admit(ctx, h.term, 1000); err != nil {
 		return err
 	}
@@ -366,7 +368,7 @@ func (h *history) keep(ctx context.Context, r *rand.Rand) error {
 }
 
 func (h *history) handBack(ctx context.Context) error {
-	tasks, err := h.s.Rescue(ctx, h.term, 100)
+	tasks, err := h.s.Rescue(ctx, h.term, 1000)
 	if err != nil || len(tasks) == 0 {
 		return err
 	}
@@ -436,17 +438,26 @@ func (h *history) cancel(ctx context.Context, r *rand.Rand) error {
 func (h *history) drain() {
 	ctx := context.Background()
 	w := startWorker(h.t, h.s)
+	began := time.Now()
+	step := func(what string) {
+		if d := time.Since(began); d > time.Second {
+			h.t.Logf("%s took %v", what, d)
+		}
+		began = time.Now()
+	}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !h.t.Failed(); {
 		tasks, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: historyQueues, Limit: 1000, Token: store.NewToken()})
 		if err != nil {
 			h.t.Fatal(err)
 		}
+		step("claim")
 		h.lend(tasks)
 		outcomes := completed(tasks)
 		lost, err := h.s.Finish(ctx, outcomes)
 		if err != nil {
 			h.t.Fatal(err)
 		}
+		step("finish")
 		h.accept(outcomes, lost)
 		if len(tasks) > 0 {
 			continue
@@ -454,6 +465,7 @@ func (h *history) drain() {
 		if err := h.keep(ctx, nil); err != nil {
 			h.t.Fatal(err)
 		}
+		step("rescue")
 		counts, err := h.s.Count(ctx)
 		if err != nil {
 			h.t.Fatal(err)
