@@ -67,7 +67,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 	} else {
 		out := w.decide(a, err, r)
 		out.Note = a.Final()
-		w.finish.Add(out)
+		w.finish.Add(out, a.Batch())
 	}
 	w.claimMore()
 }
