@@ -438,26 +438,17 @@ func (h *history) cancel(ctx context.Context, r *rand.Rand) error {
 func (h *history) drain() {
 	ctx := context.Background()
 	w := startWorker(h.t, h.s)
-	began := time.Now()
-	step := func(what string) {
-		if d := time.Since(began); d > time.Second {
-			h.t.Logf("%s took %v", what, d)
-		}
-		began = time.Now()
-	}
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !h.t.Failed(); {
 		tasks, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: historyQueues, Limit: 1000, Token: store.NewToken()})
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		step("claim")
 		h.lend(tasks)
 		outcomes := completed(tasks)
 		lost, err := h.s.Finish(ctx, outcomes)
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		step("finish")
 		h.accept(outcomes, lost)
 		if len(tasks) > 0 {
 			continue
@@ -465,7 +456,6 @@ func (h *history) drain() {
 		if err := h.keep(ctx, nil); err != nil {
 			h.t.Fatal(err)
 		}
-		step("rescue")
 		counts, err := h.s.Count(ctx)
 		if err != nil {
 			h.t.Fatal(err)
