@@ -70,6 +70,8 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if at > newest {
 		return nil, fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
 	}
+	s.lanes.Clear() // what was known may be gone
+	s.home.Store(false)
 	var results []*goose.MigrationResult
 	if version >= at {
 		results, err = provider.UpTo(ctx, version)
