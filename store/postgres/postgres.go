@@ -147,12 +147,20 @@ func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) e
 func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
 	s.trips.Add(1)
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
+	began := false // what the caller has taken in cannot be taken in again
+	counted := func(raw [][]byte) error {
+		began = true
+		return row(raw)
+	}
 	return s.repeat(ctx, func() error {
 		rows, err := s.pool.Query(ctx, text, args...)
-		if err != nil {
-			return translate(err)
+		if err == nil {
+			err = eachRow(rows, counted)
 		}
-		return translate(eachRow(rows, row))
+		if began && err != nil {
+			return fmt.Errorf("the answer broke off: %w", err)
+		}
+		return translate(err)
 	})
 }
 
