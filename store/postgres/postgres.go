@@ -157,10 +157,10 @@ func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byt
 		if err == nil {
 			err = eachRow(rows, counted)
 		}
-		if began && err != nil {
-			return fmt.Errorf("the answer broke off: %w", err)
+		if err = translate(err); began && errors.Is(err, errRolledBack) {
+			return fmt.Errorf("%w: the answer broke off: %v", store.ErrUnavailable, err)
 		}
-		return translate(err)
+		return err
 	})
 }
 
