@@ -70,11 +70,14 @@
     const bars = (offset) => uPlot.paths.bars({ size: [0.42, 28], align: offset });
     const ink = color("dim"), grid = { stroke: color("line"), width: 1 };
     const data = [d.t, d.done, d.fails];
+    const utc = remembered("tusk-zone") === "utc" ? { timeZone: "UTC" } : {};
+    const format = new Intl.DateTimeFormat("sv-SE", { ...utc, ...(d.range === "30d" ? { month: "2-digit", day: "2-digit" } : { hour: "2-digit", minute: "2-digit" }) });
+    const clock = (t) => format.format(new Date(t * 1000));
     chart?.destroy();
     chart = new uPlot({
       width: box.clientWidth, height: 200, legend: { show: false }, cursor: { points: { show: false }, drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
-      axes: [{ stroke: ink, grid: { show: false }, ticks: grid }, { stroke: ink, grid, ticks: { show: false }, size: 60, values: (_, v) => v.map((n) => n % 1 ? "" : n.toLocaleString("en").replaceAll(",", "\u202f")) }],
+      axes: [{ stroke: ink, grid: { show: false }, ticks: grid, size: 32, values: (_, v) => v.map(clock) }, { stroke: ink, grid, ticks: { show: false }, size: 60, values: (_, v) => v.map((n) => n % 1 ? "" : n.toLocaleString("en").replaceAll(",", "\u202f")) }],
       series: [{}, { label: "completed", fill: color("accent"), stroke: color("accent"), width: 0, paths: bars(-1), points: { show: false } },
         { label: "failed", fill: color("bad"), stroke: color("bad"), width: 0, paths: bars(1), points: { show: false } }],
     }, data, box);
