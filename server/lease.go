@@ -268,7 +268,9 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 		}
 		return v, tusk.ValidateOutput(a.Output)
 	case "release":
-		v.Err = tusk.Snooze(time.Duration(a.Delay))
+		if v.Err = tusk.ErrShutdown; a.Delay > 0 {
+			v.Err = tusk.Snooze(time.Duration(a.Delay))
+		}
 		return v, nil
 	case "fail":
 	default:

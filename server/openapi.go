@@ -27,7 +27,7 @@ func OpenAPI() ([]byte, error) {
 		}},
 	}
 	errorRef := registry.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	for _, r := range routes() {
+	for _, r := range Routes() {
 		doc.AddOperation(operation(r, registry, errorRef))
 	}
 	text, err := json.MarshalIndent(doc, "", "  ")

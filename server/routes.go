@@ -65,8 +65,8 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 	return r
 }
 
-// routes is the whole API, in the order of its documentation.
-func routes() []Route {
+// Routes is the whole API, in the order of its documentation.
+func Routes() []Route {
 	const v1 = "/api/v1"
 	get := func(path string, need access.Permission, summary string) Route {
 		return Route{Method: "GET", Path: v1 + path, Need: need, Summary: summary}

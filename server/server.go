@@ -147,7 +147,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) assemble() (http.Handler, error) {
 	mux := http.NewServeMux()
 	byPath := map[string]methods{}
-	for _, r := range routes() {
+	for _, r := range Routes() {
 		if !known(r.Need) {
 			return nil, fmt.Errorf("route %s %s has no permission", r.Method, r.Path)
 		}
