@@ -111,8 +111,18 @@ func TestABrowserRunsNothingOfATask(t *testing.T) {
 
 func TestSlowSendersAreCutOff(t *testing.T) {
 	s := start(t)
-	s.Config.ReadHeaderTimeout = 300 * time.Millisecond
-	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.server.HTTP()
+	if h.ReadHeaderTimeout > 5*time.Second || h.ReadTimeout > 30*time.Second || h.IdleTimeout > time.Minute || h.MaxHeaderBytes > 16<<10 {
+		t.Error(h)
+	}
+	h.ReadHeaderTimeout = 300 * time.Millisecond // who has five seconds?
+	go func() { _ = h.Serve(listener) }()
+	defer h.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,10 +133,6 @@ func TestSlowSendersAreCutOff(t *testing.T) {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if text, err := io.ReadAll(conn); err != nil || strings.Contains(string(text), "200 OK") {
 		t.Errorf("a header without an end is waited for: %q %v", text, err)
-	}
-	h := s.server.HTTP()
-	if h.ReadHeaderTimeout > 5*time.Second || h.ReadTimeout > 30*time.Second || h.IdleTimeout > time.Minute || h.MaxHeaderBytes > 16<<10 {
-		t.Error(h)
 	}
 }
 
