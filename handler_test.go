@@ -60,7 +60,7 @@ func TestHandlers(t *testing.T) {
 		second := s.enqueue(count{1}, &tusk.Options{MaxAttempts: 1})
 		a := s.await(first, tusk.StateDiscarded).Detail.Attempts[0]
 		b := s.await(second, tusk.StateDiscarded).Detail.Attempts[0]
-		if a.Error != "panic: argh" || !strings.Contains(a.Trace, "worker_test.go") || !strings.Contains(b.Error, "Goexit") {
+		if a.Error != "panic: argh" || !strings.Contains(a.Trace, "handler_test.go") || !strings.Contains(b.Error, "Goexit") {
 			t.Errorf("%+v %+v", a, b)
 		}
 		s.stop(stop)
