@@ -248,7 +248,7 @@ func (d *day) check(acknowledged map[tusk.ID]int) {
 			}
 		}
 		want, runs := store.Completed, 1
-		if n == isCancelled {
+		if n == isCancelled || task.Reason == "superseded" { // it died, and the next of its key took its place
 			want, runs = store.Cancelled, 0
 		}
 		if task.State != want || completed != runs {
