@@ -85,7 +85,8 @@ type Lent struct {
 }
 
 // Verdict says how an attempt ended. Err means what the same error means when a
-// handler returns it: nil completes the task, Snooze hands it back, and so on.
+// handler returns it: nil completes the task, ErrShutdown hands it back, Snooze
+// does so for later, and so on.
 type Verdict struct {
 	Receipt Receipt
 	Err     error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server"
 )
 
 const devDatabase = "sqlite:tusk-dev.db"
@@ -30,15 +32,15 @@ func newDevCommand(app *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Everything in one process, to try things out",
-		Long: `Run a worker, the leader's chores and the health checks in one process, on an
-SQLite file of its own, tusk-dev.db, which is created when it is missing. The
+		Long: `Run a worker, the leader's chores, the web pages and the HTTP API in one process,
+without a login and on loopback only, on an SQLite file of its own, tusk-dev.db, which is created when it is missing. The
 kinds echo, http and exec are enabled. Other databases are used only when the
 flag --db names them.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.dev(cmd.Context(), &d) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the health checks, on loopback; when it is taken, the next free port")
+	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the pages, on loopback; when it is taken, the next free port")
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
 	f.BoolVar(&d.ephemeral, "ephemeral", false, "use a temporary file and delete it at the end")
 	f.StringSliceVar(&d.worker.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
@@ -73,13 +75,17 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	if err != nil {
 		return err
 	}
-	health := app.startHealth(ctx, listener, client.Store())
-	defer health.stop()
+	site, err := server.New(client, server.Config{Dev: true, Logger: app.Log, AccessLevel: slog.LevelDebug,
+		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})
+	if err != nil {
+		return fmt.Errorf("dev: %w", err)
+	}
 	defer exitAtSecondSignal()()
 	app.welcome(listener.Addr().String(), mux.Kinds(), d)
 	stopTelling := app.tell(worker)
 	defer stopTelling()
-	if err := worker.Run(ctx); err != nil {
+	err = together(ctx, worker.Run, func(ctx context.Context) error { return site.Serve(ctx, listener, nil, false) })
+	if err != nil {
 		return fmt.Errorf("dev: %w", err)
 	}
 	return nil
@@ -141,8 +147,10 @@ func listenNearby(ctx context.Context, addr string) (listener net.Listener, err 
 }
 
 func (app *App) welcome(addr string, kinds []string, d *devFlags) {
-	app.note("tusk dev: a worker for queues %v and kinds %v, and the leader's chores", d.worker.Queues, kinds)
+	app.note("tusk dev: a worker for queues %v and kinds %v, and the pages to watch it", d.worker.Queues, kinds)
 	app.note("  database  %s", mask(app.flags.db))
+	app.note("  pages     http://%s/", addr)
+	app.note("  API       http://%s/api/v1/  http://%s/openapi.json", addr, addr)
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)
 	app.note("")
 	app.note("try in another terminal:")

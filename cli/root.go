@@ -36,7 +36,7 @@ var commands = []struct {
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newSchedulesCommand}},
 	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
-		newConfigCommand, newVersionCommand}},
+		newTokensCommand, newUsersCommand, newConfigCommand, newVersionCommand}},
 }
 
 func newRoot(app *App) *cobra.Command {

@@ -137,7 +137,7 @@ func TestServeAnswersHealthChecksAndLeads(t *testing.T) {
 	sh := filledShell(t)
 	p := sh.start("serve", "--addr", "127.0.0.1:0")
 	url := strings.TrimSuffix(p.await(`health=(\S+)`), "/healthz")
-	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 404, "/healthz/x": 404} {
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 200 /* the login */, "/healthz/x": 404, "/api/v1/tasks": 401} {
 		if status, body := get(t, url+path); status != want {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -160,7 +160,9 @@ func TestServeAnswersHealthChecksAndLeads(t *testing.T) {
 func TestServeListensOnLoopbackAlone(t *testing.T) {
 	sh := filledShell(t)
 	for _, addr := range []string{":8787", "0.0.0.0:8787", "[::]:8787", "192.0.2.1:8787", "example.com:80"} {
-		sh.fails(exitUsage, "not_loopback", []string{"serve has no authentication, so it only listens on loopback"}, "serve", "--addr", addr)
+		sh.fails(exitUsage, "not_loopback", []string{"is no loopback address", "--tls-cert"}, "serve", "--addr", addr)
+		sh.fails(exitUsage, "not_loopback", []string{"--host"}, "serve", "--insecure-http", "--addr", addr)
+		sh.fails(exitUsage, "not_loopback", []string{"only listens on loopback"}, "dev", "--addr", addr)
 	}
 	for _, addr := range []string{"", "8787", "127.0.0.1", "127.0.0.1:70000", "127.0.0.1:-1", "127.0.0.1:http"} {
 		sh.fails(exitUsage, "usage", []string{"host:port"}, "serve", "--addr", addr)

@@ -71,7 +71,7 @@ func (s *Server) recovered(w *recorder, id string) {
 
 // logAccess writes no query: it may hold what is nobody's business.
 func (s *Server) logAccess(r *http.Request, w *recorder, id string, begun time.Time) {
-	level := slog.LevelInfo
+	level := s.config.AccessLevel
 	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") || strings.Contains(r.URL.Path, "/static/") {
 		level = slog.LevelDebug
 	}

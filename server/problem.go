@@ -67,7 +67,7 @@ func (p *Problem) write(w http.ResponseWriter, request string) {
 		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // who asked may have gone
+	_, _ = w.Write(append(body, '\n')) // who asked may have gone
 }
 
 // plain are errors that need no more than a status and a code.

@@ -16,27 +16,27 @@ type TLS struct{ CertFile, KeyFile string }
 // CheckAddress says why a server so configured should not listen on an address:
 // without TLS, passwords and tokens would be read by others; without a login,
 // everybody could do everything.
-func (s *Server) CheckAddress(ip net.IP, tls bool, insecure bool) error {
+func (c Config) CheckAddress(ip net.IP, tls, insecure bool) error {
 	if ip.IsLoopback() {
 		return nil
 	}
 	switch {
-	case s.config.Dev:
+	case c.Dev:
 		return fmt.Errorf("%s is no loopback address: without login the server listens on 127.0.0.1 only", ip)
-	case !tls && !s.config.HTTPS && !insecure:
-		return fmt.Errorf("%s is no loopback address: use TLS, or a proxy that does (https), or allow plain HTTP (insecure-http)", ip)
-	case len(s.config.Hosts) == 0:
-		return fmt.Errorf("%s is no loopback address: say by which host names the server may be called (hosts)", ip)
+	case !tls && !c.HTTPS && !insecure:
+		return fmt.Errorf("%s is no loopback address: use TLS (--tls-cert, --tls-key), or a proxy that does (--https), or allow plain HTTP (--insecure-http)", ip)
+	case len(c.Hosts) == 0:
+		return fmt.Errorf("%s is no loopback address: say by which names the server may be called (--host)", ip)
 	}
 	return nil
 }
 
 // Serve answers requests from a listener and does everything behind them until
 // ctx ends; then it stops gracefully. It refuses a listener that CheckAddress
-// does. TLS may be nil.
+// does. Cert may be nil; insecure allows plain HTTP beyond loopback.
 func (s *Server) Serve(ctx context.Context, l net.Listener, cert *TLS, insecure bool) error {
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
-		if err := s.CheckAddress(a.IP, cert != nil, insecure); err != nil {
+		if err := s.config.CheckAddress(a.IP, cert != nil, insecure); err != nil {
 			l.Close()
 			return fmt.Errorf("serve: %w", err)
 		}

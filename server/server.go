@@ -52,6 +52,8 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// NoUI leaves the pages out.
 	NoUI bool
+	// AccessLevel is the level of the access log's lines. Default: info.
+	AccessLevel slog.Level
 	// Logger takes the access log and errors. Default: slog.Default().
 	Logger *slog.Logger
 }

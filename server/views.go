@@ -146,11 +146,12 @@ func (s *Server) detailView(t tusk.TaskInfo) TaskDetail {
 	return v
 }
 
+// utc is an instant as the API tells it: to the millisecond, which every engine keeps.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return t.UTC()
+	return t.UTC().Truncate(time.Millisecond)
 }
 
 // TaskInput is a task that somebody enqueues.

@@ -1,0 +1,227 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	accounts "github.com/tuskqueue/tusk/server/access"
+)
+
+// tokenRow is an API token.
+type tokenRow struct {
+	ID        string   `json:"id" col:"ID"`
+	Name      string   `json:"name" col:"NAME"`
+	Role      string   `json:"role" col:"ROLE"`
+	Queues    []string `json:"queues" col:"QUEUES"`
+	Tenants   []string `json:"tenants" col:"TENANTS"`
+	CreatedAt instant  `json:"created_at" col:"CREATED"`
+	ExpiresAt instant  `json:"expires_at" col:"EXPIRES"`
+	RevokedAt instant  `json:"revoked_at" col:"REVOKED"`
+}
+
+// secretRow is a token that was just made: the secret is never shown again.
+type secretRow struct {
+	Secret string `json:"secret" col:"SECRET"`
+	ID     string `json:"id" col:"ID"`
+}
+
+// bounds are the flags that say what a token or a user may do.
+type bounds struct {
+	role            string
+	queues, tenants []string
+}
+
+func (b *bounds) add(f *pflag.FlagSet) {
+	b.role = string(accounts.Viewer)
+	names := make([]string, 0, len(accounts.Roles()))
+	for _, r := range accounts.Roles() {
+		names = append(names, string(r))
+	}
+	f.Var(oneOf(&b.role, names...), "role", "`role`: producer, worker, viewer, operator or admin")
+	f.StringSliceVar(&b.queues, "queue", nil, "`queue`, or its beginning with * at the end; repeatable; default: all")
+	f.StringSliceVar(&b.tenants, "tenant", nil, "`tenant`, the same way; repeatable; default: all")
+}
+
+func newTokensCommand(app *App) *cobra.Command {
+	c := &cobra.Command{Use: "tokens", Short: "Create, list and revoke tokens for the HTTP API"}
+	var b bounds
+	var expires time.Duration
+	create := &cobra.Command{
+		Use:     "create NAME",
+		Short:   "Create a token and print its secret, which nobody can show again",
+		Example: `  tusk tokens create shop --role producer --queue 'shop.*' --expires-in 90d`,
+		Args:    between(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t := accounts.Token{Name: args[0], Role: accounts.Role(b.role), Queues: b.queues, Tenants: b.tenants}
+			if expires > 0 {
+				t.ExpiresAt = time.Now().Add(expires).UTC()
+			}
+			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+				secret, made, err := book.CreateToken(cmd.Context(), t, login())
+				if err != nil {
+					return err
+				}
+				return printOne(app, secretRow{secret, made.ID})
+			})
+		},
+	}
+	b.add(create.Flags())
+	create.Flags().Var(durationFlag(&expires), "expires-in", "`duration` after which it is useless; default: never")
+	c.AddCommand(create,
+		&cobra.Command{Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return app.listTokens(cmd.Context()) }},
+		&cobra.Command{Use: "revoke ID…", Short: "Make tokens useless, within two seconds everywhere", Args: between(1, -1, "ID"),
+			RunE: func(cmd *cobra.Command, ids []string) error {
+				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+					return app.eachNamed(ids, "revoked", func(id string) error { return book.RevokeToken(cmd.Context(), id) })
+				})
+			}})
+	return c
+}
+
+func (app *App) listTokens(ctx context.Context) error {
+	return app.withBook(ctx, func(book *accounts.Book) error {
+		tokens, err := book.Tokens(ctx)
+		if err != nil {
+			return err
+		}
+		rows := make([]tokenRow, len(tokens))
+		for i, t := range tokens {
+			rows[i] = tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.ExpiresAt), instant(t.RevokedAt)}
+		}
+		return list(app, rows, "there is no token")
+	})
+}
+
+// userRow is a user who logs in with a password.
+type userRow struct {
+	Name      string   `json:"name" col:"NAME"`
+	Role      string   `json:"role" col:"ROLE"`
+	Queues    []string `json:"queues" col:"QUEUES"`
+	Tenants   []string `json:"tenants" col:"TENANTS"`
+	CreatedAt instant  `json:"created_at" col:"CREATED"`
+}
+
+func newUsersCommand(app *App) *cobra.Command {
+	c := &cobra.Command{Use: "users", Short: "Create, list and remove users of the web pages"}
+	var b bounds
+	put := &cobra.Command{
+		Use:   "put NAME",
+		Short: "Create a user, or change the role and the password, which is read from stdin",
+		Long: `Create a user of the web pages, or change the one of that name. The password is the
+first line of stdin, of 10 to 72 bytes. The user's sessions end.`,
+		Example: `  printf '%s\n' "$PASSWORD" | tusk users put ada --role admin`,
+		Args:    between(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			password, err := app.readPassword()
+			if err != nil {
+				return err
+			}
+			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+				u := accounts.User{Name: args[0], Role: accounts.Role(b.role), Queues: b.queues, Tenants: b.tenants}
+				return app.eachNamed(args, "saved", func(string) error { return book.PutUser(cmd.Context(), u, password) })
+			})
+		},
+	}
+	b.add(put.Flags())
+	c.AddCommand(put,
+		&cobra.Command{Use: "list", Short: "List users by name", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return app.listUsers(cmd.Context()) }},
+		&cobra.Command{Use: "remove NAME…", Short: "Remove users and end their sessions", Args: between(1, -1, "NAME"),
+			RunE: func(cmd *cobra.Command, names []string) error {
+				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
+					return app.eachNamed(names, "removed", func(name string) error { return book.RemoveUser(cmd.Context(), name) })
+				})
+			}})
+	return c
+}
+
+func (app *App) listUsers(ctx context.Context) error {
+	return app.withBook(ctx, func(book *accounts.Book) error {
+		users, err := book.Users(ctx)
+		if err != nil {
+			return err
+		}
+		rows := make([]userRow, len(users))
+		for i, u := range users {
+			rows[i] = userRow{u.Name, string(u.Role), some(u.Queues), some(u.Tenants), instant(u.CreatedAt)}
+		}
+		return list(app, rows, "there is no user")
+	})
+}
+
+func some(names []string) []string {
+	if names == nil {
+		return []string{}
+	}
+	return names
+}
+
+// readPassword reads a line, so that no password stands in a process list.
+func (app *App) readPassword() (string, error) {
+	line, err := app.passwordLine()
+	if line = strings.TrimRight(line, "\r\n"); line == "" {
+		return "", usage(`printf '%s\n' "$PASSWORD" | tusk users put NAME`, "no password on stdin")
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	app.secrets = append(app.secrets, line)
+	return line, nil
+}
+
+// passwordLine does not echo what is typed on a terminal.
+func (app *App) passwordLine() (string, error) {
+	if f, ok := app.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprint(app.Err, "password: ")
+		text, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(app.Err)
+		return string(text), err
+	}
+	return bufio.NewReader(io.LimitReader(app.In, 1<<10)).ReadString('\n')
+}
+
+// withBook opens the database for tokens and users.
+func (app *App) withBook(ctx context.Context, do func(*accounts.Book) error) error {
+	client, closeStore, err := app.Client(ctx, creating)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	err = do(accounts.NewBook(client.Store()))
+	if errors.Is(err, accounts.ErrInvalid) {
+		return usage("", "%v", err)
+	}
+	return err
+}
+
+func (app *App) eachNamed(names []string, result string, do func(name string) error) error {
+	rows := make([]doneRow, 0, len(names))
+	for _, name := range names {
+		if err := do(name); errors.Is(err, accounts.ErrNotFound) {
+			return &Problem{Code: "not_found", Exit: exitNotFound, Text: quote(name) + ": not found", Err: err}
+		} else if err != nil {
+			return err
+		}
+		rows = append(rows, doneRow{name, result})
+	}
+	return printList(app, rows)
+}
+
+func login() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return "cli:" + u.Username
+	}
+	return "cli"
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestATokenOpensTheAPI(t *testing.T) {
+	sh := filledShell(t)
+	made := sh.json("tokens", "create", "ci", "--role", "operator", "--expires-in", "30d")
+	secret, id := made[0]["secret"].(string), made[0]["id"].(string)
+	p := sh.start("serve", "--addr", "127.0.0.1:0")
+	url := strings.TrimSuffix(p.await(`health=(\S+)`), "/healthz")
+	ask := func(token string) int {
+		r, err := http.NewRequest("GET", url+"/api/v1/tasks", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		_, _ = io.Copy(io.Discard, a.Body)
+		return a.StatusCode
+	}
+	if got := ask(secret); got != 200 {
+		t.Errorf("with a token: %d", got)
+	}
+	if got := ask("tusk_x_y"); got != 401 {
+		t.Errorf("without: %d", got)
+	}
+	if rows := sh.json("tokens", "list"); rows[0]["name"] != "ci" || strings.Contains(sh.must("tokens", "list", "--json"), secret) {
+		t.Error(rows)
+	}
+	sh.must("tokens", "revoke", id)
+	for deadline := time.Now().Add(10 * time.Second); ask(secret) != 401; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a revoked token goes on")
+		}
+	}
+	sh.fails(exitNotFound, "not_found", nil, "tokens", "revoke", "nothing")
+	sh.fails(exitUsage, "usage", nil, "tokens", "create", "x", "--role", "root")
+	sh.fails(exitUsage, "usage", []string{"name"}, "tokens", "create", "<x>")
+	p.signal(syscall.SIGTERM)
+	if status := p.status(); status != exitOK {
+		t.Fatalf("status %d: %s", status, p.log())
+	}
+}
+
+func TestAUsersPasswordComesFromStdin(t *testing.T) {
+	sh := filledShell(t)
+	sh.stdin = "correct horse\n"
+	sh.must("users", "put", "ada", "--role", "admin")
+	sh.stdin = "short\n"
+	sh.fails(exitUsage, "usage", []string{"password"}, "users", "put", "eve")
+	sh.stdin = ""
+	sh.fails(exitUsage, "usage", []string{"no password on stdin"}, "users", "put", "eve")
+	if rows := sh.json("users", "list"); len(rows) != 1 || rows[0]["name"] != "ada" || rows[0]["role"] != "admin" {
+		t.Error(rows)
+	}
+	sh.must("users", "remove", "ada")
+	sh.fails(exitNotFound, "not_found", nil, "users", "remove", "ada")
+}
+
+func TestServeSaysWhatIsMissing(t *testing.T) {
+	sh := filledShell(t)
+	sh.fails(exitUsage, "usage", []string{"go together"}, "serve", "--tls-cert", "x.pem")
+	sh.fails(exitUsage, "usage", []string{"--oidc-role"}, "serve", "--oidc-issuer", "https://id.example.com")
+	sh.fails(exitUsage, "usage", []string{"GROUP=ROLE"}, "serve", "--oidc-issuer", "https://id.example.com", "--oidc-client-id", "x",
+		"--oidc-redirect-url", "https://tusk.example.com/login/oidc/callback", "--oidc-role", "ops=root")
+	sh.fails(exitUsage, "usage", []string{"prefix"}, "serve", "--prefix", "tusk")
+}
+
+func TestTheAPIIsDescribedWhereDevSays(t *testing.T) {
+	sh := newShell(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	p := sh.start("dev", "--ephemeral", "--addr", "127.0.0.1:0")
+	url := p.await(`(http://\S+/openapi.json)`)
+	status, body := get(t, url)
+	if status != 200 || !json.Valid([]byte(body)) {
+		t.Error(status)
+	}
+	if status, body = get(t, strings.TrimSuffix(url, "openapi.json")); status != 200 || !strings.Contains(body, "Overview") {
+		t.Error(status)
+	}
+	p.signal(syscall.SIGINT)
+	if status := p.status(); status != exitOK {
+		t.Fatalf("status %d: %s", status, p.log())
+	}
+	if left, _ := os.ReadDir(os.TempDir()); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server"
+	accounts "github.com/tuskqueue/tusk/server/access"
+	hide "github.com/tuskqueue/tusk/server/mask"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	addr, certFile, keyFile    string
+	insecure, https, readOnly  bool
+	hosts, hidden, groups      []string
+	hideAll                    bool
+	prefix, environment        string
+	issuer, clientID, redirect string
+	clientSecret, claim        string
+	chores                     tusk.WorkerConfig
+}
+
+func (s *serveFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&s.addr, "addr", defaultAddr, "`address` to listen on")
+	f.StringSliceVar(&s.hosts, "host", nil, "`name` that the server may be called by, besides localhost; repeatable")
+	f.StringVar(&s.certFile, "tls-cert", "", "`file` with the certificate")
+	f.StringVar(&s.keyFile, "tls-key", "", "`file` with the certificate's key")
+	f.BoolVar(&s.https, "https", false, "browsers reach it by HTTPS through a proxy: send cookies no other way")
+	f.BoolVar(&s.insecure, "insecure-http", false, "allow plain HTTP beyond loopback: passwords and tokens can be read on the way")
+	f.StringVar(&s.prefix, "prefix", "", "`path` under which everything is found, such as /tusk")
+	f.BoolVar(&s.readOnly, "read-only", false, "refuse whatever would change something")
+	f.StringSliceVar(&s.hidden, "hide", hide.Default, "hide the values of fields with this `part` in their names; repeatable")
+	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")
+	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
+	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
+	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
+	f.StringVar(&s.clientSecret, "oidc-client-secret", "", "`secret` of this server at the provider; better: TUSK_OIDC_CLIENT_SECRET_FILE")
+	f.StringVar(&s.redirect, "oidc-redirect-url", "", "`URL` of this server's /login/oidc/callback")
+	f.StringVar(&s.claim, "oidc-claim", "groups", "`claim` that has a person's groups")
+	f.StringSliceVar(&s.groups, "oidc-role", nil, "`GROUP=ROLE`: the role of a group's members; repeatable")
+	addRetentionFlags(f, &s.chores.Retention)
+}
+
+func (s *serveFlags) cert() *server.TLS {
+	if s.certFile == "" {
+		return nil
+	}
+	return &server.TLS{CertFile: s.certFile, KeyFile: s.keyFile}
+}
+
+// config says what the flags mean to a server.
+func (s *serveFlags) config(app *App) (server.Config, error) {
+	if s.clientSecret != "" {
+		app.secrets = append(app.secrets, s.clientSecret)
+	}
+	c := server.Config{Hosts: s.hosts, Prefix: s.prefix, HTTPS: s.https || s.certFile != "", ReadOnly: s.readOnly, Environment: s.environment,
+		Mask: &hide.Mask{All: s.hideAll}, Logger: app.Log}
+	for _, part := range s.hidden {
+		c.Mask.Names = append(c.Mask.Names, strings.ToLower(part))
+	}
+	if (s.certFile == "") != (s.keyFile == "") {
+		return c, usage("", "--tls-cert and --tls-key go together")
+	}
+	if s.issuer == "" {
+		return c, nil
+	}
+	c.Provider = &accounts.Provider{Issuer: s.issuer, ClientID: s.clientID, ClientSecret: s.clientSecret, RedirectURL: s.redirect, Claim: s.claim,
+		Roles: map[string]accounts.Role{}}
+	if s.clientID == "" || s.redirect == "" || len(s.groups) == 0 {
+		return c, usage("", "--oidc-issuer needs --oidc-client-id, --oidc-redirect-url and at least one --oidc-role")
+	}
+	var problems []error
+	for _, pair := range s.groups {
+		group, name, _ := strings.Cut(pair, "=")
+		role, err := accounts.ParseRole(name)
+		if err != nil || group == "" {
+			problems = append(problems, usage("such as --oidc-role ops=operator", "--oidc-role %s: want GROUP=ROLE, with a role of %v", quote(pair), accounts.Roles()))
+		}
+		c.Provider.Roles[group] = role
+	}
+	return c, errors.Join(problems...)
+}
+
+// check refuses an address that others could reach when they could listen in.
+func (s *serveFlags) check(c server.Config) error {
+	ip, err := checkAddr(s.addr)
+	if err != nil {
+		return err
+	}
+	if err := c.CheckAddress(ip, s.certFile != "", s.insecure); err != nil {
+		p := usage("127.0.0.1:8787 needs none of it", "--addr %s: %v", quote(s.addr), err)
+		p.Code = "not_loopback"
+		return p
+	}
+	return nil
+}
+
+// warnOfNobody tells who would otherwise stand before a closed door.
+func (app *App) warnOfNobody(ctx context.Context, site *server.Server) {
+	users, err := site.Book().Users(ctx)
+	tokens, err2 := site.Book().Tokens(ctx)
+	if err == nil && err2 == nil && len(users)+len(tokens) == 0 {
+		app.Log.Warn("serve: there are no users and no tokens yet: tusk users put NAME --role admin")
+	}
+}
