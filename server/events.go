@@ -47,6 +47,7 @@ func streamEvents(c *call, _ struct{}) (nothing, error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	control := http.NewResponseController(c.w)
+	_ = control.SetReadDeadline(time.Time{}) // or the request would end with it
 	beat := time.NewTicker(15 * time.Second)
 	defer beat.Stop()
 	for {

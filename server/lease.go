@@ -69,7 +69,9 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 		return out, p
 	}
 	wait := time.Duration(in.Body.Wait)
-	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
+	control := http.NewResponseController(c.w)
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
 	lent, err := c.puller.Claim(c.r.Context(), tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease), Wait: wait})
 	for _, l := range lent {
 		args := json.RawMessage(l.Args)

@@ -134,6 +134,7 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	h.Set("Content-Type", kind)
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	control := http.NewResponseController(c.w)
+	_ = control.SetReadDeadline(time.Time{})
 	for n := 0; n < ExportLimit; n += len(page) {
 		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // of each page
 		for _, t := range page {

@@ -40,15 +40,15 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 		return Identity{Name: "dev", Via: "dev", Role: Admins}, nil
 	}
 	if secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		who, err := g.Book.byToken(r.Context(), strings.TrimSpace(secret))
+		if !errors.Is(err, ErrNotFound) {
+			return who, err // a good token is let in, whatever others at its address send
+		}
 		if g.failures.full(Address(r)) {
 			return Identity{}, ErrTooMany
 		}
-		who, err := g.Book.byToken(r.Context(), strings.TrimSpace(secret))
-		if errors.Is(err, ErrNotFound) {
-			g.failures.count(Address(r))
-			return Identity{}, ErrUnauthenticated
-		}
-		return who, err
+		g.failures.count(Address(r), tokenBurst)
+		return Identity{}, ErrUnauthenticated
 	}
 	cookie, err := r.Cookie(g.CookieName())
 	if err != nil {
@@ -65,13 +65,15 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 //
 // Errors: ErrWrong; ErrTooMany; others when the store cannot be asked.
 func (g *Gate) Login(w http.ResponseWriter, r *http.Request, name, password string) (Identity, error) {
-	if g.failures.full(Address(r)) || g.failures.full("user "+name) {
+	// By name and address together, so that nobody can lock somebody else out.
+	from, person := "login "+Address(r), "login "+Address(r)+" "+name
+	if g.failures.full(from) || g.failures.full(person) {
 		return Identity{}, ErrTooMany
 	}
 	cookie, who, err := g.Book.Login(r.Context(), name, password)
 	if errors.Is(err, ErrWrong) {
-		g.failures.count(Address(r))
-		g.failures.count("user " + name)
+		g.failures.count(from, addressBurst)
+		g.failures.count(person, loginBurst)
 	}
 	if err != nil {
 		return Identity{}, err
@@ -118,8 +120,15 @@ func Address(r *http.Request) string {
 	return host
 }
 
-// limiter bounds failures by address and by name: ten at once, then one in six
-// seconds.
+// Failures that may come at once: of tokens and of logins from one address, and
+// of logins for one name from there. Then it is one in six seconds.
+const (
+	tokenBurst   = 10
+	addressBurst = 50
+	loginBurst   = 10
+)
+
+// limiter bounds failures.
 type limiter struct {
 	mu   sync.Mutex
 	keys map[string]*rate.Limiter
@@ -127,24 +136,20 @@ type limiter struct {
 
 const maxLimited = 10000
 
-func (l *limiter) of(key string) *rate.Limiter {
-	if l.keys == nil || len(l.keys) > maxLimited {
-		l.keys = map[string]*rate.Limiter{}
-	}
-	if l.keys[key] == nil {
-		l.keys[key] = rate.NewLimiter(rate.Every(6*time.Second), 10)
-	}
-	return l.keys[key]
-}
-
 func (l *limiter) full(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.keys[key] != nil && l.keys[key].Tokens() < 1
 }
 
-func (l *limiter) count(key string) {
+func (l *limiter) count(key string, burst int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(key).Allow()
+	if l.keys == nil || len(l.keys) > maxLimited {
+		l.keys = map[string]*rate.Limiter{}
+	}
+	if l.keys[key] == nil {
+		l.keys[key] = rate.NewLimiter(rate.Every(6*time.Second), burst)
+	}
+	l.keys[key].Allow()
 }

@@ -246,6 +246,7 @@ func live(v *visit) (answer, error) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	control := http.NewResponseController(v.w)
+	_ = control.SetReadDeadline(time.Time{}) // or the request would end with it
 	beat := time.NewTicker(15 * time.Second)
 	defer beat.Stop()
 	before := map[string]string{}
