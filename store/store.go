@@ -68,7 +68,8 @@ type Keeper interface {
 	Lead(ctx context.Context, c Candidate) (Leadership, error)
 
 	// Admit makes up to limit waiting tasks available whose time has come, in
-	// order of their run time.
+	// order of their run time, and cancels up to limit pending ones that cannot
+	// run any more because a task that they need has failed.
 	Admit(ctx context.Context, term int64, limit int) (Admitted, error)
 
 	// Rescue declares workers dead that have not beaten within their TTL and

@@ -43,8 +43,10 @@ func (s *Store) edit(id store.ID, c *store.Change, now time.Time) store.Edited {
 // apply makes a change if the task's state allows it.
 func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult {
 	switch {
-	case t.State == store.Pending:
+	case t.State == store.Pending && s.awaits(t):
 		return s.editAwaiting(t, c)
+	case t.State == store.Pending && c.Op != store.Cancel && c.Op != store.Delete:
+		return store.Refused
 	case t.State == store.Running:
 		if c.Op != store.Cancel {
 			return store.Refused
@@ -62,7 +64,7 @@ func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult 
 	case store.Retry:
 		return s.retry(t, c, now)
 	case store.Delete:
-		s.forget(t)
+		s.forget(t, now)
 	case store.Reprioritize:
 		s.relocate(t, t.Queue, c.Priority)
 	case store.Move:
@@ -84,7 +86,15 @@ func (s *Store) editAwaiting(t *task, c *store.Change) store.EditResult {
 	s.keys[name{t.Queue, t.Key}].awaiting = nil
 	s.take(t)
 	s.remove(t)
+	s.unneed(t)
 	return store.Changed
+}
+
+// awaits reports whether a pending task awaits the end of a running one of its
+// key, rather than what it needs.
+func (s *Store) awaits(t *task) bool {
+	is := s.keys[name{t.Queue, t.Key}]
+	return is != nil && is.awaiting == t
 }
 
 func (s *Store) retry(t *task, c *store.Change, now time.Time) store.EditResult {
@@ -112,6 +122,7 @@ func (s *Store) reschedule(t *task, c *store.Change, now time.Time) {
 	}
 	if t.State.Finished() {
 		t.Attempt, t.Crashes, t.Reason, t.FinishedAt = 0, 0, "", time.Time{}
+		s.need(t, t.needs)
 	}
 	t.RunAt = runAt(&store.NewTask{RunAt: c.RunAt, Delay: c.Delay}, now)
 	s.putDue(t, now, wait)
