@@ -187,6 +187,11 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	if bad != nil {
 		return nil, bad
 	}
+	return c.put(ctx, into, stored)
+}
+
+// put passes checked tasks through the hooks and on to the engine.
+func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.NewTask) ([]Enqueued, error) {
 	for _, hook := range c.config.BeforeEnqueue {
 		if err := hook(ctx, stored); err != nil {
 			return nil, fmt.Errorf("before enqueue: %w", err)
