@@ -68,7 +68,7 @@ say is null, or -.`,
 	f.IntVar(&b.rate, "rate", 0, "tasks enqueued per second, by all producers; default: as many as can be")
 	f.IntVar(&b.payload, "payload", 100, "bytes of each task's args")
 	f.StringVar(&b.queue, "queue", "bench", "the `queue` for the tasks, which should be empty")
-	f.BoolVarP(&b.yes, "yes", "y", false, "run the unfinished tasks of the queue first, as tasks that do nothing")
+	f.BoolVarP(&b.yes, "yes", "y", false, "delete the unfinished tasks of the queue first")
 	return cmd
 }
 

@@ -66,13 +66,44 @@ func (r *benchRun) ready(ctx context.Context) error {
 	}
 	if !r.flags.yes {
 		return &Problem{Code: "queue_not_empty", Exit: exitConflict,
-			Text: fmt.Sprintf("queue %s has %d unfinished tasks, which a benchmark would run as tasks that do nothing", r.flags.queue, left),
-			Hint: "choose another queue with --queue, or pass --yes to run them so"}
+			Text: fmt.Sprintf("queue %s has %d unfinished tasks", r.flags.queue, left),
+			Hint: "choose another queue with --queue, or pass --yes to delete them"}
 	}
-	return r.drain(ctx)
+	return r.clear(ctx)
 }
 
-// drain runs what is in the queue.
+// clear deletes what is in the queue. A task that runs is deleted when its worker
+// has handed it back, or died and been rescued from.
+func (r *benchRun) clear(ctx context.Context) error {
+	stop, err := r.work(ctx, 1, 1) // to lead, and so to rescue
+	if err != nil {
+		return err
+	}
+	waiting := tusk.Filter{Queues: []string{r.flags.queue}, Limit: store.MaxPage,
+		States: []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRetryable}}
+	for {
+		tasks, err := r.client.List(ctx, waiting)
+		if err != nil {
+			return errors.Join(err, stop())
+		}
+		ids := make([]tusk.ID, len(tasks))
+		for i, t := range tasks {
+			ids[i] = t.ID
+		}
+		if _, err := r.client.Edit(ctx, ids, tusk.Change{Op: store.Delete}); err != nil {
+			return errors.Join(err, stop())
+		}
+		left, err := countUnfinished(ctx, r.client.Store(), r.flags.queue)
+		if err != nil || left == 0 {
+			return errors.Join(err, stop())
+		}
+		if len(tasks) == 0 && !sleep(ctx, 20*time.Millisecond) {
+			return errors.Join(context.Cause(ctx), stop())
+		}
+	}
+}
+
+// drain runs what the benchmark left in the queue.
 func (r *benchRun) drain(ctx context.Context) error {
 	stop, err := r.work(ctx, 1, 1000)
 	if err != nil {

@@ -26,13 +26,13 @@ const (
 
 type bulkRow struct {
 	Added    int  `json:"added" col:"ADDED"`
-	Skipped  int  `json:"skipped" col:"SKIPPED"`
-	Replaced int  `json:"replaced" col:"REPLACED"`
-	Awaiting int  `json:"awaiting" col:"AWAITING"`
-	Stale    int  `json:"stale" col:"STALE"`
+	Skipped  int  `json:"skipped" one:"SKIPPED"`
+	Replaced int  `json:"replaced" one:"REPLACED"`
+	Awaiting int  `json:"awaiting" one:"AWAITING"`
+	Stale    int  `json:"stale" one:"STALE"`
 	Tasks    int  `json:"tasks" col:"TASKS"` // good lines read
-	BadLines int  `json:"bad_lines" col:"BAD_LINES"`
-	DryRun   bool `json:"dry_run" col:"DRY_RUN"`
+	BadLines int  `json:"bad_lines" one:"BAD_LINES"`
+	DryRun   bool `json:"dry_run" one:"DRY_RUN"`
 }
 
 func (app *App) enqueueFile(ctx context.Context, name string, dryRun bool) error {

@@ -198,7 +198,11 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 	}
 	c.problems = append(c.problems, parser.problems...)
 	for key, value := range k.All() {
-		if c.flags[key] != nil && !strings.HasSuffix(key, ".yes") {
+		if strings.HasSuffix(key, ".yes") && c.flags[key] != nil {
+			c.problems = append(c.problems, lines[key]+": "+key+" cannot be set in a file")
+			continue
+		}
+		if c.flags[key] != nil {
 			values[key] = value
 			continue
 		}

@@ -22,7 +22,11 @@ type yamlParser struct {
 func (p *yamlParser) Unmarshal(text []byte) (map[string]any, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("%s: %s", p.path, strings.TrimPrefix(err.Error(), "yaml: "))
+		text := strings.TrimPrefix(err.Error(), "yaml: ")
+		if strings.Contains(text, "cannot start any token") {
+			text += " (is it a tab? indent with spaces)"
+		}
+		return nil, fmt.Errorf("%s: %s", p.path, text)
 	}
 	if len(document.Content) == 0 {
 		return map[string]any{}, nil

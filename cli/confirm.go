@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -29,6 +31,12 @@ func (app *App) confirm(c *consent, question string) error {
 	}
 	fmt.Fprintf(app.Err, "%s? [y/N] ", question)
 	answer, err := bufio.NewReader(app.In).ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(app.Err)
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); err == nil && (answer == "y" || answer == "yes") {
 		return nil
 	}

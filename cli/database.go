@@ -166,7 +166,8 @@ func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) er
 		return nil
 	}
 	steps, err := m.Migrations(ctx)
-	if err != nil {
+	missing := errors.Is(err, store.ErrSchemaMissing) // an engine may say it this way, too
+	if err != nil && !missing {
 		return fmt.Errorf("schema: %w", err)
 	}
 	pending := 0
@@ -176,7 +177,7 @@ func (app *App) readySchema(ctx context.Context, s store.Store, migrate bool) er
 		}
 	}
 	switch {
-	case pending == 0:
+	case pending == 0 && !missing:
 		return nil
 	case migrate:
 		done, err := m.Migrate(ctx, -1)

@@ -28,7 +28,7 @@ func (s *demoScreen) start(ctx context.Context) (stop func()) {
 		return func() {}
 	}
 	every := time.Second
-	if s.app.watched {
+	if s.redraws() {
 		every = 150 * time.Millisecond
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -39,11 +39,17 @@ func (s *demoScreen) start(ctx context.Context) (stop func()) {
 			s.draw(ctx)
 		}
 	}()
-	return func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		<-done
-	}
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		s.draw(last)
+	})
 }
+
+// redraws reports whether there is a terminal that can move its cursor.
+func (s *demoScreen) redraws() bool { return s.app.watched && s.app.env["TERM"] != "dumb" }
 
 // say writes a line that stays.
 func (s *demoScreen) say(format string, args ...any) {
@@ -63,8 +69,8 @@ func (s *demoScreen) draw(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.app.watched {
-		fmt.Fprintf(s.app.Err, "%5.1fs  %s\n", s.demo.age().Seconds(), view.states())
+	if !s.redraws() {
+		fmt.Fprintf(s.app.Err, "%5.1fs  %s, %s\n", view.age.Seconds(), view.done(), view.states())
 		return
 	}
 	s.erase()
@@ -106,7 +112,7 @@ func (s *demoScreen) look(ctx context.Context) (*demoView, error) {
 			v.total += c.Tasks
 		}
 	}
-	if s.app.watched {
+	if s.redraws() {
 		v.workers = d.crewLines(ctx)
 	}
 	return v, nil
@@ -120,8 +126,11 @@ func (v *demoView) finished() int64 {
 	return n
 }
 
+func (v *demoView) done() string { return fmt.Sprintf("%d of %d finished", v.finished(), v.total) }
+
+// states is short enough to fit on a line of any terminal, as all of the block is.
 func (v *demoView) states() string {
-	return fmt.Sprintf("%d of %d finished, %d available, %d running, %d scheduled, %d to be retried", v.finished(), v.total,
+	return fmt.Sprintf("%d available, %d running, %d scheduled, %d to be retried",
 		v.left[tusk.StateAvailable], v.left[tusk.StateRunning], v.left[tusk.StateScheduled], v.left[tusk.StateRetryable])
 }
 
@@ -131,7 +140,7 @@ func (v *demoView) bar() string {
 	if v.total > 0 {
 		full = v.finished() * width / v.total
 	}
-	return fmt.Sprintf("%5.1fs  %s%s", v.age.Seconds(), strings.Repeat("█", int(full)), strings.Repeat("░", int(width-full)))
+	return fmt.Sprintf("%5.1fs  %s%s  %s", v.age.Seconds(), strings.Repeat("█", int(full)), strings.Repeat("░", int(width-full)), v.done())
 }
 
 func (d *demo) crewLines(ctx context.Context) []string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,11 +14,11 @@ import (
 
 // migrationRow is one step of a schema.
 type migrationRow struct {
-	Version   int64   `json:"version" col:"VERSION"`
-	Name      string  `json:"name" col:"NAME"`
-	State     string  `json:"state" col:"STATE"` // applied, pending; up, down: what was or would be done
-	AppliedAt instant `json:"applied_at" col:"APPLIED"`
-	SQL       string  `json:"sql,omitempty"`
+	Version   int64  `json:"version" col:"VERSION"`
+	Name      string `json:"name" col:"NAME"`
+	State     string `json:"state" col:"STATE"` // applied, pending; up, down: what was or would be done
+	AppliedAt moment `json:"applied_at" col:"APPLIED"`
+	SQL       string `json:"sql,omitempty"`
 }
 
 func newMigrateCommand(app *App) *cobra.Command {
@@ -75,7 +76,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 					todo = append(todo, s)
 				}
 			}
-			if len(todo) == 0 {
+			if len(steps) > 0 && len(todo) == 0 {
 				app.note("the schema is up to date")
 				return nil
 			}
@@ -171,7 +172,7 @@ func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store
 		return nil, nil, func() {}, fmt.Errorf("migrate: %w: it has no schema", store.ErrUnsupported)
 	}
 	steps, err := m.Migrations(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrSchemaMissing) {
 		closeStore()
 		return nil, nil, func() {}, fmt.Errorf("migrate: %w", err)
 	}
@@ -179,7 +180,7 @@ func (app *App) migrator(ctx context.Context, a access) (store.Migrator, []store
 }
 
 func knownVersion(steps []store.Migration, version int) error {
-	if version <= 0 || slices.ContainsFunc(steps, func(s store.Migration) bool { return s.Version == int64(version) }) {
+	if version <= 0 || len(steps) == 0 || slices.ContainsFunc(steps, func(s store.Migration) bool { return s.Version == int64(version) }) {
 		return nil
 	}
 	return usage("tusk migrate status lists them", "the schema has no version %d", version)
@@ -200,7 +201,7 @@ func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []
 func (app *App) printSteps(steps []store.Migration, state string, showSQL bool) error {
 	rows := make([]migrationRow, len(steps))
 	for i, s := range steps {
-		rows[i] = migrationRow{Version: s.Version, Name: s.Name, State: state, AppliedAt: instant(s.AppliedAt)}
+		rows[i] = migrationRow{Version: s.Version, Name: s.Name, State: state, AppliedAt: moment(s.AppliedAt)}
 		if state == "" {
 			rows[i].State = map[bool]string{true: "pending", false: "applied"}[s.AppliedAt.IsZero()]
 		}

@@ -9,7 +9,7 @@ func nearest(word string, candidates []string) string {
 	if len(word) > 64 {
 		return ""
 	}
-	best, found := max(1, len(word)/3)+1, ""
+	best, found := max(1, (len(word)+1)/3)+1, ""
 	for _, c := range candidates {
 		if d := distance(word, strings.ToLower(c)); d < best {
 			best, found = d, c

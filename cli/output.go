@@ -18,7 +18,8 @@ import (
 // separated by tabs, without a heading.
 //
 // The struct says both: `json:"name"` for a field's JSON name, `col:"NAME"` for
-// its column. A field with `one:"NAME"` is left out of tables, but not of printOne.
+// its column. A field with `one:"NAME"` is left out of
+// tables, and printOne prints it when it is not zero.
 func printList[T any](app *App, rows []T) error {
 	out := bufio.NewWriter(app.Out)
 	if app.flags.json {
@@ -139,6 +140,21 @@ func (i instant) terminal() string {
 	} else {
 		return inWords(-d) + " ago"
 	}
+}
+
+// moment is an instant that a terminal shows by date and time.
+type moment time.Time
+
+// MarshalJSON implements json.Marshaler.
+func (m moment) MarshalJSON() ([]byte, error) { return instant(m).MarshalJSON() }
+
+func (m moment) String() string { return instant(m).String() }
+
+func (m moment) terminal() string {
+	if time.Time(m).IsZero() {
+		return "-"
+	}
+	return time.Time(m).Local().Format("2006-01-02 15:04:05")
 }
 
 // seconds is a duration that prints as a number of seconds, and on a terminal

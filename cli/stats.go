@@ -10,7 +10,7 @@ import (
 
 // statRow sums up the attempts of a queue and kind that ended in a slice of time.
 type statRow struct {
-	At        instant `json:"at" col:"AT"`
+	At        moment  `json:"at" col:"AT"`
 	Queue     string  `json:"queue" col:"QUEUE"`
 	Kind      string  `json:"kind" col:"KIND"`
 	Count     int64   `json:"count" col:"COUNT"` // attempts
@@ -31,7 +31,7 @@ type statRow struct {
 func statOf(s store.Stat) statRow {
 	w, r := &s.Waited, &s.Ran
 	at := func(d *store.Durations, q float64) seconds { return seconds(d.Quantile(q)) }
-	return statRow{instant(s.At), s.Queue, s.Kind, r.Count, s.Completed, s.Failed, s.Discarded, s.Cancelled,
+	return statRow{moment(s.At), s.Queue, s.Kind, r.Count, s.Completed, s.Failed, s.Discarded, s.Cancelled,
 		seconds(w.Mean()), at(w, 0.5), at(w, 0.95), at(w, 0.99),
 		seconds(r.Mean()), at(r, 0.5), at(r, 0.95), at(r, 0.99)}
 }

@@ -34,7 +34,10 @@ func tableOf[T any](app *App, values []T, tags ...string) *table {
 	for _, value := range values {
 		row := make([]string, len(columns))
 		for i, f := range columns {
-			row[i] = app.cell(reflect.ValueOf(value).FieldByIndex(f.Index).Interface())
+			field := reflect.ValueOf(value).FieldByIndex(f.Index)
+			if _, always := f.Tag.Lookup("col"); always || !field.IsZero() {
+				row[i] = app.cell(field.Interface())
+			}
 		}
 		t.rows = append(t.rows, row)
 	}

@@ -137,11 +137,11 @@ type editRow struct {
 	Matched   int    `json:"matched" col:"MATCHED"`
 	Op        string `json:"op" col:"OP"`
 	Changed   int    `json:"changed" col:"CHANGED"`
-	Requested int    `json:"requested" col:"REQUESTED"`
-	Refused   int    `json:"refused" col:"REFUSED"`
-	Missing   int    `json:"missing" col:"MISSING"`
-	KeyTaken  int    `json:"key_taken" col:"KEY_TAKEN"`
-	DryRun    bool   `json:"dry_run" col:"DRY_RUN"`
+	Requested int    `json:"requested" one:"REQUESTED"`
+	Refused   int    `json:"refused" one:"REFUSED"`
+	Missing   int    `json:"missing" one:"MISSING"`
+	KeyTaken  int    `json:"key_taken" one:"KEY_TAKEN"`
+	DryRun    bool   `json:"dry_run" one:"DRY_RUN"`
 }
 
 func (r *editRow) count(edited []tusk.Edited) {
@@ -245,7 +245,7 @@ func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
 		return err
 	}
 	sum := editRow{Op: e.name, Matched: len(ids), DryRun: e.consent.dryRun}
-	e.app.note("%s: %s match", e.name, count(len(ids), "task"))
+	e.app.note("%s: %s", e.name, map[bool]string{true: "1 task matches", false: count(len(ids), "task") + " match"}[len(ids) == 1])
 	if e.consent.dryRun || len(ids) == 0 {
 		return printOne(e.app, sum)
 	}

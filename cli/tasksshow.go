@@ -35,10 +35,10 @@ type attemptRow struct {
 }
 
 type logRow struct {
-	At      instant `json:"at" col:"AT"`
-	Attempt int     `json:"attempt" col:"ATTEMPT"`
-	Level   string  `json:"level" col:"LEVEL"`
-	Text    string  `json:"text" col:"TEXT"`
+	At      moment `json:"at" col:"AT"`
+	Attempt int    `json:"attempt" col:"ATTEMPT"`
+	Level   string `json:"level" col:"LEVEL"`
+	Text    string `json:"text" col:"TEXT"`
 }
 
 func newTasksShowCommand(app *App) *cobra.Command {
@@ -77,7 +77,7 @@ func viewOf(t tusk.TaskInfo) taskView {
 			seconds(max(a.EndedAt.Sub(a.StartedAt), 0)), a.Worker, a.Fingerprint, a.Error, a.Trace})
 	}
 	for _, l := range d.Logs {
-		v.Logs = append(v.Logs, logRow{instant(l.At), l.Attempt, l.Level, l.Text})
+		v.Logs = append(v.Logs, logRow{moment(l.At), l.Attempt, l.Level, l.Text})
 	}
 	return v
 }

@@ -12,10 +12,10 @@ import (
 )
 
 type versionRow struct {
-	Version  string   `json:"version" col:"TUSK"`
-	Commit   string   `json:"commit" col:"COMMIT"`
-	Time     string   `json:"time" col:"TIME"`
-	Modified bool     `json:"modified" col:"MODIFIED"`
+	Version  string   `json:"version" col:"VERSION"`
+	Commit   string   `json:"commit" one:"COMMIT"`
+	Time     string   `json:"time" one:"TIME"`
+	Modified bool     `json:"modified" one:"MODIFIED"`
 	Go       string   `json:"go" col:"GO"`
 	Platform string   `json:"platform" col:"PLATFORM"`
 	Engines  []string `json:"engines" col:"ENGINES"`

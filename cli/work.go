@@ -44,10 +44,10 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 		kind, command, found := strings.Cut(pair, "=")
 		argv, err := builtin.SplitWords(command)
 		switch {
-		case !found || len(argv) == 0 || argv[0] == "":
-			return nil, usage(`like --exec 'resize=./resize --fast'`, "--exec %s: want KIND=COMMAND", quote(pair))
 		case err != nil:
 			return nil, usage("", "--exec %s: %v", quote(pair), err)
+		case !found || len(argv) == 0 || argv[0] == "":
+			return nil, usage(`like --exec 'resize=./resize --fast'`, "--exec %s: want KIND=COMMAND", quote(pair))
 		case slices.Contains(m.Kinds(), kind):
 			return nil, usage("", "--exec %s: this worker has a handler for the kind already", quote(pair))
 		}

@@ -23,8 +23,14 @@ const (
 	newest   = 1                // the version that this program needs
 )
 
-// check fails unless the schema is the one that this program needs.
+// check fails unless the store is open and the schema the one that this program
+// needs.
 func (s *Store) check(ctx context.Context) error {
+	select {
+	case <-s.closing:
+		return ErrClosed
+	default:
+	}
 	if s.ready.Load() {
 		return nil
 	}

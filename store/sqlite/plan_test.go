@@ -45,12 +45,12 @@ var small = map[string][]string{
 	"prune.kinds":        {"SCAN tusk_kind"},
 	"count.lanes":        {"SCAN tusk_lane"},
 	"count.waiting":      {"SCAN tusk_waiting"},
-	"stop.any":           {"SCAN tusk_stop"},                                                                                            // its first row
+	"stop.any":           {"SCAN tusk_stop"},                                                                                          // its first row
 	"rescue.leases":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"}, // claims of the dead
-	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                                                              // lanes of one claim
-	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                     // the living
-	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                              // groups last seen in the same microsecond
-	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                              // its first row
+	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                                                            // lanes of one claim
+	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                   // the living
+	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond
+	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,12 +81,14 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	if limit := db.Stats().MaxOpenConnections; limit > 0 && limit < Connections+1 {
 		return nil, fmt.Errorf("the pool allows %d connections and Tusk needs %d: raise it with SetMaxOpenConns", limit, Connections+1)
 	}
-	path, err := inspect(ctx, db)
-	if err != nil {
-		return nil, explain(err)
-	}
-	conn, err := openDirect(ctx, db, "busy_timeout = 10000", "journal_mode = wal", "synchronous = full",
-		"foreign_keys = on", "mmap_size = 0", "cache_size = -32000", "wal_autocheckpoint = 4000", "busy_timeout = 0")
+	var path string
+	var conn *direct
+	err := patiently(func() (err error) {
+		if path, err = inspect(ctx, db); err == nil {
+			conn, err = openDirect(ctx, db, writing...)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -97,6 +100,27 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	s.writer = newWriter(s, conn)
 	s.group.Go(s.writer.run)
 	return s, nil
+}
+
+// writing and reading are the settings of the store's connections. The writer
+// waits for others by itself: see writer.begin.
+var (
+	writing = []string{"busy_timeout = 10000", "journal_mode = wal", "synchronous = full", "foreign_keys = on", "mmap_size = 0",
+		"cache_size = -32000", "wal_autocheckpoint = 4000", "journal_size_limit = 67108864", "busy_timeout = 0"}
+	reading = []string{"busy_timeout = 10000", "query_only = on", "mmap_size = 0"}
+)
+
+// patiently tries again while the database is busy, for a while: SQLite itself
+// does not wait for the lock under which a file is set to write-ahead logging.
+func patiently(try func() error) error {
+	deadline := time.Now().Add(busyTimeout)
+	for {
+		err := try()
+		if err == nil || !isBusy(err) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Duration(200+rand.IntN(800)) * time.Microsecond)
+	}
 }
 
 // Close waits for the writes under way, then lets go of the store's connections.
@@ -191,7 +215,7 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, session) erro
 	}()
 	if conn == nil {
 		var err error
-		if conn, err = openDirect(ctx, s.db, "busy_timeout = 10000", "query_only = on", "mmap_size = 0"); err != nil {
+		if conn, err = openDirect(ctx, s.db, reading...); err != nil {
 			return explain(err)
 		}
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
-	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -227,17 +225,14 @@ func (w *writer) begin(durable bool) error {
 		}
 		w.full = durable
 	}
-	deadline := time.Now().Add(busyTimeout)
-	for {
+	err := patiently(func() error {
 		_, err := w.conn.exec(context.Background(), "begin immediate")
-		if err == nil || !isBusy(err) {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("another transaction has been writing for %s: %w", busyTimeout, err)
-		}
-		time.Sleep(time.Duration(200+rand.IntN(800)) * time.Microsecond)
+		return err
+	})
+	if isBusy(err) {
+		return fmt.Errorf("another transaction has been writing for %s: %w", busyTimeout, err)
 	}
+	return err
 }
 
 func (w *writer) rollback() {

@@ -8,9 +8,12 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-func TestMemory(t *testing.T) {
-	storetest.Run(t, storetest.Engine{New: func(testing.TB) func() store.Store {
+// inMemory is the reference engine; all its handles are the same one.
+var inMemory = storetest.Engine{
+	New: func(testing.TB) func() store.Store {
 		s := memory.New()
 		return func() store.Store { return s }
-	}})
+	},
 }
+
+func TestTheReferenceEngineKeepsTheContract(t *testing.T) { storetest.Run(t, inMemory) }

@@ -12,9 +12,11 @@ create function tusk.expiry(_now timestamptz, _at timestamptz, _in bigint) retur
 $$;
 
 -- Puts a task where its run time wants it: into the log, or among the waiting.
-create function tusk.place(w tusk.waiting, _now timestamptz) returns void language plpgsql as $$
+-- It looks at the clock itself: who computed the run time may have been ahead of
+-- whoever waited for a lock since.
+create function tusk.place(w tusk.waiting) returns void language plpgsql as $$
 begin
-  if w.run_at > _now then
+  if w.run_at > clock_timestamp() then
     insert into tusk.waiting select w.*;
     return;
   end if;
@@ -38,7 +40,7 @@ begin
     values (_queue, w.key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
     on conflict do nothing;
     if found then
-      perform tusk.place(w, _now);
+      perform tusk.place(w);
       return query select w.id, 1::smallint;
       return;
     end if;
@@ -54,7 +56,7 @@ begin
   end if;
   if k.holder is null then
     update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = w.key;
-    perform tusk.place(w, _now);
+    perform tusk.place(w);
     return query select w.id, 1::smallint;
     return;
   end if;
@@ -82,7 +84,7 @@ begin
     if found then
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1; w.tenant := old.tenant;
-      perform tusk.place(w, _now);
+      perform tusk.place(w);
       return true;
     end if;
     select * into t from tusk.task y where y.id = _id order by y.xid desc, y.n desc limit 1;
@@ -98,7 +100,7 @@ begin
         perform tusk.take(t);
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
         w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.tenant := t.tenant;
-        perform tusk.place(w, _now);
+        perform tusk.place(w);
         return true;
       end if;
       if exists (select from tusk.running r where r.id = _id) then
@@ -158,7 +160,7 @@ begin
   w.state := 1;
   w.n := nextval('tusk.task_n');
   w.run_at := greatest(w.run_at, _now);
-  perform tusk.place(w, _now);
+  perform tusk.place(w);
 end $$;
 
 -- Forgets a task of a key, and the key with its last task.

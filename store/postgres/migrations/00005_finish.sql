@@ -18,8 +18,8 @@ begin
   where y.id = _id and y.lane = l.lane and y.xid between l.lo and l.hi
   order by y.xid desc limit 1;
   if t.key is not null and _state not in (6, 7, 8) then
-    perform 1 from tusk.key y where y.queue = _queue and y.key = t.key and y.awaiting is not null for update;
-    if found then
+    perform 1 from tusk.key y where y.queue = _queue and y.key = t.key for update;
+    if exists (select from tusk.key y where y.queue = _queue and y.key = t.key and y.awaiting is not null) then
       _to := 7; _why := 'superseded';
       insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk.superseded_stat(tusk.queue_of(l.lane), t.kind);
     end if;
@@ -52,7 +52,7 @@ begin
   w.expires_at := t.expires_at; w.claimed_at := l.claimed_at; w.tenant := t.tenant; w.key := t.key; w.tags := t.tags;
   w.settings := t.settings; w.failure := t.failure;
   if _to = 3 then
-    perform tusk.place(w, _now);
+    perform tusk.place(w);
   else
     insert into tusk.waiting select w.*;
   end if;

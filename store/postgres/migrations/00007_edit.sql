@@ -147,7 +147,7 @@ begin
     return query select 1::smallint, s.state;
     return;
   end if;
-  perform tusk.place(w, _now);
+  perform tusk.place(w);
   return query select 1::smallint, case when w.run_at <= _now then 3 else w.state end::smallint;
 end $$;
 
@@ -159,9 +159,13 @@ declare
 begin
   if s.state in (1, 5) then
     delete from tusk.waiting x where x.id = s.id;
-  elsif s.state in (7, 8) then
+  elsif s.state >= 6 then
     delete from tusk.dead x where x.id = s.id;
-  else
+    if found then
+      return;
+    end if;
+  end if;
+  if s.state in (3, 6) then
     select * into t from tusk.task x where x.id = s.id order by x.xid desc, x.n desc limit 1;
     if s.state = 3 then
       perform tusk.take(t);

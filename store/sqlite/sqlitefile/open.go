@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
@@ -105,31 +106,54 @@ func parse(dsn string) (string, url.Values, error) {
 	return path, query, nil
 }
 
+// preparing keeps two goroutines from creating a file at the same time. A process
+// that closes a file loses all its locks on it, those that SQLite holds for
+// another connection too: so a file that exists is never opened here.
+var preparing sync.Mutex
+
 // prepare creates the file if there is none, and refuses what can be told to go
 // wrong without opening a database.
 func prepare(path string) error {
+	preparing.Lock()
+	defer preparing.Unlock()
 	dir := filepath.Dir(path)
-	if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("directory %s does not exist: create it with mkdir -p %s", dir, dir)
-	} else if err != nil {
+	case err != nil:
 		return err
-	} else if !info.IsDir() {
+	case !info.IsDir():
 		return fmt.Errorf("%s is not a directory", dir)
 	}
-	info, err := os.Stat(path)
+	info, err = os.Stat(path)
 	switch {
-	case err == nil && info.IsDir():
-		return fmt.Errorf("%s is a directory: name a file in it, such as %s", path, filepath.Join(path, "tusk.db"))
-	case err == nil && !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file", path)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist):
+		return create(path)
+	case err != nil:
 		return err
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory: name a file in it, such as %s", path, filepath.Join(path, "tusk.db"))
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", path)
 	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, errReadOnlyFS) {
-		return fmt.Errorf("%w: this user may not write %s: change its owner or mode: %w", store.ErrReadOnly, path, err)
+	for _, what := range []string{path, dir} { // SQLite puts two more files into the directory
+		if err := writable(what); err != nil {
+			return fmt.Errorf("%w: this user may not write %s: change its owner or mode: %w", store.ErrReadOnly, what, err)
+		}
 	}
-	if err != nil {
+	return nil
+}
+
+// create makes an empty file for this user alone, which is an empty database.
+func create(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil // another process was faster
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, errReadOnlyFS):
+		return fmt.Errorf("%w: this user may not create %s: name a file elsewhere: %w", store.ErrReadOnly, path, err)
+	case err != nil:
 		return err
 	}
 	return file.Close()

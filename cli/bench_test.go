@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+var benchNames = []string{"engine", "scenario", "tasks", "batch", "workers", "tasks_per_s", "server_cpu_us_per_task",
+	"wal_bytes_per_task", "dead_rows", "round_trips_per_task", "queries", "claim_conflicts", "due_to_start_p50_ms", "p50_ms", "p99_ms"}
+
+func TestBenchMeasuresEveryScenario(t *testing.T) {
+	sh := filledShell(t)
+	for _, c := range []struct {
+		scenario string
+		args     []string
+		known    []string // that others leave null
+	}{
+		{"enqueue", nil, nil},
+		{"consume", []string{"--workers", "2"}, nil},
+		{"produce-consume", []string{"--workers", "2", "--payload", "500"}, []string{"p50_ms", "p99_ms"}},
+		{"produce-consume", []string{"--batch", "1", "--rate", "1000"}, []string{"p50_ms", "p99_ms"}},
+		{"latency", []string{"--rate", "200"}, []string{"p50_ms", "p99_ms", "due_to_start_p50_ms"}},
+		{"held", nil, []string{"p50_ms", "p99_ms"}},
+	} {
+		out := sh.must(append([]string{"bench", "--scenario", c.scenario, "--tasks", "200", "--batch", "50", "--json", "--db", "sqlite:tusk.db"}, c.args...)...)
+		if got := keysOf(t, out); !slices.Equal(got, benchNames) {
+			t.Errorf("%s: names %q, want %q", c.scenario, got, benchNames)
+		}
+		report := decodeOne(t, out)
+		if report["engine"] != "sqlite" || report["scenario"] != c.scenario || report["tasks"] != 200.0 || !(report["tasks_per_s"].(float64) > 0) {
+			t.Errorf("%s: %s", c.scenario, out)
+		}
+		for _, name := range []string{"p50_ms", "p99_ms", "due_to_start_p50_ms"} {
+			if known := slices.Contains(c.known, name); known != (report[name] != nil) {
+				t.Errorf("%s: %s is %v", c.scenario, name, report[name])
+			}
+		}
+	}
+	if left := sh.json("queues", "list"); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestBenchLeavesTasksOfOthersAlone(t *testing.T) {
+	sh := filledShell(t)
+	sh.must("enqueue", "precious", "--queue", "bench")
+	sh.fails(exitConflict, "queue_not_empty", []string{"1 unfinished tasks", "--yes"}, "bench", "--db", "sqlite:tusk.db", "--tasks", "10")
+	sh.must("bench", "--db", "sqlite:tusk.db", "--tasks", "10", "--queue", "other")
+	if left := sh.json("tasks", "list", "--state", "available"); len(left) != 1 {
+		t.Errorf("%d tasks left", len(left))
+	}
+	sh.must("bench", "--db", "sqlite:tusk.db", "--tasks", "10", "--yes")
+	if left := sh.json("tasks", "list", "--kind", "precious"); len(left) != 0 {
+		t.Errorf("%d tasks left with --yes", len(left))
+	}
+}
+
+func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
+	sh := filledShell(t)
+	for _, args := range [][]string{{"--tasks", "-1"}, {"--batch", "100000"}, {"--workers", "0"}, {"--rate", "-1"}, {"--payload", "3"}, {"--scenario", "fast"}} {
+		sh.fails(exitUsage, "usage", nil, append([]string{"bench"}, args...)...)
+	}
+	_, err := hold(t.Context(), dsn{engine: "couchbase"})
+	if p, ok := err.(*Problem); !ok || p.Code != "unsupported" {
+		t.Errorf("held on couchbase: %v", err)
+	}
+}
+
+func TestQuantilesAreExactToThreeDigits(t *testing.T) {
+	var all []int64
+	for n := range 1000 {
+		all = append(all, int64(time.Duration(n+1)*time.Millisecond))
+	}
+	for q, want := range map[float64]float64{50: 500, 99: 990} {
+		if got := float64(quantile(all, q)); math.Abs(got-want) > want/1000 {
+			t.Errorf("p%v is %v ms, want %v", q, got, want)
+		}
+	}
+	if quantile(nil, 50).known() {
+		t.Error("a quantile of nothing is known")
+	}
+}

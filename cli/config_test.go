@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func (sh *shell) setting(key string, args ...string) string {
+	sh.t.Helper()
+	for _, row := range sh.json(append([]string{"config", "show"}, args...)...) {
+		if row["key"] == key {
+			return fmt.Sprintf("%v from %v", row["value"], row["source"])
+		}
+	}
+	return "nothing"
+}
+
+func TestASettingComesFromTheFlagThenTheVariableThenTheFileThenTheDefault(t *testing.T) {
+	sh := newShell(t)
+	expect := func(want string, args ...string) {
+		t.Helper()
+		if got := sh.setting("db", args...); got != want {
+			t.Errorf("db is %s, want %s", got, want)
+		}
+	}
+	expect("sqlite:tusk.db from default")
+	sh.write("tusk.yaml", "db: sqlite:file.db\n", 0o644)
+	expect("sqlite:file.db from tusk.yaml:1")
+	sh.env = append(sh.env, "DATABASE_URL=sqlite:plain.db")
+	expect("sqlite:plain.db from DATABASE_URL")
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=sqlite:own.db")
+	expect("sqlite:own.db from TUSK_DATABASE_URL")
+	expect("sqlite:flag.db from flag", "--db", "sqlite:flag.db")
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=") // empty is unset
+	expect("sqlite:plain.db from DATABASE_URL")
+}
+
+func TestTheFileIsLookedForInThreePlaces(t *testing.T) {
+	sh := newShell(t)
+	sh.write("config/tusk/tusk.yaml", "log_level: warn\n", 0o644)
+	sh.write("home/.config/tusk/tusk.yaml", "log-level: error\n", 0o644)
+	sh.env = append(sh.env, "HOME=home")
+	if got := sh.setting("log_level"); got != "error from home/.config/tusk/tusk.yaml:1" {
+		t.Error(got)
+	}
+	sh.env = append(sh.env, "XDG_CONFIG_HOME=config")
+	if got := sh.setting("log_level"); got != "warn from config/tusk/tusk.yaml:1" {
+		t.Error(got)
+	}
+	sh.write("other.yaml", "log_level: debug\n", 0o644)
+	sh.env = append(sh.env, "TUSK_CONFIG=other.yaml")
+	if got := sh.setting("log_level"); got != "debug from other.yaml:1" {
+		t.Error(got)
+	}
+}
+
+func TestCommandsHaveSectionsInTheFileAndVariablesForTheirFlags(t *testing.T) {
+	sh := filledShell(t)
+	for range 5 {
+		sh.must("enqueue", "a", "--tags", "x,y")
+	}
+	sh.write("tusk.yaml", "tasks:\n  list:\n    limit: 3\n    tag: [x, y]\nwork: {}\n", 0o644)
+	if got := len(sh.json("tasks", "list")); got != 3 {
+		t.Errorf("%d tasks by the file", got)
+	}
+	sh.env = append(sh.env, "TUSK_LIMIT=2")
+	if got := len(sh.json("tasks", "list")); got != 2 {
+		t.Errorf("%d tasks by the variable", got)
+	}
+	if got := len(sh.json("tasks", "list", "--limit", "1")); got != 1 {
+		t.Errorf("%d tasks by the flag", got)
+	}
+}
+
+func TestSecretsMayComeFromFilesAndVariables(t *testing.T) {
+	sh := newShell(t)
+	sh.write("secret", "sqlite:secret.db\n", 0o600)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL_FILE=secret")
+	if got := sh.setting("db"); got != "sqlite:secret.db from TUSK_DATABASE_URL" {
+		t.Error(got)
+	}
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=x.db")
+	sh.fails(exitUsage, "invalid_config", []string{"both set"}, "queues", "list")
+	sh = newShell(t)
+	sh.env = append(sh.env, "PASSWORD=topsecret")
+	sh.write("tusk.yaml", "db: postgres://u:${PASSWORD}@h/db\n", 0o600)
+	if got := sh.setting("db"); got != "postgres://u:***@h/db from tusk.yaml:1" {
+		t.Error(got)
+	}
+}
+
+func TestEverythingWrongWithTheConfigurationIsToldAtOnce(t *testing.T) {
+	sh := newShell(t)
+	sh.write("tusk.yaml", `db: postgres://u:topsecret@h:99999/db
+log_levle: debug
+log_level: loud
+tasks:
+  list:
+    limit: -5
+    state: {a: b}
+    since: soon
+  cancel: {yes: true}
+json: maybe
+json: false
+quiet: ${NOT_SET}
+schedules:
+  next: [1, 2]
+enqueue:
+  timeout: -5s
+  tags: [[a]]
+`, 0o644)
+	sh.env = append(sh.env, "TUSK_AUTO_MIGRATE=perhaps", "TUSK_LIMTI=5")
+	r := sh.run("config", "check")
+	if r.status != exitUsage {
+		t.Errorf("status %d", r.status)
+	}
+	for _, want := range []string{
+		"tusk.yaml:1: everybody can read the password in it",
+		"tusk.yaml:1: the port in the database URL",
+		"tusk.yaml:2: unknown key log_levle; did you mean log_level?",
+		"tusk.yaml:3: log_level: want debug, info, warn, error",
+		"tusk.yaml:6: tasks.list.limit: want a number from 1",
+		"tusk.yaml:7: unknown key tasks.list.state.a",
+		"tusk.yaml:8: tasks.list.since: want how long ago",
+		"tusk.yaml:9: tasks.cancel.yes cannot be set in a file",
+		"tusk.yaml:11: key json comes twice",
+		"tusk.yaml:12: quiet: the variable ${NOT_SET} is not set",
+		"tusk.yaml:14: unknown key schedules.next",
+		"tusk.yaml:16: enqueue.timeout: is negative",
+		"tusk.yaml:17: enqueue.tags: want a list of plain values",
+		"TUSK_AUTO_MIGRATE: want true or false",
+		"TUSK_LIMTI is no setting of tusk",
+	} {
+		if !strings.Contains(r.out+r.err, want) {
+			t.Errorf("not told: %s", want)
+		}
+	}
+	if strings.Contains(r.out+r.err, "topsecret") {
+		t.Error("the password is shown")
+	}
+	if t.Failed() {
+		t.Log(r.out + r.err)
+	}
+	sh.fails(exitUsage, "invalid_config", []string{"tusk config check", "log_levle"}, "queues", "list")
+	sh.must("version")
+}
+
+func TestAFileThatCannotBeReadIsRefused(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"tabs":     {"tasks:\n\tlist:\n", "tab"},
+		"bad YAML": {"db: [", "line 1"},
+		"a list":   {"- db\n", "want keys and values"},
+		"a word":   {"hello\n", "want keys and values"},
+		"an alias": {"db: &x sqlite:a.db\nconfig: *x\n", "plain value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sh := newShell(t)
+			sh.write("tusk.yaml", c.text, 0o644)
+			sh.fails(exitUsage, "invalid_config", []string{"tusk.yaml", c.want}, "queues", "list")
+		})
+	}
+	sh := newShell(t)
+	sh.fails(exitUsage, "invalid_config", []string{"no such file"}, "queues", "list", "--config", "nowhere.yaml")
+	sh.fails(exitUsage, "invalid_config", []string{"is a folder"}, "queues", "list", "--config", ".")
+	sh.write("empty.yaml", "# nothing\n", 0o644)
+	sh.must("config", "check", "--config", "empty.yaml")
+}
+
+func TestAnInvalidVariableOfAnotherCommandDoesNoHarm(t *testing.T) {
+	sh := filledShell(t)
+	sh.env = append(sh.env, "TUSK_LIMIT=many")
+	sh.must("queues", "list")
+	sh.fails(exitUsage, "invalid_config", []string{"TUSK_LIMIT"}, "tasks", "list")
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(playTusk) != "" {
+		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	}
+	pgtest.Main(m)
+}
+
+// shell runs commands in a folder of their own.
+type shell struct {
+	t     *testing.T
+	stdin string
+	env   []string
+	setup func(*App)
+}
+
+// result is what a command left behind.
+type result struct {
+	status   int
+	out, err string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	return &shell{t: t, env: []string{"HOME=/nowhere"}}
+}
+
+// filledShell has a database.
+func filledShell(t *testing.T) *shell {
+	sh := newShell(t)
+	sh.must("migrate", "up")
+	return sh
+}
+
+func (sh *shell) run(args ...string) result {
+	sh.t.Helper()
+	var out, errOut bytes.Buffer
+	app := newApp(strings.NewReader(sh.stdin), &out, &errOut, sh.env)
+	if sh.setup != nil {
+		sh.setup(app)
+	}
+	status := app.main(args)
+	return result{status, out.String(), errOut.String()}
+}
+
+// must is run for a command that has to work; it returns its output.
+func (sh *shell) must(args ...string) string {
+	sh.t.Helper()
+	r := sh.run(args...)
+	if r.status != exitOK {
+		sh.t.Fatalf("tusk %s: status %d\n%s%s", strings.Join(args, " "), r.status, r.out, r.err)
+	}
+	return r.out
+}
+
+// json runs a command with --json and returns its objects.
+func (sh *shell) json(args ...string) []map[string]any {
+	sh.t.Helper()
+	var objects []map[string]any
+	for _, line := range strings.Split(strings.TrimSpace(sh.must(append(args, "--json")...)), "\n") {
+		if line == "" {
+			continue
+		}
+		var object map[string]any
+		if err := json.Unmarshal([]byte(line), &object); err != nil {
+			sh.t.Fatalf("tusk %s --json: %v in %q", strings.Join(args, " "), err, line)
+		}
+		objects = append(objects, object)
+	}
+	return objects
+}
+
+// fails runs a command that has to fail with a status and a code, and whose line
+// on stderr has all the parts.
+func (sh *shell) fails(status int, code string, parts []string, args ...string) {
+	sh.t.Helper()
+	r := sh.run(args...)
+	command := "tusk " + strings.Join(args, " ")
+	if len(command) > 200 {
+		command = command[:200] + "…"
+	}
+	if r.status != status {
+		sh.t.Errorf("%s: status %d, want %d\n%s", command, r.status, status, r.err)
+	}
+	last := r.err[strings.LastIndex(strings.TrimSuffix(r.err, "\n"), "\n")+1:]
+	if !strings.HasPrefix(last, "error["+code+"]: ") {
+		sh.t.Errorf("%s: %q, want error[%s]", command, last, code)
+	}
+	for _, part := range parts {
+		if !strings.Contains(r.err, part) {
+			sh.t.Errorf("%s: %q, want %q in it", command, r.err, part)
+		}
+	}
+}
+
+func (sh *shell) write(name, text string, mode os.FileMode) {
+	sh.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		sh.t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		sh.t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
+		sh.t.Fatal(err)
+	}
+}

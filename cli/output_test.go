@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func TestATerminalGetsATableAndAPipeGetsLines(t *testing.T) {
+	sh := newShell(t)
+	id := sh.enqueue("a", "--queue", "mail", "--delay", "90m")
+	if got := sh.must("tasks", "list"); strings.Count(got, "\n") != 1 || !strings.HasPrefix(got, id+"\tscheduled\tmail\ta\t0\t0\t20") {
+		t.Errorf("a pipe gets %q", got)
+	}
+	sh.setup = func(app *App) { app.terminal = true }
+	got := sh.must("tasks", "list")
+	if !strings.HasPrefix(got, "\x1b[1mID ") || !strings.Contains(got, "in 1h") || strings.Contains(got, "\t") {
+		t.Errorf("a terminal gets %q", got)
+	}
+	for _, plain := range []struct{ env, arg string }{{"NO_COLOR=1", "-q=false"}, {"TERM=dumb", "-q=false"}, {"X=", "--no-color"}} {
+		sh.env = []string{plain.env}
+		if got := sh.must("tasks", "list", plain.arg); !strings.HasPrefix(got, "ID ") {
+			t.Errorf("%v: %q", plain, got)
+		}
+	}
+	if got := sh.must("tasks", "list", "-q"); got != id+"\n" {
+		t.Errorf("quiet: %q", got)
+	}
+}
+
+func TestEveryListPrintsJSON(t *testing.T) {
+	sh := newShell(t)
+	id := sh.enqueue("a")
+	sh.must("schedules", "add", "n", "@hourly", "k")
+	for _, args := range [][]string{
+		{"tasks", "list"}, {"tasks", "show", id}, {"queues", "list"}, {"workers", "list"}, {"schedules", "list"}, {"schedules", "next", "n"},
+		{"schedules", "run", "n"}, {"errors"}, {"errors", "list"}, {"stats"}, {"migrate", "status"}, {"version"}, {"config", "show"}, {"config", "check"},
+		{"queues", "pause", "x"}, {"enqueue", "b"}, {"tasks", "cancel", "--all", "--yes"}, {"tasks", "delete", id, "--yes"},
+	} {
+		sh.json(args...)
+		if r := sh.run(append(args, "--json")...); r.err != "" && r.status == exitOK {
+			t.Errorf("%q says %q besides", args, r.err)
+		}
+	}
+}
+
+func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{tusk.ErrNotFound, 3, "not_found"}, {tusk.ErrRefused, 4, "refused"}, {store.ErrConflict, 4, "conflict"},
+		{store.ErrUnavailable, 5, "unavailable"}, {store.ErrReadOnly, 5, "read_only"}, {store.ErrFull, 5, "storage_full"},
+		{store.ErrSchemaMissing, 2, "schema_missing"}, {store.ErrSchemaOld, 2, "schema_old"}, {store.ErrSchemaNew, 2, "schema_new"},
+		{store.ErrSchemaForeign, 2, "schema_foreign"}, {store.ErrUnsupported, 1, "unsupported"}, {store.ErrNotCommitted, 1, "not_stored"},
+		{context.DeadlineExceeded, 5, "timeout"}, {errors.New("else"), 1, "error"}, {tusk.ErrInvalid, 2, "invalid"},
+		{errors.New("FATAL: password authentication failed (SQLSTATE 28P01)"), 2, "wrong_password"},
+		{errors.Join(store.ErrNotCommitted, store.ErrUnavailable), 5, "unavailable"},
+		{syscall.EPIPE, 0, ""},
+	} {
+		var out bytes.Buffer
+		app := newApp(strings.NewReader(""), io.Discard, &out, nil)
+		app.ran = true
+		if status := app.exit(fmt.Errorf("enqueue: %w", c.err)); status != c.status || c.code != "" && !strings.HasPrefix(out.String(), "error["+c.code+"]: enqueue: ") {
+			t.Errorf("%v: status %d, %s", c.err, status, out.String())
+		}
+	}
+}
+
+func TestHelpIsAsRecorded(t *testing.T) {
+	var got strings.Builder
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if !c.HasSubCommands() {
+			c.SetOut(&got)
+			fmt.Fprintf(&got, "$ %s --help\n", c.CommandPath())
+			_ = c.Help()
+			fmt.Fprintln(&got)
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	app := newApp(strings.NewReader(""), io.Discard, io.Discard, nil)
+	for _, c := range newRoot(app).Commands() {
+		switch c.Name() {
+		case "enqueue", "tasks", "errors", "schedules", "queues", "workers", "stats", "migrate", "config", "version":
+			walk(c)
+		}
+	}
+	path := filepath.Join("testdata", "help.txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("the help has changed: look at it, then go test ./cli -run Help -update\n%s", got.String())
+	}
+}
+
+func TestCompletionsKnowCommandsAndChoices(t *testing.T) {
+	sh := newShell(t)
+	for _, name := range []string{"bash", "zsh", "fish", "powershell"} {
+		if got := sh.must("completion", name); !strings.Contains(got, "tusk") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := sh.must("__complete", "tasks", "can"); !strings.HasPrefix(got, "cancel") {
+		t.Error(got)
+	}
+	if got := sh.must("__complete", "enqueue", "--on-conflict", "re"); !strings.Contains(got, "replace") || !strings.Contains(got, "rerun") {
+		t.Error(got)
+	}
+}
+
+// binary builds the command, for what cannot be seen from inside a process.
+func binary(t *testing.T) string {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	path := filepath.Join(t.TempDir(), "tusk")
+	build := exec.Command("go", "build", "-o", path, "../cmd/tusk")
+	build.Dir = filepath.Dir(file)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+func TestTheProcessBehavesInAShell(t *testing.T) {
+	tusk := binary(t)
+	t.Chdir(t.TempDir())
+	script := func(text string) (string, string) {
+		t.Helper()
+		var errOut bytes.Buffer
+		c := exec.Command("sh", "-c", text)
+		c.Env = append(os.Environ(), "tusk="+tusk, "HOME=/nowhere")
+		c.Stderr = &errOut
+		out, err := c.Output()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return string(out), errOut.String()
+	}
+	t.Run("a closed pipe is no error", func(t *testing.T) {
+		if _, err := script(`yes '{"kind":"a"}' | head -3000 | "$tusk" enqueue --from - -q; "$tusk" tasks list --all --json | head -1`); err != "" {
+			t.Error(err)
+		}
+	})
+	t.Run("closed stdin is an empty one", func(t *testing.T) {
+		out, err := script(`"$tusk" enqueue a - <&-; echo $?`)
+		if out != "2\n" || !strings.HasPrefix(err, "error[") {
+			t.Errorf("%s%s", out, err)
+		}
+	})
+	t.Run("an interrupt ends a command that waits for input", func(t *testing.T) {
+		c := exec.Command(tusk, "enqueue", "--from", "-")
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		var errOut bytes.Buffer
+		c.Stderr = &errOut
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(in, `{"kind":"a"}`)
+		time.Sleep(500 * time.Millisecond) // it has nothing to tell us by
+		if err := c.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait()
+		if c.ProcessState.ExitCode() != exitInterrupted || !strings.Contains(errOut.String(), "error[interrupted]: stored 0 tasks; nothing from line 1 on") {
+			t.Errorf("status %d, %s", c.ProcessState.ExitCode(), errOut.String())
+		}
+	})
+}
+
+func TestAServersSchemaIsCreatedOnlyWhenAsked(t *testing.T) {
+	db := pgtest.DSN(t)
+	sh := newShell(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
+	sh.fails(exitUsage, "schema_missing", []string{"tusk migrate up", "--auto-migrate"}, "enqueue", "a")
+	sh.must("migrate", "up")
+	id := sh.enqueue("a", `{"x":1}`)
+	if got := sh.json("tasks", "show", id)[0]; got["state"] != "available" {
+		t.Errorf("%v", got)
+	}
+	sh.must("tasks", "cancel", id)
+	sh.must("migrate", "down", "--to", "0", "--yes")
+	sh.must("tasks", "list", "--auto-migrate")
+	name := db[strings.LastIndex(db, "/")+1:]
+	sh.fails(exitUsage, "database_missing", nil, "tasks", "list", "--db", strings.Replace(db, name, "nowhere_"+name, 1))
+}
+
+func TestAProgressBarIsDrawnOnATerminalThatHasWaited(t *testing.T) {
+	var out bytes.Buffer
+	app := newApp(strings.NewReader(""), io.Discard, &out, nil)
+	draw := func() string {
+		out.Reset()
+		p := newProgress(app, 100)
+		p.add(25, 10)
+		quick := out.String()
+		p.started = p.started.Add(-2 * patience)
+		p.add(25, 20)
+		p.end()
+		return quick + out.String()
+	}
+	if got := draw(); got != "" {
+		t.Errorf("a pipe gets %q", got)
+	}
+	app.watched = true
+	if got := draw(); !strings.Contains(got, "[###############...............]  50%  20 tasks") || !strings.HasSuffix(got, "\r\x1b[K") {
+		t.Errorf("a terminal gets %q", got)
+	}
+}
+
+func TestTheManualHasEveryCommandAndEveryCode(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "cli.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := string(text)
+	app := newApp(strings.NewReader(""), io.Discard, io.Discard, nil)
+	for _, c := range newRoot(app).Commands() {
+		if c.Hidden {
+			continue
+		}
+		if heading := "\n### " + c.Name(); c.Name() != "version" && !strings.Contains(manual, heading+"\n") {
+			t.Errorf("docs/cli.md has no section %s", c.Name())
+		}
+		for _, sub := range c.Commands() {
+			if !strings.Contains(manual, sub.Name()) {
+				t.Errorf("docs/cli.md does not say %s", sub.CommandPath())
+			}
+		}
+	}
+	for _, k := range known {
+		if !strings.Contains(manual, "`"+k.code+"`") {
+			t.Errorf("docs/cli.md has no code %s", k.code)
+		}
+	}
+	for _, s := range said {
+		if !strings.Contains(manual, "`"+s.code+"`") {
+			t.Errorf("docs/cli.md has no code %s", s.code)
+		}
+	}
+}

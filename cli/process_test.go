@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// playTusk is set in the environment of a test binary that is to be the command.
+const playTusk = "PLAY_TUSK"
+
+// process is the command in a process of its own.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+
+	mu   sync.Mutex
+	said strings.Builder // on stderr
+}
+
+func (p *process) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(text)
+}
+
+func (p *process) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+// start runs the command in a process of its own, which ends with the test.
+func (sh *shell) start(args ...string) *process {
+	sh.t.Helper()
+	p := &process{t: sh.t, cmd: exec.Command(os.Args[0], args...)}
+	p.cmd.Env = append(os.Environ(), append(sh.env, playTusk+"=1")...)
+	p.cmd.Stderr = p
+	if err := p.cmd.Start(); err != nil {
+		sh.t.Fatal(err)
+	}
+	sh.t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	return p
+}
+
+// await waits until the process has said what the pattern means, and returns the
+// pattern's first group.
+func (p *process) await(pattern string) string {
+	p.t.Helper()
+	re := regexp.MustCompile(pattern)
+	eventually(p.t, func() bool { return re.MatchString(p.log()) }, func() string { return "no " + pattern + " in " + p.log() })
+	return re.FindStringSubmatch(p.log())[re.NumSubexp()]
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// status waits for the process and returns its exit status.
+func (p *process) status() int {
+	p.t.Helper()
+	err := p.cmd.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, holds func() bool, otherwise func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(otherwise())
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
+	sh := filledShell(t)
+	r := sh.run("schedules", "add", "nightly", "30 2 * * 1-5", "report", `{"a":1}`, "--zone", "Europe/Berlin", "--overlap", "buffer", "--missed", "all",
+		"--cap", "5", "--jitter", "10s", "--queue", "reports", "--priority", "3", "--tags", "x", "--max-attempts", "2")
+	if r.status != exitOK || !strings.Contains(r.err, "at 02:30 on Monday to Friday, Europe/Berlin time") {
+		t.Errorf("status %d, %s", r.status, r.err)
+	}
+	sh.must("schedules", "add", "often", "@every 15m", "sync")
+	rows := sh.json("schedules", "list")
+	if len(rows) != 2 || rows[1]["words"] != "every 15 minutes" || rows[1]["overlap"] != "skip" || rows[1]["missed"] != "once" || rows[1]["zone"] != "UTC" {
+		t.Fatalf("%v", rows)
+	}
+	if row := rows[0]; row["overlap"] != "buffer" || row["missed"] != "all" || row["cap"] != 5.0 || row["jitter_seconds"] != 10.0 || row["queue"] != "reports" {
+		t.Errorf("%v", row)
+	}
+	sh.must("schedules", "pause", "nightly", "often")
+	if row := sh.json("schedules", "list")[0]; row["paused"] != true {
+		t.Errorf("%v", row)
+	}
+	sh.must("schedules", "resume", "nightly")
+	id := strings.TrimSpace(sh.must("schedules", "run", "nightly", "-q"))
+	if task := sh.json("tasks", "show", id)[0]; task["schedule"] != "nightly" || task["queue"] != "reports" || task["kind"] != "report" {
+		t.Errorf("%v", task)
+	}
+	if rows := sh.json("schedules", "next", "nightly", "-n", "7"); len(rows) != 7 || !strings.Contains(rows[0]["local"].(string), " 02:30:00 CE") {
+		t.Errorf("%v", rows)
+	}
+	if r := sh.run("schedules", "next", "often"); !strings.Contains(r.err, "often is paused") || strings.Count(r.out, "\n") != 5 {
+		t.Errorf("%s%s", r.err, r.out)
+	}
+	sh.must("schedules", "remove", "nightly", "often")
+	if rows := sh.json("schedules", "list"); len(rows) != 0 {
+		t.Errorf("%v", rows)
+	}
+}
+
+func TestTheSchemaGoesUpAndDown(t *testing.T) {
+	sh := newShell(t)
+	steps := sh.json("migrate", "up")
+	if len(steps) == 0 || steps[0]["state"] != "up" || steps[0]["applied_at"] == nil {
+		t.Fatalf("%v", steps)
+	}
+	if got := sh.json("migrate", "up"); len(got) != 0 {
+		t.Errorf("up again: %v", got)
+	}
+	for _, step := range sh.json("migrate", "status") {
+		if step["state"] != "applied" {
+			t.Errorf("%v", step)
+		}
+	}
+	if out := sh.must("migrate", "status", "--show-sql"); !strings.Contains(out, "create table") {
+		t.Error(out)
+	}
+	if got := sh.json("migrate", "down", "--to", "0", "--dry-run", "--show-sql"); len(got) != len(steps) || got[0]["state"] != "would go down" || got[0]["sql"] == "" {
+		t.Errorf("%v", got)
+	}
+	sh.must("tasks", "list")
+	sh.must("migrate", "down", "--to", "0", "--yes")
+	if got := sh.json("migrate", "up", "--dry-run"); len(got) != len(steps) {
+		t.Errorf("%v", got)
+	}
+	sh.fails(exitUsage, "schema_missing", nil, "tasks", "list")
+}

@@ -1,0 +1,141 @@
+//go:build unix
+
+package storm
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/cli"
+)
+
+// playRole is set in the environment of a test binary that plays another part.
+const playRole = "STORM_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(playRole) {
+	case "tusk":
+		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	case "enqueuer":
+		os.Exit(playEnqueuer(os.Args[1], os.Args[2]))
+	}
+	os.Exit(m.Run())
+}
+
+// role is a kind of process that the storm keeps alive.
+type role struct {
+	name string // STORM_ROLE
+	args []string
+}
+
+// process is one that lives now.
+type process struct {
+	role  role
+	cmd   *exec.Cmd
+	log   string // file of its stderr
+	born  time.Time
+	ended chan struct{}
+	err   error // how it ended; read after ended
+}
+
+// fleet is a set of processes in which each that dies is replaced.
+type fleet struct {
+	t   *testing.T
+	dir string
+
+	mu     sync.Mutex
+	count  int
+	living []*process
+}
+
+func (f *fleet) start(r role) *process {
+	f.t.Helper()
+	f.mu.Lock()
+	f.count++
+	p := &process{role: r, log: filepath.Join(f.dir, fmt.Sprintf("%04d-%s.log", f.count, r.name)), born: time.Now(), ended: make(chan struct{})}
+	f.mu.Unlock()
+	log, err := os.Create(p.log)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer log.Close()
+	self, err := os.Executable()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p.cmd = exec.Command(self, r.args...)
+	p.cmd.Dir = f.dir
+	p.cmd.Env = append(os.Environ(), playRole+"="+r.name)
+	p.cmd.Stderr = log
+	if err := p.cmd.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	f.mu.Lock()
+	f.living = append(f.living, p)
+	f.mu.Unlock()
+	return p
+}
+
+// victim picks the elder of two, so that most have begun to work.
+func (f *fleet) victim() *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, b := f.living[rand.IntN(len(f.living))], f.living[rand.IntN(len(f.living))]
+	if b.born.Before(a.born) {
+		return b
+	}
+	return a
+}
+
+// kill ends a process by SIGKILL and waits until it is gone.
+func (f *fleet) kill(p *process) {
+	f.t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		f.t.Errorf("kill: %v: %s", err, p.tail())
+	}
+	f.gone(p)
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		f.t.Errorf("%v ended by itself: %v: %s", p.role, p.err, p.tail())
+	}
+}
+
+func (f *fleet) gone(p *process) {
+	<-p.ended
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, other := range f.living {
+		if other == p {
+			f.living = append(f.living[:i], f.living[i+1:]...)
+			return
+		}
+	}
+}
+
+func (f *fleet) killAll() {
+	f.t.Helper()
+	for _, p := range append([]*process(nil), f.living...) {
+		f.kill(p)
+	}
+}
+
+// tail is the end of what a process has said.
+func (p *process) tail() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 2000
+	return string(bytes.TrimSpace(text[max(0, len(text)-most):]))
+}

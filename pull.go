@@ -1,0 +1,318 @@
+package tusk
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lease"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Limits of what a Puller lends.
+const (
+	MaxPull      = 1000 // tasks in one Pull
+	MaxPullWait  = 20 * time.Second
+	MaxPullLease = 12 * time.Hour
+	MaxLent      = 100000 // tasks that one Puller has lent at a time
+
+	defaultPullLease = 30 * time.Second
+)
+
+// Puller lends tasks to workers that are no Go programs, or that live where the
+// database cannot be reached: it claims for them, beats for them, and takes a
+// task back from a worker that neither finishes nor extends it in time. Make it
+// with NewPuller, then run it; it is safe for use by many goroutines.
+type Puller struct {
+	client *Client
+	heart  *lease.Heart
+	queues *queueWatch
+	sweep  *loop.Loop
+	closed chan struct{} // Run's context has ended
+
+	mu    sync.Mutex
+	lent  map[Receipt]*loan
+	ended map[Receipt]string // verdicts of late, so that a repeated one is no error
+	order []Receipt          // of ended, oldest first
+	lost  []store.ClaimRequest
+	hint  chan struct{} // closed when there may be tasks
+}
+
+// Receipt names a loan: a task and the lease it was lent under. It is all that
+// a worker needs to finish the task, so it is to be kept like a password.
+type Receipt struct {
+	ID    ID
+	Lease store.Token
+}
+
+func (r Receipt) String() string { return r.ID.String() + "." + r.Lease.String() }
+
+// ParseReceipt reads the text form of a receipt.
+func ParseReceipt(text string) (r Receipt, err error) {
+	id, token, found := strings.Cut(text, ".")
+	if r.ID, err = store.ParseID(id); err != nil || !found || len(token) != 2*len(r.Lease) {
+		return Receipt{}, invalid("lease", "invalid_id", "%q is not the id of a lease", cutText(text))
+	}
+	if _, err := hex.Decode(r.Lease[:], []byte(token)); err != nil {
+		return Receipt{}, invalid("lease", "invalid_id", "%q is not the id of a lease", cutText(text))
+	}
+	return r, nil
+}
+
+// Pull asks for tasks.
+type Pull struct {
+	Queues []string
+	Limit  int           // default: 1
+	Lease  time.Duration // how long the worker may take without extending; default: 30 s
+	Wait   time.Duration // how long to wait for the first task; default: not at all
+}
+
+// Lent is a task in the hands of somebody else's worker.
+type Lent struct {
+	TaskInfo
+	Receipt Receipt
+	Until   time.Time // by this process's clock
+}
+
+// Verdict says how an attempt ended. Err means what the same error means when a
+// handler returns it: nil completes the task, Snooze hands it back, and so on.
+type Verdict struct {
+	Receipt Receipt
+	Err     error
+	Trace   string
+	Output  json.RawMessage // of a completed task
+}
+
+type loan struct {
+	*run.Attempt
+	begun, until time.Time
+	end          time.Time // when the task's own timeout is over; zero: never
+}
+
+var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")
+
+// NewPuller makes a puller. Its Run has to be running for tasks to be lent.
+func (c *Client) NewPuller() *Puller {
+	p := &Puller{client: c, lent: map[Receipt]*loan{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{})}
+	log := c.config.Logger
+	host, _ := os.Hostname()
+	p.heart = lease.New(c.store, lease.Options{
+		Worker: store.Worker{Host: host, PID: os.Getpid(), Concurrency: MaxLent, Version: Version() + " pull"},
+		NewID:  NewID, TTL: 30 * time.Second, Every: 10 * time.Second,
+		Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Log: log,
+	})
+	p.queues = newQueueWatch(c, nil, log)
+	p.queues.changed = func() {}
+	p.sweep = loop.New("lent tasks", 15*time.Second, log, p.sweepOnce)
+	return p
+}
+
+// Run lends until ctx ends, then hands back what is still lent and signs off. It
+// is called once.
+func (p *Puller) Run(ctx context.Context) error {
+	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	work := newCrew(hard)
+	work.loops(p.heart.Loops()...)
+	work.loops(p.sweep, p.queues.loop)
+	work.run(func() { p.listen(work.soft) })
+	<-ctx.Done()
+	close(p.closed)
+	parting, done := context.WithTimeout(hard, partingGap)
+	defer done()
+	err := p.handBack(parting)
+	work.stopWithin(partingGap, cancel)
+	return errors.Join(err, p.heart.SignOff(parting))
+}
+
+// Claim lends up to Limit tasks, waiting for the first one. No task within the
+// time is no error.
+//
+// Errors: an *InvalidError; ErrShutdown when the puller is being shut down.
+func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
+	if err := r.complete(); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(r.Wait)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		hint := p.hinted()
+		lent, err := p.claim(ctx, r)
+		left := time.Until(deadline)
+		if err != nil || len(lent) > 0 || left <= 0 {
+			return lent, err
+		}
+		timer := time.NewTimer(min(left, pause-rand.N(pause/4)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil
+		case <-p.closed:
+			timer.Stop()
+			return nil, ErrShutdown
+		case <-hint:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// Find returns the tasks that receipts stand for, nil for those whose lease is
+// over, so that a caller can judge whom it lets finish them.
+func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, error) {
+	tasks := make([]*store.Task, len(receipts))
+	var ids []ID
+	p.mu.Lock()
+	for i, r := range receipts {
+		if l := p.lent[r]; l != nil {
+			tasks[i] = l.Task
+		} else {
+			ids = append(ids, r.ID)
+		}
+	}
+	p.mu.Unlock()
+	if len(ids) == 0 {
+		return tasks, nil
+	}
+	// Another process may have lent them.
+	stored, err := p.client.List(ctx, Filter{IDs: ids, Limit: len(ids)})
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[ID]*store.Task, len(stored))
+	for i := range stored {
+		byID[stored[i].ID] = &stored[i].Task
+	}
+	for i, r := range receipts {
+		if t := byID[r.ID]; tasks[i] == nil && t != nil && t.State == store.Running && t.Lease == r.Lease {
+			tasks[i] = t
+		}
+	}
+	return tasks, nil
+}
+
+// Finish ends attempts and returns, in the same order, nil or ErrLeaseLost. The
+// same verdict given twice is no error the second time.
+func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
+	if len(verdicts) > MaxPull {
+		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts), MaxPull)
+	}
+	receipts := make([]Receipt, len(verdicts))
+	for i, v := range verdicts {
+		receipts[i] = v.Receipt
+	}
+	tasks, err := p.Find(ctx, receipts)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]error, len(verdicts))
+	var outcomes []store.Outcome
+	for i, v := range verdicts {
+		if tasks[i] == nil {
+			results[i] = p.again(v)
+		} else {
+			outcomes = append(outcomes, p.decide(tasks[i], v))
+		}
+	}
+	if len(outcomes) == 0 {
+		return results, nil
+	}
+	lost, err := p.client.store.Finish(ctx, outcomes)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	gone := map[ID]bool{}
+	for _, id := range lost {
+		gone[id] = true
+	}
+	for i, v := range verdicts {
+		if tasks[i] == nil {
+			continue
+		}
+		p.forget(v.Receipt)
+		if gone[v.Receipt.ID] {
+			results[i] = p.again(v)
+		} else {
+			p.remember(v)
+		}
+	}
+	return results, nil
+}
+
+// Extension asks for more time, and tells how far the worker is.
+type Extension struct {
+	Receipt  Receipt
+	Lease    time.Duration   // from now; default: 30 s
+	Progress *store.Progress // nil: none to tell
+	Logs     []string
+}
+
+// Extend gives a worker more time for a task and says until when, and whether
+// somebody cancelled the task meanwhile.
+//
+// Errors: an *InvalidError; ErrLeaseLost, also when the task was lent by another process.
+func (p *Puller) Extend(e Extension) (until time.Time, cancelled bool, err error) {
+	if err := pullLease(&e.Lease); err != nil {
+		return until, false, err
+	}
+	p.mu.Lock()
+	l := p.lent[e.Receipt]
+	if l != nil {
+		l.until = l.bound(time.Now().Add(e.Lease))
+		until = l.until
+	}
+	p.mu.Unlock()
+	if l == nil {
+		return until, false, ErrLeaseLost
+	}
+	if e.Progress != nil {
+		l.SetProgress(store.Progress{Percent: max(0, min(e.Progress.Percent, 100)), Message: lifecycle.Clean(e.Progress.Message, 1<<10)})
+	}
+	for _, line := range e.Logs {
+		l.Log(time.Now(), "INFO", lifecycle.Clean(line, 8<<10))
+	}
+	return until, errors.Is(l.Stopped(), ErrCancelled), nil
+}
+
+// Lent is the number of tasks lent at present.
+func (p *Puller) Lent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lent)
+}
+
+func (r *Pull) complete() error {
+	setDefault(&r.Limit, 1)
+	if len(r.Queues) == 0 || len(r.Queues) > 100 {
+		return invalid("queues", "out_of_range", "has %d queues, want 1 to 100", len(r.Queues))
+	}
+	for _, q := range r.Queues {
+		if err := ValidateName("queue", q); err != nil {
+			return err
+		}
+	}
+	return firstProblem(within("max", r.Limit, 1, MaxPull), within("wait", r.Wait, 0, MaxPullWait), pullLease(&r.Lease))
+}
+
+func pullLease(d *time.Duration) error {
+	setDefault(d, defaultPullLease)
+	return within("lease", *d, time.Second, MaxPullLease)
+}
+
+func firstProblem(problems ...error) error {
+	for _, err := range problems {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

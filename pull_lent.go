@@ -1,0 +1,341 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What a puller does with the tasks that it has lent.
+
+func (p *Puller) claim(ctx context.Context, r Pull) ([]Lent, error) {
+	id, alive := p.heart.Worker()
+	r.Queues = p.open(r.Queues)
+	r.Limit = min(r.Limit, MaxLent-p.Lent())
+	if !alive || len(r.Queues) == 0 || r.Limit <= 0 || ctx.Err() != nil {
+		return nil, nil
+	}
+	if n := rand.IntN(len(r.Queues)); n > 0 { // queues take turns at being first
+		r.Queues = append(append([]string{}, r.Queues[n:]...), r.Queues[:n]...)
+	}
+	request := store.ClaimRequest{Worker: id, Queues: r.Queues, Limit: r.Limit, Token: store.NewToken()}
+	// Whoever asked may go away, but what was claimed for them must be known.
+	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	tasks, err := p.client.store.Claim(sure, request)
+	switch {
+	case errors.Is(err, store.ErrWorkerDead):
+		p.heart.Renew(id)
+		return nil, nil
+	case err != nil:
+		request.Again = true
+		p.mu.Lock()
+		p.lost = append(p.lost, request)
+		p.mu.Unlock()
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return p.lend(sure, ctx, tasks, r.Lease)
+}
+
+// lend notes who has what. Tasks that are too late to start, or whose worker has
+// gone meanwhile, are finished or handed back at once.
+func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time.Duration) ([]Lent, error) {
+	var lent []Lent
+	var outcomes []store.Outcome
+	now := time.Now()
+	for i := range tasks {
+		t := &tasks[i]
+		info, err := newTaskInfo(*t)
+		switch {
+		case expired(t):
+			outcomes = append(outcomes, lifecycle.Expired(t))
+		case asker.Err() != nil || p.isClosed():
+			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
+		case err != nil:
+			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: err}, rand.Float64()))
+		default:
+			l := &loan{Attempt: &run.Attempt{Task: t}, begun: now}
+			if info.Timeout > 0 {
+				l.end = now.Add(info.Timeout)
+			}
+			l.until = l.bound(now.Add(span))
+			r := Receipt{ID: t.ID, Lease: t.Lease}
+			p.mu.Lock()
+			p.lent[r] = l
+			p.mu.Unlock()
+			lent = append(lent, Lent{TaskInfo: info, Receipt: r, Until: l.until})
+		}
+	}
+	if len(outcomes) > 0 {
+		if _, err := p.client.store.Finish(sure, outcomes); err != nil {
+			p.keep(outcomes, now)
+			return lent, nil
+		}
+	}
+	return lent, nil
+}
+
+// keep makes tasks overdue that could not be handed back: the sweep tries again.
+func (p *Puller) keep(outcomes []store.Outcome, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range outcomes {
+		l := &loan{Attempt: &run.Attempt{Task: o.Task}, begun: now, until: now}
+		l.Stop(ErrShutdown)
+		p.lent[Receipt{ID: o.Task.ID, Lease: o.Task.Lease}] = l
+	}
+}
+
+func (l *loan) bound(until time.Time) time.Time {
+	if !l.end.IsZero() && until.After(l.end) {
+		return l.end
+	}
+	return until
+}
+
+func (p *Puller) decide(t *store.Task, v Verdict) store.Outcome {
+	settings, problem := lifecycle.DecodeSettings(t.Settings)
+	if v.Err == nil {
+		v.Err = problem
+	}
+	end := lifecycle.End{Err: v.Err, Trace: v.Trace, Ran: max(time.Since(t.ClaimedAt), 0)}
+	p.mu.Lock()
+	l := p.lent[v.Receipt]
+	p.mu.Unlock()
+	var note *store.Note
+	if l != nil {
+		end.Ran = time.Since(l.begun)
+		note = l.Final()
+	}
+	if len(v.Output) > 0 {
+		if note == nil {
+			note = &store.Note{}
+		}
+		note.Output = v.Output
+	}
+	out := lifecycle.After(t, settings, end, rand.Float64())
+	out.Note = note
+	return out
+}
+
+// ValidateOutput checks JSON that is to be a task's output.
+func ValidateOutput(output []byte) error {
+	if len(output) > MaxOutputBytes {
+		return invalid("output", "output_too_large", "has %d bytes, at most %d are allowed", len(output), MaxOutputBytes)
+	}
+	if !json.Valid(output) {
+		return invalid("output", "invalid_json", "is not one JSON value")
+	}
+	return checkJSON(output)
+}
+
+func (p *Puller) sweepOnce(ctx context.Context) (time.Duration, error) {
+	const every = 250 * time.Millisecond
+	if err := p.settle(ctx); err != nil {
+		return 0, err
+	}
+	now := time.Now()
+	var outcomes []store.Outcome
+	p.mu.Lock()
+	for _, l := range p.lent {
+		if now.After(l.until) && len(outcomes) < MaxPull {
+			outcomes = append(outcomes, overdue(l))
+		}
+	}
+	p.mu.Unlock()
+	return every, p.end(ctx, outcomes)
+}
+
+func overdue(l *loan) store.Outcome {
+	settings, _ := lifecycle.DecodeSettings(l.Task.Settings)
+	end := lifecycle.End{Err: errOverdue, Ran: time.Since(l.begun)}
+	if cause := l.Stopped(); cause != nil {
+		end.Err = cause
+	}
+	out := lifecycle.After(l.Task, settings, end, rand.Float64())
+	out.Note = l.Final()
+	return out
+}
+
+// settle asks again for claims whose answer was lost, and hands back what they
+// had got.
+func (p *Puller) settle(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		if len(p.lost) == 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		request := p.lost[0]
+		p.mu.Unlock()
+		tasks, err := p.client.store.Claim(ctx, request)
+		if err != nil && !errors.Is(err, store.ErrWorkerDead) {
+			return err
+		}
+		p.mu.Lock()
+		p.lost = p.lost[1:]
+		p.mu.Unlock()
+		var outcomes []store.Outcome
+		for i := range tasks {
+			outcomes = append(outcomes, lifecycle.After(&tasks[i], lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
+		}
+		p.keep(outcomes, time.Now())
+	}
+}
+
+func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
+	if len(outcomes) == 0 {
+		return nil
+	}
+	if _, err := p.client.store.Finish(ctx, outcomes); err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	for _, o := range outcomes {
+		p.forget(Receipt{ID: o.Task.ID, Lease: o.Task.Lease})
+	}
+	return nil
+}
+
+// handBack returns everything that is lent, without counting the attempts.
+func (p *Puller) handBack(ctx context.Context) error {
+	p.mu.Lock()
+	for _, l := range p.lent {
+		l.Stop(ErrShutdown)
+		l.until = time.Time{}
+	}
+	p.mu.Unlock()
+	for p.Lent() > 0 {
+		if _, err := p.sweepOnce(ctx); err != nil {
+			return fmt.Errorf("hand back: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *Puller) forget(r Receipt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.lent, r)
+}
+
+// forgetAll is for leases that are lost with the worker that held them.
+func (p *Puller) forgetAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.lent)
+	p.lost = nil
+}
+
+const rememberedVerdicts = 10000
+
+func (p *Puller) remember(v Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.order) == rememberedVerdicts {
+		delete(p.ended, p.order[0])
+		p.order = p.order[1:]
+	}
+	p.ended[v.Receipt] = fmt.Sprintf("%T %v", v.Err, v.Err)
+	p.order = append(p.order, v.Receipt)
+}
+
+// again judges a verdict on a lease that is over.
+func (p *Puller) again(v Verdict) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before, known := p.ended[v.Receipt]; known && before == fmt.Sprintf("%T %v", v.Err, v.Err) {
+		return nil
+	}
+	return ErrLeaseLost
+}
+
+func (p *Puller) notes() []store.Note {
+	var notes []store.Note
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lent {
+		if n := l.Interim(); n != nil {
+			notes = append(notes, *n)
+		}
+	}
+	return notes
+}
+
+func (p *Puller) noted(notes []store.Note) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range notes {
+		if l := p.lent[Receipt{ID: notes[i].ID, Lease: notes[i].Lease}]; l != nil {
+			l.Noted(&notes[i])
+		}
+	}
+}
+
+func (p *Puller) stop(stops []store.Stop) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range stops {
+		if l := p.lent[Receipt{ID: s.ID, Lease: s.Lease}]; l != nil {
+			l.Stop(ErrCancelled)
+		}
+	}
+}
+
+func (p *Puller) isClosed() bool {
+	select {
+	case <-p.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// open leaves out the queues that are paused; none is open before that is known.
+func (p *Puller) open(queues []string) []string {
+	p.queues.mu.Lock()
+	defer p.queues.mu.Unlock()
+	if p.queues.paused == nil {
+		return nil
+	}
+	var open []string
+	for _, q := range queues {
+		if !p.queues.paused[q] {
+			open = append(open, q)
+		}
+	}
+	return open
+}
+
+// hinted returns a channel that is closed at the engine's next hint.
+func (p *Puller) hinted() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hint
+}
+
+func (p *Puller) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.hint)
+	p.hint = make(chan struct{})
+}
+
+func (p *Puller) listen(ctx context.Context) {
+	engine, ok := store.As[store.Notifier](p.client.store)
+	for ok && ctx.Err() == nil {
+		if err := engine.Listen(ctx, func(...string) { p.wake() }); ctx.Err() == nil {
+			p.client.config.Logger.Warn("listen: going on by polling", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}

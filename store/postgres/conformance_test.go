@@ -1,0 +1,66 @@
+package postgres_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// engine makes databases for the suite. Transactions are begun on a pool of the
+// test's own, as a user would.
+func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error)) storetest.Engine {
+	var dsns sync.Map
+	return storetest.Engine{
+		Shared: true,
+		New: func(t testing.TB) func() store.Store {
+			// The suite opens many handles; connections that it leaves idle are closed.
+			dsn := pgtest.DSN(t, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
+			open(t, dsn, true)
+			return func() store.Store {
+				s, err := postgres.Open(context.Background(), dsn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dsns.Store(s, dsn)
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+		},
+		Begin: func(t testing.TB, s store.Store) (tx any, commit, rollback func() error) {
+			dsn, _ := dsns.Load(s)
+			return begin(t, dsn.(string))
+		},
+	}
+}
+
+func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, plain(dsn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(ctx) })
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx, func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }
+}
+
+func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }
+
+// plain is a DSN without what only a pool reads.
+func plain(dsn string) string {
+	before, query, _ := strings.Cut(dsn, "?")
+	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return strings.HasPrefix(p, "pool_") })
+	return before + "?" + strings.Join(params, "&")
+}
