@@ -30,7 +30,17 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
+	s.ringFor(tasks)
 	return results, nil
+}
+
+// ringFor tells listeners of the queues of tasks.
+func (s *Store) ringFor(tasks []store.NewTask) {
+	for i := range tasks {
+		if i == 0 || tasks[i].Queue != tasks[i-1].Queue {
+			s.ring(tasks[i].Queue)
+		}
+	}
 }
 
 // enqueue stores tasks whose lanes have names.

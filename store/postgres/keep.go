@@ -38,6 +38,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	if err != nil {
 		return store.Admitted{Next: -1}, fmt.Errorf("admit: %w", err)
 	}
+	s.ring(done.Queues...)
 	return done, nil
 }
 

@@ -33,6 +33,8 @@ type Options struct {
 	// Schema holds all tables and functions. Lower-case letters, digits and
 	// underscores; DefaultSchema when empty.
 	Schema string
+	// Quiet sends no notifications: listeners find tasks when they poll.
+	Quiet bool
 }
 
 // Store is a queue in a PostgreSQL database. It is safe for use by many
@@ -43,6 +45,8 @@ type Store struct {
 	sql    map[string]string
 	owned  bool     // the pool was opened here
 	lanes  sync.Map // int64: lanes that are known to have a name in the database
+	quiet  bool
+	bell   bell
 
 	trips, claims, repeats atomic.Int64
 }
@@ -63,7 +67,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if !schemaName.MatchString(o.Schema) {
 		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
 	}
-	s := &Store{pool: pool, schema: o.Schema, sql: map[string]string{}}
+	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}}
 	files, err := statements.ReadDir("sql")
 	if err != nil {
 		return nil, err

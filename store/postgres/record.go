@@ -39,6 +39,7 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 	if err != nil {
 		return 0, nil, fmt.Errorf("put record: %w", translate(err))
 	}
+	s.ringFor(p.Tasks)
 	return version, results, nil
 }
 

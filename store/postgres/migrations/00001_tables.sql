@@ -28,12 +28,27 @@ create table tusk.task (
 create index task_lane on tusk.task (lane, xid, n);
 create index task_id on tusk.task (id);
 
+-- The log's segments. A segment holds the xids below hi, from where the one
+-- before it ends; the last one has no hi, so that an insert never fails.
+create table tusk.segment (
+  name     text        not null primary key,
+  hi       xid8,
+  made_xid xid8        not null default pg_current_xact_id(),
+  made_at  timestamptz not null default clock_timestamp()
+);
+
 do $$
 declare
   here bigint := pg_current_xact_id()::text::bigint;
+  lo   text := 'minvalue';
+  hi   text;
 begin
-  execute format('create table tusk.task_0 partition of tusk.task for values from (minvalue) to (%L)', (here + 10000000)::text);
-  execute format('create table tusk.task_1 partition of tusk.task for values from (%L) to (maxvalue)', (here + 10000000)::text);
+  for i in 0 .. 2 loop
+    hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
+    execute format('create table tusk.task_%s partition of tusk.task for values from (%s) to (%s)', i, lo, hi);
+    insert into tusk.segment (name, hi) values ('task_' || i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
+    lo := hi;
+  end loop;
 end $$;
 
 -- The names behind lanes. Rows may come twice; nobody waits for anybody here.
@@ -94,6 +109,7 @@ create table tusk.outcome (
   xid         xid8        not null default pg_current_xact_id(),
   lane        bigint      not null,
   node        bigint      not null,
+  lo          xid8        not null, -- the lowest xid of the batch
   token       uuid        not null,
   worker      uuid        not null,
   claimed_at  timestamptz not null,
@@ -248,5 +264,5 @@ create table tusk.record (
 set local lock_timeout = '5s';
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
-  tusk.lane, tusk.task;
+  tusk.lane, tusk.segment, tusk.task;
 drop sequence tusk.record_version, tusk.task_n;

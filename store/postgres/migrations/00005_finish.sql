@@ -127,8 +127,8 @@ begin
     perform tusk.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i], _errors[i], _traces[i],
       _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
   end loop;
-  insert into tusk.outcome (lane, node, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
-  select s.lane, tusk.node_of(x.lo, x.hi), s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+  select s.lane, tusk.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
     case when s.g = any(_odd) then array(select u from unnest(_ids[s.off + 1 : s.off + s.size]) u where u <> all(_odd_ids) order by u)
       else _ids[s.off + 1 : s.off + s.size] end,
     case when _ago is null then null
@@ -222,8 +222,8 @@ begin
   if not _plain then
     perform tusk.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint, _ended, _now);
   end if;
-  insert into tusk.outcome (lane, node, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
-  values (_lane, tusk.node_of(l.lo, l.hi), _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+  values (_lane, tusk.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
     case when _plain then array[_id] else '{}' end, array[least(_ago / 1000, 2000000000)::int]);
   if _plain and _keyed then
     perform tusk.free_key(_lane >> 16, _key, _id, _now);

@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	notifyEvery = 20 * time.Millisecond // a process tells of a queue no more often
+	pingEvery   = 15 * time.Second      // of silence, before the listener asks whether it still hears
+	pingWithin  = 5 * time.Second
+)
+
+var _ store.Notifier = (*Store)(nil)
+
+// errDeaf says that notifications do not arrive.
+var errDeaf = errors.New("notifications do not arrive, as behind a pooler in transaction mode")
+
+// Listen implements store.Notifier, on a connection of its own. It sends itself
+// a ping whenever it has heard nothing for a while: a connection can be alive
+// and deaf. Wakes are sent by Enqueue and Admit after their commit, at once and
+// then at most every 20 ms for a queue and process.
+func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+	c, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig.Copy())
+	if err != nil {
+		return fmt.Errorf("listen: %w", translate(err))
+	}
+	defer c.Close(context.WithoutCancel(ctx))
+	if _, err := c.Exec(ctx, "listen "+s.channel()); err != nil {
+		return fmt.Errorf("listen: %w", translate(err))
+	}
+	if err := s.hear(ctx, c, wake); ctx.Err() == nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	return ctx.Err()
+}
+
+func (s *Store) channel() string { return s.schema + "_wake" }
+
+// hear passes notifications on until they stop to arrive. It begins with a
+// ping, and wakes everybody: what came before it listened was missed.
+func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...string)) error {
+	ping := "\x01" + store.NewToken().String()
+	for pinged := false; ; {
+		wait := pingEvery
+		if !pinged {
+			if _, err := c.Exec(ctx, s.sql["notify"], s.channel(), ping); err != nil {
+				return err
+			}
+			pinged, wait = true, pingWithin
+		}
+		quiet, cancel := context.WithTimeout(ctx, wait)
+		n, err := c.WaitForNotification(quiet)
+		cancel()
+		switch {
+		case err != nil && quiet.Err() != nil && ctx.Err() == nil && wait == pingEvery:
+			pinged = false
+		case err != nil && quiet.Err() != nil && ctx.Err() == nil:
+			return errDeaf
+		case err != nil:
+			return err
+		case n.Payload == ping:
+			wake()
+		case !strings.HasPrefix(n.Payload, "\x01"):
+			wake(n.Payload)
+		}
+		if wait == pingWithin && err == nil && n.Payload != ping {
+			pinged = false // it may be behind others; ask again
+		}
+	}
+}
+
+// bell holds back notifications that come too often.
+type bell struct {
+	mu    sync.Mutex
+	rung  map[string]time.Time
+	later map[string]bool
+}
+
+// ring tells listeners that a queue may have got tasks, soon and not too often,
+// without keeping the caller.
+func (s *Store) ring(queues ...string) {
+	if s.quiet {
+		return
+	}
+	s.bell.mu.Lock()
+	defer s.bell.mu.Unlock()
+	if s.bell.rung == nil || len(s.bell.rung) > 10000 {
+		s.bell.rung, s.bell.later = map[string]time.Time{}, map[string]bool{}
+	}
+	for _, queue := range queues {
+		if s.bell.later[queue] {
+			continue
+		}
+		s.bell.later[queue] = true
+		time.AfterFunc(notifyEvery-time.Since(s.bell.rung[queue]), func() { s.notify(queue) })
+	}
+}
+
+// notify sends one notification. Nobody relies on it, so its error is of no use.
+func (s *Store) notify(queue string) {
+	s.bell.mu.Lock()
+	s.bell.rung[queue] = time.Now()
+	delete(s.bell.later, queue)
+	s.bell.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), pingWithin)
+	defer cancel()
+	_, _ = s.pool.Exec(ctx, s.sql["notify"], s.channel(), queue)
+}
+
+// Check looks at the server and says what breaks Tusk's promises (an error) or
+// weakens them (warnings).
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	var version int
+	var replica bool
+	var fsync, fullPages, commit, isolation string
+	err = s.pool.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &isolation)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("check: %w", translate(err))
+	case version < 140000:
+		return nil, fmt.Errorf("check: PostgreSQL %d is too old: want 14 or later", version/10000)
+	case replica:
+		return nil, fmt.Errorf("check: %w: this server is a replica", store.ErrReadOnly)
+	case isolation != "read committed":
+		return nil, fmt.Errorf("check: default_transaction_isolation is %q: want read committed", isolation)
+	}
+	for _, setting := range [][3]string{{"fsync", fsync, "on"}, {"full_page_writes", fullPages, "on"}, {"synchronous_commit", commit, "on"}} {
+		if setting[1] == "off" {
+			warnings = append(warnings, setting[0]+" is off: a crash of the server may lose acknowledged tasks; set it to "+setting[2])
+		}
+	}
+	all, err := s.Migrations(ctx)
+	if err != nil {
+		return warnings, fmt.Errorf("check: %w", err)
+	}
+	if all[0].AppliedAt.IsZero() {
+		return warnings, fmt.Errorf("check: %w", store.ErrSchemaMissing)
+	}
+	if all[len(all)-1].AppliedAt.IsZero() {
+		return warnings, fmt.Errorf("check: %w", store.ErrSchemaOld)
+	}
+	return warnings, nil
+}

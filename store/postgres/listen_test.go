@@ -1,0 +1,72 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
+	s, pool := fresh(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	told := make(chan []string, 1000)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Listen(ctx, func(queues ...string) { told <- queues }) }()
+	await := func(want ...string) {
+		t.Helper()
+		deadline := time.After(10 * time.Second)
+		for {
+			select {
+			case got := <-told:
+				if slices.Equal(got, want) {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("nobody told of %q", want)
+			}
+		}
+	}
+	await() // it listens, and knows so
+	var g sync.WaitGroup
+	for range 4 {
+		g.Go(func() {
+			for range 50 {
+				if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	await("q")
+	other := newTasks(1, "späť")
+	if _, err := s.Enqueue(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	await("späť")
+	if _, err := pool.Exec(ctx, "select tusk.enqueue('mail', '{\"to\": 1}', priority => -1, key => 'k', tags => '{a,b}')"); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	list, err := s.List(context.Background(), store.Filter{Queues: []string{"default"}})
+	if err != nil || len(list) != 1 || list[0].Priority != -1 || list[0].Key != "k" || len(list[0].Tags) != 2 || string(list[0].Args) != `{"to": 1}` {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if _, err := store.ParseID(list[0].ID.String()); err != nil || list[0].ID[6]>>4 != 7 || list[0].ID[8]>>6 != 2 {
+		t.Fatal(list[0].ID)
+	}
+	if n := number(t, pool, "select count(*) from tusk.tasks where state = 'available'"); n != 202 {
+		t.Fatalf("%d tasks in the view", n)
+	}
+	if warnings, err := s.Check(context.Background()); err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
+	}
+}

@@ -1,0 +1,194 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func lead(t testing.TB, s store.Store) int64 {
+	t.Helper()
+	l, err := s.Lead(context.Background(), store.Candidate{ID: newID(), TTL: time.Hour})
+	if err != nil || l.Term == 0 {
+		t.Fatal(l, err)
+	}
+	return l.Term
+}
+
+func goRound(t testing.TB, s store.Store, worker store.ID, n int) {
+	t.Helper()
+	ctx := context.Background()
+	if _, err := s.Enqueue(ctx, newTasks(n, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()})
+	if err != nil || len(tasks) != n {
+		t.Fatal(len(tasks), err)
+	}
+	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+}
+
+func number(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int64) {
+	t.Helper()
+	if err := pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(sql, err)
+	}
+	return n
+}
+
+// shrink lets the first segment end where the log is now, which in life takes
+// a million transactions.
+func shrink(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	_, err := pool.Exec(context.Background(), `
+		do $$ declare hi text := pg_current_xact_id()::text::bigint + 1; begin
+		drop table tusk.task_1, tusk.task_2;
+		alter table tusk.task detach partition tusk.task_0;
+		execute format('alter table tusk.task attach partition tusk.task_0 for values from (minvalue) to (%L)', hi);
+		execute format('create table tusk.task_1 partition of tusk.task for values from (%L) to (maxvalue)', hi);
+		delete from tusk.segment where name = 'task_2';
+		update tusk.segment set hi = null where name = 'task_1';
+		execute format('update tusk.segment set hi = %L where name = ''task_0''', hi);
+		end $$`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	maintain := func() {
+		t.Helper()
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goRound(t, s, w, 10)
+	shrink(t, pool)
+	goRound(t, s, w, 10) // already in what was the last segment
+	maintain()
+	if n := number(t, pool, "select count(*) from tusk.segment where hi is not null"); n != 2 {
+		t.Fatalf("%d bounded segments", n)
+	}
+	if n := number(t, pool, "select count(*) from tusk.task"); n != 20 {
+		t.Fatalf("%d rows in the log", n)
+	}
+	if n, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 15); err != nil || n != 15 {
+		t.Fatal(n, err)
+	}
+	maintain()
+	if n := number(t, pool, "select count(*) from pg_inherits where inhparent = 'tusk.task'::regclass"); n != 2 {
+		t.Fatalf("%d segments", n)
+	}
+	if list, err := s.List(ctx, store.Filter{}); err != nil || len(list) != 5 {
+		t.Fatal(len(list), err)
+	}
+	goRound(t, s, w, 10)
+}
+
+func TestAnInterruptedDetachIsFinished(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	goRound(t, s, w, 10)
+	shrink(t, pool)
+	goRound(t, s, w, 10)
+	if err := s.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := pool.Begin(ctx) // holds the detach up
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Exec(ctx, "select count(*) from tusk.task"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(ctx, "set statement_timeout = '300ms'"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(ctx, "alter table tusk.task detach partition tusk.task_0 concurrently"); err == nil {
+		t.Fatal("the detach was not held up")
+	}
+	conn.Conn().Close(ctx)
+	conn.Release()
+	if err := reader.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, pool, "select count(*) from pg_class where relname = 'task_0'"); n != 0 {
+		t.Fatal("the half-detached segment is still there")
+	}
+}
+
+func TestCountNeedsNoScanOfWhatWasCounted(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	late, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, _ := s.Tx(late)
+	if _, err := u.Enqueue(ctx, newTasks(7, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(200, "q")
+	if _, err := s.Enqueue(ctx, tasks); err != nil {
+		t.Fatal(err)
+	}
+	available := func(want int64) {
+		t.Helper()
+		counts, err := s.Count(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got int64
+		for _, c := range counts {
+			if c.State == store.Available {
+				got = c.Tasks
+			}
+		}
+		if got != want {
+			t.Errorf("%d available, want %d", got, want)
+		}
+	}
+	for range 2 {
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+		available(200)
+	}
+	if err := late.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	available(207)
+	if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[150].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	available(206)
+	if err := s.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	available(206)
+	if _, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 50, Token: store.NewToken()}); err != nil {
+		t.Fatal(err)
+	}
+	available(156)
+}
