@@ -93,6 +93,10 @@ type Outcome struct {
 	Trace       string
 	Fingerprint string
 
+	// KeepTurn lets a task that will be retried keep its turn: nobody else gets it
+	// meanwhile, and it need not wait for another.
+	KeepTurn bool
+
 	// Then are tasks to enqueue with the outcome, if it is accepted: the next stage
 	// of a pipeline, the children that the task will wait for.
 	Then []NewTask
@@ -124,6 +128,17 @@ type Admitted struct {
 	Cancelled int           // cancelled because what they needed had failed
 	Queues    []string      // that got tasks, each once
 	Next      time.Duration // until the next waiting task is due; negative: none waits
+}
+
+// Turns are those of one queue, tenant and partition.
+type Turns struct {
+	Queue, Tenant, Partition string
+	// Held is the number of tasks that have their turn: granted, and not ended
+	// since, nor put off without KeepTurn.
+	Held int64
+	// Waiting are the first of those that wait for it: lower priorities first, then
+	// those that have waited longest.
+	Waiting []ID
 }
 
 // Retention says how long finished tasks are kept, by outcome. A zero duration
@@ -214,8 +229,8 @@ type Edit struct {
 //	Retry         scheduled, retryable: available now; finished: again from the start, with no attempts counted,
 //	              pending if something that it needs has not ended as it should
 //	Delete        anything but running
-//	Reprioritize  scheduled, retryable, available
-//	Move          scheduled, retryable, available
+//	Reprioritize  scheduled, retryable, available, and pending for its turn
+//	Move          scheduled, retryable, available; a task that runs in turns waits for one of its new queue
 //	Reschedule    scheduled, retryable, available
 type Change struct {
 	Op       Op

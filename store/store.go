@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// Store is what an engine implements: sixteen methods in six roles, each a batch
+// Store is what an engine implements: eighteen methods in six roles, each a batch
 // or a bounded chore. It never grows by a method for what a new field of a
 // request can say.
 type Store interface {
@@ -71,6 +71,16 @@ type Keeper interface {
 	// order of their run time, and cancels up to limit pending ones that cannot
 	// run any more because a task that they need has failed.
 	Admit(ctx context.Context, term int64, limit int) (Admitted, error)
+
+	// Turns returns, by queue, tenant and partition, who has a turn and who waits
+	// for one: up to heads waiting tasks of each, for up to groups of them, those
+	// that have waited longest first. Groups without a waiting task are left out.
+	Turns(ctx context.Context, term int64, groups, heads int) ([]Turns, error)
+
+	// Grant gives tasks that wait for their turn their turn and makes them
+	// available, in the order given. Others among the ids are passed over. It
+	// returns how many it admitted.
+	Grant(ctx context.Context, term int64, ids []ID) (int, error)
 
 	// Rescue declares workers dead that have not beaten within their TTL and
 	// returns up to limit attempts of dead workers, still leased: the caller

@@ -18,7 +18,7 @@ type State int8
 // only when somebody retries it by hand.
 const (
 	Scheduled State = iota + 1 // its run time has not come
-	Pending                    // blocked by what it needs, or by a running task of its key
+	Pending                    // waits for what it needs, for its turn, or for a running task of its key to end
 	Available                  // may be claimed
 	Running                    // claimed; its lease is open
 	Retryable                  // failed, and waits for its next attempt
@@ -92,6 +92,11 @@ type NewTask struct {
 	// Workflow groups tasks, so that List finds them. Zero: none.
 	Workflow ID
 
+	// Turn has the task wait for its turn once it could run: it is pending until
+	// Grant names it. The turns of a queue are counted by tenant and Partition.
+	Turn      bool
+	Partition string
+
 	// Settings is what only the layer above reads: limits of attempts and time,
 	// the retry policy, the user's metadata. Engines hand it back unread. Nil is
 	// the usual value and costs nothing.
@@ -151,6 +156,9 @@ type Task struct {
 	Key      string
 	Workflow ID
 	Settings []byte
+
+	Turn      bool // it runs only in its turn
+	Partition string
 
 	State   State
 	Attempt int    // the latest attempt, counted from 1 at its claim; 0: never claimed

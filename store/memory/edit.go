@@ -45,6 +45,11 @@ func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult 
 	switch {
 	case t.State == store.Pending && s.awaits(t):
 		return s.editAwaiting(t, c)
+	case t.State == store.Pending && c.Op == store.Reprioritize && t.queues():
+		s.take(t)
+		t.Priority = c.Priority
+		s.putDue(t, now, store.Scheduled)
+		return store.Changed
 	case t.State == store.Pending && c.Op != store.Cancel && c.Op != store.Delete:
 		return store.Refused
 	case t.State == store.Running:
@@ -59,6 +64,7 @@ func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult 
 	switch c.Op {
 	case store.Cancel:
 		s.take(t)
+		s.yield(t)
 		t.Reason = c.Reason
 		s.end(t, store.Cancelled, now, now)
 	case store.Retry:
@@ -116,6 +122,9 @@ func (s *Store) retry(t *task, c *store.Change, now time.Time) store.EditResult 
 // reschedule gives a task a new run time; a finished one begins again.
 func (s *Store) reschedule(t *task, c *store.Change, now time.Time) {
 	s.take(t)
+	if t.State == store.Available {
+		s.yield(t)
+	}
 	wait := store.Scheduled
 	if t.State == store.Retryable {
 		wait = store.Retryable
@@ -150,7 +159,13 @@ func (s *Store) move(t *task, queue string) store.EditResult {
 			delete(s.keys, name{t.Queue, t.Key})
 		}
 	}
+	s.yield(t)
 	s.relocate(t, queue, t.Priority)
+	if t.Turn && t.State == store.Available {
+		s.take(t)
+		s.put(t, store.Pending)
+		s.queueUp(t)
+	}
 	return store.Changed
 }
 

@@ -136,6 +136,7 @@ func (s *Store) replace(t *task, n *store.NewTask, now time.Time) {
 func newTask(n *store.NewTask, now time.Time) *task {
 	t := &task{Task: store.Task{
 		ID: n.ID, Queue: n.Queue, Tenant: n.Tenant, Key: n.Key, Workflow: n.Workflow, EnqueuedAt: now,
+		Turn: n.Turn, Partition: n.Partition,
 	}}
 	t.become(n, now)
 	return t

@@ -47,6 +47,9 @@ func (s *Store) finish(t *task, o *store.Outcome, now time.Time) {
 	if state == o.State {
 		s.enqueue(o.Then, now)
 	}
+	if putOff := state == store.Retryable || state == store.Scheduled; state != store.Available && !(putOff && o.KeepTurn) {
+		s.yield(t)
+	}
 	switch {
 	case state.Finished():
 		s.end(t, state, ended, now)

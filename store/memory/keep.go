@@ -75,6 +75,11 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 			break
 		}
 		s.take(t)
+		if t.Turn && !t.holds {
+			s.put(t, store.Pending)
+			s.queueUp(t)
+			continue
+		}
 		s.put(t, store.Available)
 		done.Count++
 		if !seen[t.Queue] {
@@ -186,6 +191,7 @@ func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted i
 func (s *Store) forget(t *task, now time.Time) {
 	s.take(t)
 	s.remove(t)
+	s.yield(t)
 	s.unneed(t)
 	s.tell(t.ID, 0, now)
 	at := name{t.Queue, t.Key}

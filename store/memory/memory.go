@@ -31,6 +31,7 @@ type Store struct {
 	keys      map[name]*identity
 	children  map[store.ID][]*task // by the id of what they need
 	doomed    []*task              // something that they need may have failed
+	turns     map[turn]*turns
 	workers   map[store.ID]*worker
 	counts    map[verdict]int64 // of the unfinished ones
 	leader    leader
@@ -49,6 +50,7 @@ func New() *Store {
 		finished:  map[verdict][]placed{},
 		keys:      map[name]*identity{},
 		children:  map[store.ID][]*task{},
+		turns:     map[turn]*turns{},
 		workers:   map[store.ID]*worker{},
 		counts:    map[verdict]int64{},
 		records:   map[string]map[string]store.Record{},
@@ -66,6 +68,7 @@ type task struct {
 	group  *store.ErrorGroup // of the latest failed attempt
 	needs  []store.Need
 	open   map[store.ID]bool // those of the needs that are not met
+	holds  bool              // has its turn
 
 	// place grows with every change of state. Lists of places are never searched
 	// for what has left them: an entry whose place is no longer the task's is
@@ -157,8 +160,8 @@ func (s *Store) put(t *task, state store.State) {
 	}
 }
 
-// putDue makes a task available, or has it wait: pending while a need is open,
-// and in the given state when its run time has not come.
+// putDue makes a task available, or has it wait: pending while a need is open, in
+// the given state when its run time has not come, and pending again for its turn.
 func (s *Store) putDue(t *task, now time.Time, wait store.State) {
 	if len(t.open) > 0 {
 		s.put(t, store.Pending)
@@ -166,6 +169,11 @@ func (s *Store) putDue(t *task, now time.Time, wait store.State) {
 	}
 	if t.RunAt.After(now) {
 		s.put(t, wait)
+		return
+	}
+	if t.Turn && !t.holds {
+		s.put(t, store.Pending)
+		s.queueUp(t)
 		return
 	}
 	t.RunAt = now
