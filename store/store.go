@@ -73,8 +73,9 @@ type Keeper interface {
 	Admit(ctx context.Context, term int64, limit int) (Admitted, error)
 
 	// Turns returns, by queue, tenant and partition, who has a turn and who waits
-	// for one: up to heads waiting tasks of each, for up to groups of them, those
-	// that have waited longest first. Groups without a waiting task are left out.
+	// for one: first up to groups groups in which somebody waits, in the order of
+	// who has waited longest, with up to heads waiting tasks of each; then all
+	// others in which somebody has a turn, without their waiting tasks.
 	Turns(ctx context.Context, term int64, groups, heads int) ([]Turns, error)
 
 	// Grant gives tasks that wait for their turn their turn and makes them

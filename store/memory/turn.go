@@ -65,15 +65,19 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 		since int64
 	}
 	var all []waiting
+	var others []store.Turns
 	for of, g := range s.turns {
 		g.waiting = slices.DeleteFunc(g.waiting, placed.gone)
+		answer := store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: g.held}
 		if len(g.waiting) == 0 {
 			if g.held == 0 {
 				delete(s.turns, of)
+			} else {
+				others = append(others, answer)
 			}
 			continue
 		}
-		w := waiting{Turns: store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: g.held}, since: g.waiting[0].at}
+		w := waiting{Turns: answer, since: g.waiting[0].at}
 		for _, p := range g.waiting {
 			if w.since = min(w.since, p.at); len(w.Waiting) < heads {
 				w.Waiting = append(w.Waiting, p.ID)
@@ -82,11 +86,19 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 		all = append(all, w)
 	}
 	slices.SortFunc(all, func(a, b waiting) int { return cmp.Compare(a.since, b.since) })
-	answer := make([]store.Turns, 0, min(len(all), groups))
+	for _, w := range all[min(len(all), groups):] {
+		if w.Waiting = nil; w.Held > 0 {
+			others = append(others, w.Turns)
+		}
+	}
+	slices.SortFunc(others, func(a, b store.Turns) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
+	})
+	answer := make([]store.Turns, 0, min(len(all), groups)+len(others))
 	for _, w := range all[:min(len(all), groups)] {
 		answer = append(answer, w.Turns)
 	}
-	return answer, nil
+	return append(answer, others...), nil
 }
 
 // Grant implements store.Keeper.
