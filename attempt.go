@@ -92,7 +92,9 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
 	if h := w.mux.handlers[a.Task.Kind]; h != nil {
 		end.Retry = h.retry
 	}
-	return lifecycle.After(a.Task, settings, end, rand.Float64())
+	out := lifecycle.After(a.Task, settings, end, rand.Float64())
+	out.KeepTurn = a.Task.Turn && out.State == store.Retryable && w.client.keepsTurn(a.Task.Queue)
+	return out
 }
 
 // causeOf finds out whether a handler failed by itself or because it was stopped.

@@ -12,7 +12,7 @@ import (
 // Spawn adds a child to a running task: it is enqueued when the handler returns
 // Wait, and the task waits for it then. The child belongs to the task's workflow
 // and tenant. Options may be nil.
-func (t *Task[T]) Spawn(args Args, o *Options) (ID, error) {
+func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) {
 	var with Options
 	if o != nil {
 		with = *o
@@ -28,10 +28,14 @@ func (t *Task[T]) Spawn(args Args, o *Options) (ID, error) {
 	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
 		n.Workflow = t.ID
 	}
-	if err := t.client.config.KeyRing.seal(&n); err != nil {
+	child := []store.NewTask{n}
+	if err := t.client.takeTurns(ctx, child); err != nil {
 		return ID{}, err
 	}
-	if count := t.attempt.AddChild(n); count > MaxWorkflow {
+	if err := t.client.config.KeyRing.seal(&child[0]); err != nil {
+		return ID{}, err
+	}
+	if count := t.attempt.AddChild(child[0]); count > MaxWorkflow {
 		return ID{}, invalid("children", "too_many", "are %d, at most %d are allowed", count, MaxWorkflow)
 	}
 	return n.ID, nil

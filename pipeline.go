@@ -99,7 +99,7 @@ func HandleStage[In, Out any](m *Mux, p *Pipeline, stage string, fn func(ctx con
 		if next < 0 || next == len(p.stages) {
 			return t.RecordOutput(out)
 		}
-		return t.moveOn(stageArgs{p, next, out})
+		return t.moveOn(ctx, stageArgs{p, next, out})
 	}, options...)
 }
 
@@ -141,8 +141,8 @@ func (a stageArgs) MarshalJSON() ([]byte, error) {
 
 // moveOn has the next stage's task enqueued when this one completes. It belongs to
 // the same run, and takes along what describes it.
-func (t *Task[T]) moveOn(args stageArgs) error {
-	o := Options{Tenant: t.Tenant, Tags: t.Tags, Metadata: t.Metadata}
+func (t *Task[T]) moveOn(ctx context.Context, args stageArgs) error {
+	o := Options{Tenant: t.Tenant, Partition: t.Partition, Tags: t.Tags, Metadata: t.Metadata}
 	if args.Options().Priority == 0 {
 		o.Priority = t.Priority
 	}
@@ -153,10 +153,14 @@ func (t *Task[T]) moveOn(args stageArgs) error {
 	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
 		n.Workflow = t.ID
 	}
-	if err := t.client.config.KeyRing.seal(&n); err != nil {
+	next := []store.NewTask{n}
+	if err := t.client.takeTurns(ctx, next); err != nil {
 		return err
 	}
-	t.attempt.SetThen([]store.NewTask{n})
+	if err := t.client.config.KeyRing.seal(&next[0]); err != nil {
+		return err
+	}
+	t.attempt.SetThen(next)
 	return nil
 }
 

@@ -194,7 +194,7 @@ func TestWorkflows(t *testing.T) {
 			}
 			if len(inputs) == 0 {
 				for n := range 5 {
-					if _, err := task.Spawn(count{n + 1}, nil); err != nil {
+					if _, err := task.Spawn(ctx, count{n + 1}, nil); err != nil {
 						return err
 					}
 				}
