@@ -31,7 +31,7 @@ func (g *gauge) enter(name string, n int) (leave func()) {
 	defer g.mu.Unlock()
 	g.now[name]++
 	g.most[name] = max(g.most[name], g.now[name])
-	g.started[name] = append(g.starts(name), n)
+	g.started[name] = append(g.started[name], n)
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
