@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"store/memory":       {"store"},
 	"store/sqlite":       {"store"},
 	"store/postgres":     {"store"},
+	"store/mysql":        {"store"},
 	"internal/lifecycle": {"store"},
 	"internal/loop":      {},
 	"internal/tick":      {"store", "cron"},
@@ -32,7 +33,8 @@ var mayImport = map[string][]string{
 	"internal/tend":      {"store", "internal/loop", "internal/lifecycle", "internal/tick", "internal/allot"},
 	"internal/storm":     {"", "store", "cli", "cmd"},
 	"builtin":            {""},
-	"cli":                {"", "store", "builtin", "cron", "internal/tick"},
+	"server":             {"", "store", "cron", "internal/tick"},
+	"cli":                {"", "store", "builtin", "server", "cron", "internal/tick"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},
 }

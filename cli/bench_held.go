@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
 // holders open a transaction that reads, on a connection of their own, and keep
 // it open, by engine: what a forgotten transaction does to a database.
 var holders = map[string]func(ctx context.Context, dsn string) (release func(), err error){
-	"sqlite": holdSQLite,
+	"sqlite":   holdSQLite,
+	"postgres": holdPostgres,
 }
 
 func hold(ctx context.Context, where dsn) (release func(), err error) {
@@ -44,6 +47,27 @@ func holdSQLite(ctx context.Context, dsn string) (release func(), err error) {
 	if err != nil {
 		release()
 		return nil, err
+	}
+	return release, nil
+}
+
+// holdPostgres pins the horizon: no row that dies meanwhile can be removed.
+func holdPostgres(ctx context.Context, dsn string) (release func(), err error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	delete(config.RuntimeParams, "tusk_schema") // the engine's own
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = conn.Close(context.WithoutCancel(ctx)) } // which ends the transaction
+	for _, statement := range []string{"begin isolation level repeatable read", "select pg_current_xact_id()"} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			release()
+			return nil, err
+		}
 	}
 	return release, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 var benchNames = []string{"engine", "scenario", "tasks", "batch", "workers", "tasks_per_s", "server_cpu_us_per_task",
@@ -40,6 +42,18 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 	}
 	if left := sh.json("queues", "list"); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestBenchMeasuresPostgreSQL(t *testing.T) {
+	sh := newShell(t)
+	db := pgtest.DSN(t)
+	for _, scenario := range []string{"produce-consume", "held"} {
+		out := sh.must("bench", "--scenario", scenario, "--tasks", "200", "--batch", "50", "--json", "--auto-migrate", "--db", db)
+		report := decodeOne(t, out)
+		if report["engine"] != "postgres" || report["p99_ms"] == nil || report["wal_bytes_per_task"] == nil {
+			t.Errorf("%s: %s", scenario, out)
+		}
 	}
 }
 

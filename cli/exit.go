@@ -100,7 +100,7 @@ func (app *App) problem(err error) *Problem {
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p
 	}
-	p := &Problem{Code: "error", Exit: exitError, Text: err.Error(), Err: err}
+	p := &Problem{Code: "error", Exit: exitError, Text: once(err.Error()), Err: err}
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
 		p.Code, p.Exit = bad.Code, exitUsage
 		return p
@@ -124,6 +124,18 @@ func (app *App) problem(err error) *Problem {
 		p.Code, p.Exit = "invalid", exitUsage
 	}
 	return p
+}
+
+// once leaves out a verb that two rooms have put before an error.
+func once(text string) string {
+	verb, rest, found := strings.Cut(text, ": ")
+	if found && strings.HasPrefix(rest, verb+": ") {
+		return once(rest)
+	}
+	if found {
+		return verb + ": " + once(rest)
+	}
+	return text
 }
 
 var flagGroup = regexp.MustCompile(`^(if any flags in the group|at least one of the flags in the group) \[([^\]]+)\]`)

@@ -76,10 +76,6 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 					todo = append(todo, s)
 				}
 			}
-			if len(steps) > 0 && len(todo) == 0 {
-				app.note("the schema is up to date")
-				return nil
-			}
 			return app.migrate(cmd.Context(), m, int64(flags.to), todo, "up", &flags)
 		},
 	}
@@ -199,6 +195,10 @@ func (app *App) migrate(ctx context.Context, m store.Migrator, to int64, todo []
 }
 
 func (app *App) printSteps(steps []store.Migration, state string, showSQL bool) error {
+	if len(steps) == 0 {
+		app.note("there is nothing to do")
+		return nil
+	}
 	rows := make([]migrationRow, len(steps))
 	for i, s := range steps {
 		rows[i] = migrationRow{Version: s.Version, Name: s.Name, State: state, AppliedAt: moment(s.AppliedAt)}

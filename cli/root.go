@@ -76,6 +76,12 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 		}
 	}
 	app.finishTree(root)
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.Args = helpTopic
+		}
+	}
 	return root
 }
 
@@ -162,6 +168,18 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		hint = "run " + cmd.CommandPath() + " --help"
 	}
 	return usage(hint, "%s has no command %q", cmd.CommandPath(), args[0])
+}
+
+// helpTopic is the Args of help, which cobra lets pass whatever they are.
+func helpTopic(cmd *cobra.Command, args []string) error {
+	parent, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	if len(rest) > 0 {
+		return noSuchCommand(parent, rest)
+	}
+	return nil
 }
 
 // flagProblem says what is wrong with a flag, and what it might have been.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 )
@@ -67,4 +68,30 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	sh.fails(exitUsage, "schema_missing", nil, "tasks", "list")
+}
+
+func TestASchemaThatIsNotOursIsLeftAlone(t *testing.T) {
+	sh := filledShell(t)
+	db, err := sql.Open("sqlite", "tusk.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("insert into tusk_migration (version_id, is_applied) values (99, 1)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"tasks", "list"}, {"enqueue", "a"}, {"migrate", "up"}, {"migrate", "down", "--yes"}} {
+		sh.fails(exitUsage, "schema_new", []string{"newer"}, args...)
+	}
+	foreign, err := sql.Open("sqlite", "foreign.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	if _, err := foreign.Exec("create table tusk_task (x)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"tasks", "list"}, {"enqueue", "a"}, {"migrate", "up"}, {"migrate", "status"}} {
+		sh.fails(exitUsage, "schema_foreign", []string{"tusk_task"}, append(args, "--db", "foreign.db")...)
+	}
 }

@@ -19,6 +19,8 @@ func TestBadInputIsRefusedWithAHint(t *testing.T) {
 	}{
 		{2, "usage", "did you mean tasks?", []string{"taks"}},
 		{2, "usage", "run tusk --help", []string{"wxyz"}},
+		{2, "usage", "did you mean tasks?", []string{"help", "taks"}},
+		{2, "usage", "did you mean list?", []string{"help", "tasks", "lst"}},
 		{2, "usage", "did you mean list?", []string{"tasks", "lst"}},
 		{2, "usage", "unknown flag|did you mean --state?", []string{"tasks", "list", "--sate", "running"}},
 		{2, "usage", "flag needs an argument", []string{"tasks", "list", "--state"}},

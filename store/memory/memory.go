@@ -97,20 +97,27 @@ type queue struct {
 }
 
 // waiting is a heap by run time, then by arrival.
-type waiting []placed
+type waiting []due
+
+// due is a task with the run time that it had when it began to wait: one that
+// has left may have got another since, and would be out of order.
+type due struct {
+	placed
+	runAt time.Time
+}
 
 func (w waiting) Len() int { return len(w) }
 func (w waiting) Less(i, j int) bool {
-	if c := w[i].RunAt.Compare(w[j].RunAt); c != 0 {
+	if c := w[i].runAt.Compare(w[j].runAt); c != 0 {
 		return c < 0
 	}
 	return w[i].at < w[j].at
 }
 func (w waiting) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-func (w *waiting) Push(x any)   { *w = append(*w, x.(placed)) }
+func (w *waiting) Push(x any)   { *w = append(*w, x.(due)) }
 func (w *waiting) Pop() any {
 	last := (*w)[len(*w)-1]
-	(*w)[len(*w)-1] = placed{}
+	(*w)[len(*w)-1] = due{}
 	*w = (*w)[:len(*w)-1]
 	return last
 }
@@ -153,7 +160,7 @@ func (s *Store) put(t *task, state store.State) {
 		s.line(t.Queue).push(t.Priority, entry)
 		s.wake(t.Queue)
 	case state == store.Scheduled || state == store.Retryable:
-		heap.Push(&s.waiting, entry)
+		heap.Push(&s.waiting, due{entry, t.RunAt})
 	case state.Finished():
 		at := verdict{t.Queue, state}
 		s.finished[at] = append(s.finished[at], entry)

@@ -64,3 +64,5 @@ func plain(dsn string) string {
 	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return strings.HasPrefix(p, "pool_") })
 	return before + "?" + strings.Join(params, "&")
 }
+
+func TestCompare(t *testing.T) { storetest.Compare(t, engine(beginPgx)) }

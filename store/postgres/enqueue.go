@@ -20,7 +20,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	err = repeat(ctx, func() error {
+	err = s.repeat(ctx, func() error {
 		if err := s.nameLanes(ctx, driverSession{s.pool}, tasks, true); err != nil {
 			return err
 		}

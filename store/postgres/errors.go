@@ -1,8 +1,11 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -49,7 +52,9 @@ func translate(err error) error {
 		return err
 	}
 	var refused *pgconn.ConnectError
-	if errors.As(err, &refused) || pgconn.SafeToRetry(err) {
+	var broken net.Error
+	if errors.As(err, &refused) || pgconn.SafeToRetry(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.As(err, &broken) && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return err

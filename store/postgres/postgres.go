@@ -145,7 +145,7 @@ func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) e
 func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
 	s.trips.Add(1)
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
-	return repeat(ctx, func() error {
+	return s.repeat(ctx, func() error {
 		rows, err := s.pool.Query(ctx, text, args...)
 		if err != nil {
 			return translate(err)
@@ -166,8 +166,11 @@ func eachRow(rows pgx.Rows, row func(raw [][]byte) error) error {
 
 // repeat runs something again that the database rolled back only because of
 // what others did at the same time.
-func repeat(ctx context.Context, do func() error) (err error) {
-	for range 10 {
+func (s *Store) repeat(ctx context.Context, do func() error) (err error) {
+	for tries := range 10 {
+		if tries > 0 {
+			s.repeats.Add(1)
+		}
 		if err = do(); !errors.Is(err, errRolledBack) || ctx.Err() != nil {
 			break
 		}

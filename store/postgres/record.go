@@ -27,7 +27,7 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 
 // PutRecord implements store.Recorder.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	err = repeat(ctx, func() error {
+	err = s.repeat(ctx, func() error {
 		if err := s.nameLanes(ctx, driverSession{s.pool}, p.Tasks, true); err != nil {
 			return err
 		}

@@ -83,6 +83,10 @@ func BenchmarkLife(b *testing.B) {
 			worker := register(b, s)
 			var enqueue, claiming, finish time.Duration
 			n := 0
+			before, err := s.Measure(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
 			b.ResetTimer()
 			for ; n < b.N; n += batch {
 				tasks := newTasks(batch)
@@ -102,11 +106,30 @@ func BenchmarkLife(b *testing.B) {
 				finish += time.Since(start)
 			}
 			b.StopTimer()
+			after, err := s.Measure(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
 			per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tasks/s")
+			b.ReportMetric(per(after.ServerCPU-before.ServerCPU), "cpu-µs/task")
 			b.ReportMetric(per(enqueue), "enqueue-µs/task")
 			b.ReportMetric(per(claiming), "claim-µs/task")
 			b.ReportMetric(per(finish), "finish-µs/task")
 		})
 	}
+}
+
+func BenchmarkEnqueueSinglyByHundred(b *testing.B) {
+	s := migrated(b)
+	b.SetParallelism(50) // goroutines for each of two processors
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Enqueue(context.Background(), newTasks(1)); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }

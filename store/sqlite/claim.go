@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
@@ -31,6 +30,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (tasks []store.
 		tasks, err = w.claim(r)
 		return err
 	})
+	s.busy.Store(len(tasks) > 0)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
@@ -44,11 +44,10 @@ func wrap(verb string, err error) error {
 	return fmt.Errorf("%s: %w", verb, err)
 }
 
-var errFound = errors.New("found")
-
-// idle reports whether there is nothing to claim, by reading alone.
+// idle reports whether there is nothing to claim, by reading alone. After a claim
+// that found tasks it does not look: the next one probably will, too.
 func (s *Store) idle(ctx context.Context, r store.ClaimRequest) (bool, error) {
-	if r.Again {
+	if r.Again || s.busy.Load() {
 		return false, nil
 	}
 	idle := true
@@ -231,9 +230,9 @@ func (w *work) flushLeases() error {
 			switch {
 			case !l.changed:
 			case l.open == 0:
-				_, err = w.run("lease.drop", l.token, l.lane)
+				_, err = w.run("lease.drop", l.token, l.lane, l.first)
 			default:
-				_, err = w.run("lease.write", l.open, l.token, l.lane)
+				_, err = w.run("lease.write", l.open, l.token, l.lane, l.first)
 			}
 			if err != nil {
 				return err

@@ -38,3 +38,5 @@ var engine = storetest.Engine{
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine) }
+
+func TestSameAsMemory(t *testing.T) { storetest.Compare(t, engine) }

@@ -148,15 +148,20 @@ func (l *list) byTime() ([]lead, error) {
 			return nil, err
 		}
 	}
-	if until-from > few {
+	if until-from > sortable {
 		return nil, nil
 	}
 	return []lead{{"from tusk_task t not indexed", "t.num >= ? and t.num < ?", byID, []any{from, until}}}, nil
 }
 
-// slack is what the order of rows may differ from the order of their times,
-// where a process has started after the clock was set back.
-const slack = time.Second
+const (
+	// slack is what the order of rows may differ from the order of their times,
+	// where a process has started after the clock was set back: see stamp.
+	slack = 2 * stampEvery * time.Microsecond
+	// sortable is the most rows of a short time that are read and sorted. That is
+	// quick, because only a page of them is kept.
+	sortable = 10 * few
+)
 
 // halve returns the first row in [from, until) that was enqueued at an instant
 // or later.

@@ -34,6 +34,7 @@ type Store struct {
 	wakes   wakes
 	counts  counters
 
+	busy      atomic.Bool // the latest claim found tasks
 	ready     atomic.Bool // the schema was looked at and is ours
 	owned     bool        // Close closes db too
 	closing   chan struct{}
@@ -83,7 +84,7 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	}
 	var path string
 	var conn *direct
-	err := patiently(func() (err error) {
+	err := patiently(busyTimeout, func() (err error) {
 		if path, err = inspect(ctx, db); err == nil {
 			conn, err = openDirect(ctx, db, writing...)
 		}
@@ -110,10 +111,12 @@ var (
 	reading = []string{"busy_timeout = 10000", "query_only = on", "mmap_size = 0"}
 )
 
-// patiently tries again while the database is busy, for a while: SQLite itself
-// does not wait for the lock under which a file is set to write-ahead logging.
-func patiently(try func() error) error {
-	deadline := time.Now().Add(busyTimeout)
+// patiently tries again while the database is busy, for a while. SQLite does not
+// wait at all for the lock under which a file is set to write-ahead logging, and
+// for others it sleeps up to a tenth of a second between looks, which starves a
+// process beside a busy one.
+func patiently(patience time.Duration, try func() error) error {
+	deadline := time.Now().Add(patience)
 	for {
 		err := try()
 		if err == nil || !isBusy(err) || time.Now().After(deadline) {

@@ -71,6 +71,9 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	if _, end := u.session.exec(context.WithoutCancel(ctx), "release tusk"); err == nil {
 		err = end
 	}
+	if isBusy(err) {
+		return fmt.Errorf("begin the transaction as an immediate one, and try it again: %w", explain(err))
+	}
 	return explain(err)
 }
 

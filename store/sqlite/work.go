@@ -52,10 +52,13 @@ func (t *transaction) do(fn func(*work) error) error {
 	return w.flush()
 }
 
-// stamp moves the persisted mark of the clock, ten times a second at most: that
-// much a process that starts after a clock was set back may be behind.
+// stampEvery is how far, in microseconds, a process that starts after the clock
+// was set back may be behind.
+const stampEvery = 100_000
+
+// stamp moves the persisted mark of the clock.
 func (t *transaction) stamp() error {
-	if !t.wrote || t.now-t.high < 100_000 {
+	if !t.wrote || t.now-t.high < stampEvery {
 		return nil
 	}
 	_, err := t.session.exec(t.ctx, "clock.write", t.now)
@@ -211,6 +214,11 @@ func (w *work) flush() error {
 		}
 		if _, err := w.run("waiting.write", of.queue, of.state, tasks); err != nil {
 			return err
+		}
+		if tasks < 0 {
+			if _, err := w.run("waiting.drop", of.queue, of.state); err != nil {
+				return err
+			}
 		}
 	}
 	if err := w.flushLeases(); err != nil {

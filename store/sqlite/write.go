@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -13,12 +14,13 @@ import (
 // is being made durable share the next one, so that many callers cost one flush
 // to disk; each has a savepoint, so that none suffers from another's error.
 type writer struct {
-	store   *Store
-	conn    *direct
-	calls   chan *call
-	peeks   chan chan<- bool
-	full    bool  // synchronous is full, and not normal
-	version int64 // data_version, which other connections' commits change
+	store    *Store
+	conn     *direct
+	calls    chan *call
+	peeks    chan chan<- bool
+	full     bool          // synchronous is full, and not normal
+	patience time.Duration // how long it waits for other writers
+	version  int64         // data_version, which other connections' commits change
 }
 
 // sharing is the most calls that one transaction takes.
@@ -40,7 +42,7 @@ const (
 )
 
 func newWriter(s *Store, conn *direct) *writer {
-	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), peeks: make(chan chan<- bool), full: true}
+	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), peeks: make(chan chan<- bool), full: true, patience: busyTimeout}
 }
 
 // write runs fn in a transaction and returns when that is committed. A durable
@@ -211,9 +213,7 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 	return t, t.stamp()
 }
 
-// begin starts a transaction as the file's only writer. SQLite's own way of
-// waiting sleeps up to a tenth of a second between looks, which starves a process
-// beside a busy one; this one looks every millisecond.
+// begin starts a transaction as the file's only writer.
 func (w *writer) begin(durable bool) error {
 	if durable != w.full {
 		mode := "pragma synchronous = normal"
@@ -225,12 +225,12 @@ func (w *writer) begin(durable bool) error {
 		}
 		w.full = durable
 	}
-	err := patiently(func() error {
+	err := patiently(w.patience, func() error {
 		_, err := w.conn.exec(context.Background(), "begin immediate")
 		return err
 	})
 	if isBusy(err) {
-		return fmt.Errorf("another transaction has been writing for %s: %w", busyTimeout, err)
+		return fmt.Errorf("another transaction has been writing for %s: %w", w.patience, err)
 	}
 	return err
 }

@@ -150,6 +150,19 @@ var admitClauses = []clause{
 		t.admit(10)
 		t.sameIDs("claimed", idsOfTasks(t.take(t.worker(), 10)), []store.ID{high, now, low})
 	}},
+	{"admit/what is due does not wait behind what was edited", func(t *T) {
+		worker := t.worker()
+		task := t.addOne()
+		running := t.takeOne(worker)
+		ids := t.addMany(3, delay(time.Hour))
+		t.edit(store.Change{Op: store.Retry}, ids[1])
+		t.mustEnd(failed(running, store.Retryable, "x"))
+		time.Sleep(10 * time.Millisecond)
+		if did := t.admit(10); did.Count != 1 {
+			t.Errorf("%+v", did)
+		}
+		t.is(task, store.Available)
+	}},
 	{"admit/many at once", func(t *T) {
 		t.addMany(2500, delay(time.Millisecond))
 		time.Sleep(20 * time.Millisecond)

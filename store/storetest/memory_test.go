@@ -17,3 +17,5 @@ var inMemory = storetest.Engine{
 }
 
 func TestTheReferenceEngineKeepsTheContract(t *testing.T) { storetest.Run(t, inMemory) }
+
+func TestTheReferenceEngineDoesWhatItDoes(t *testing.T) { storetest.Compare(t, inMemory) }

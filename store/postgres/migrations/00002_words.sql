@@ -165,7 +165,8 @@ left join lateral (
      order by t.lane, t.xid, t.n limit 1)
     union all
     (select t.run_at, t.enqueued_at from tusk.task t
-     where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(p.done), '0') and (t.xid, t.n) > (coalesce(p.at_xid, '0'), coalesce(p.at_n, 0))
+     where t.lane = l.lane and (t.xid, t.n) > (greatest(p.at_xid, pg_snapshot_xmax(p.done), '0'),
+         case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
        and tusk.unclaimed(t.lane, t.xid, t.n)
      order by t.lane, t.xid, t.n limit 1)) x) head on true
 where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;

@@ -18,8 +18,16 @@ declare
   _want  int := _limit;
   _got   int;
   _first boolean := true;
+  _look  boolean;
+  _from  xid8;
+  _n     bigint;
+  p      tusk.lane_position;
+  _here  pg_snapshot;
+  _now   timestamptz;
 begin
-  perform tusk.need_read_committed();
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform tusk.need_read_committed();
+  end if;
   if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then
     raise exception 'the worker is dead' using errcode = 'TK001';
   end if;
@@ -34,15 +42,67 @@ begin
     return;
   end if;
   foreach _queue in array _queues loop
-    for _lane in select distinct l.id from tusk.lane l where l.id between _queue and _queue + 65535 order by l.id loop
+    foreach _lane in array array(select distinct l.id from tusk.lane l where l.id between _queue and _queue + 65535 order by l.id) loop
       if _first then
-        perform tusk.lock_lane(_lane);
+        perform pg_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31));
         _first := false;
-      elsif not tusk.try_lane(_lane) then
+      elsif not pg_try_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31)) then
         continue;
       end if;
-      return query select * from tusk.claim_lane(_worker, _token, _lane, _want);
-      get diagnostics _got = row_count;
+      _now := clock_timestamp();
+      select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
+      if not found then
+        p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
+      end if;
+      _here := pg_current_snapshot();
+      _got := 0;
+      -- One point to start from. Of two lower bounds the index would take the
+      -- lesser, and walk over all that was ever claimed.
+      _from := greatest(p.at_xid, pg_snapshot_xmax(p.done));
+      _n := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
+      -- Nobody was writing when the lane was last looked at: no late rows to
+      -- look for, which is half of the work of a small claim.
+      if pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) then
+        return query
+        with r as materialized (
+          select t.xid, t.n, t.id, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, t.run_at, t.expires_at, t.tenant, t.key, t.tags, t.settings
+          from tusk.task t
+          where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(coalesce(p.win, _here))
+            and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, coalesce(p.win, _here))
+          order by t.lane, t.xid, t.n limit _want),
+        batch as (
+          select * from (
+            select count(*)::int as size, array_agg(r.id order by r.id) as ids, array_agg(r.xid) as xids, array_agg(r.n) as ns from r) b
+          where b.size = _want or b.size > 0 and p.win is null),
+        lease as (
+          insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids)
+          select _token, _lane, _worker, _now, b.xids[1], b.xids[b.size], b.ids from batch b),
+        position as (
+          insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+          select _lane, p.no + 1,
+            case when b.size < _want then _here else p.done end,
+            case when b.size < _want then null else coalesce(p.win, _here) end,
+            case when b.size < _want then '0'::xid8 else b.xids[b.size] end,
+            case when b.size < _want then 0 else b.ns[b.size] end,
+            p.claimed + b.size
+          from batch b)
+        select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
+          r.tags, r.settings
+        from batch cross join r;
+        get diagnostics _got = row_count;
+        _look := _got = 0 and p.win is not null; -- a window with too few left
+      else
+        _look := true;
+      end if;
+      if _look then
+        return query select * from tusk.claim_lane(_worker, _token, _lane, _want, p, _here, _now, _from, _n);
+        get diagnostics _got = row_count;
+      end if;
+      if _got = 0 and p.win is null and clock_timestamp() - _now > interval '3 ms' then
+        -- Many rows were stepped over that nobody can see yet: not again.
+        insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+        values (_lane, p.no + 1, _here, null, '0', 0, p.claimed);
+      end if;
       _want := _want - _got;
       if _want = 0 then
         return;
@@ -51,24 +111,15 @@ begin
   end loop;
 end $$;
 
--- Claims from one lane, whose lock is held.
-create function tusk.claim_lane(_worker uuid, _token uuid, _lane bigint, _want int)
+-- Claims from one lane, whose lock is held, with the rows of late committers.
+create function tusk.claim_lane(_worker uuid, _token uuid, _lane bigint, _want int, p tusk.lane_position, _here pg_snapshot, _now timestamptz,
+  _from xid8, _n bigint)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
 language plpgsql as $$
 #variable_conflict use_column
-declare
-  p      tusk.lane_position;
-  _now   timestamptz := clock_timestamp();
-  _here  pg_snapshot;
-  _got   int;
 begin
-  select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
-  if not found then
-    p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
-  end if;
-  _here := pg_current_snapshot();
   if p.win is null then
     return query
     with r as materialized (
@@ -101,12 +152,6 @@ begin
     select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
       r.tags, r.settings
     from r;
-    get diagnostics _got = row_count;
-    if _got = 0 and clock_timestamp() - _now > interval '3 ms' then
-      -- Many rows were stepped over that nobody can see yet: not again.
-      insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-      values (_lane, p.no + 1, _here, null, '0', 0, p.claimed);
-    end if;
     return;
   end if;
   -- What the window still holds, and then what came after it.
@@ -122,8 +167,8 @@ begin
     union all
     (select false, t.*
      from tusk.task t
-     where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done) and t.xid < pg_snapshot_xmax(p.win)
-       and (t.xid, t.n) > (p.at_xid, p.at_n) and pg_visible_in_snapshot(t.xid, p.win)
+     where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(p.win)
+       and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, p.win)
      order by t.lane, t.xid, t.n limit _want)
     union all
     (select true, t.*

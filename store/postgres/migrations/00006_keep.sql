@@ -33,8 +33,8 @@ begin
   end if;
   return query
   select s.id, s.token from tusk.stop s
-  join tusk.lease l on l.token = s.token
-  where l.worker = _id and exists (select from tusk.running r where r.token = s.token and r.id = s.id);
+  join tusk.running r on r.token = s.token and r.id = s.id
+  where r.worker = _id;
 end $$;
 
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
@@ -127,10 +127,11 @@ begin
   return query
   select h.*, l.token, l.worker
   from (
-    select distinct l.token, l.worker, l.claimed_at
+    select l.token, l.worker
     from tusk.lease l
     where not exists (select from tusk.worker w where w.id = l.worker and not w.dead)
-    order by l.claimed_at) l
+    group by l.token, l.worker
+    order by min(l.claimed_at)) l
   cross join lateral tusk.held(l.token) h
   limit _limit;
 end $$;

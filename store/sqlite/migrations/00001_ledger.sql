@@ -114,7 +114,7 @@ create table tusk_lease (
     open       integer not null check (open >= 0),
     worker     blob not null,
     claimed_at integer not null,
-    primary key (token, lane)
+    primary key (token, lane, first)
 ) without rowid;
 
 -- Running tasks that somebody wants stopped.

@@ -23,7 +23,7 @@ insert into tusk_lease (lane, first, last, open, token, worker, claimed_at) valu
 select lane, first, last, open, token, worker, claimed_at
 from tusk_lease
 where token = ?
-order by lane;
+order by lane, first;
 
 -- name: lease.all
 select lane, first, last, open, token, worker, claimed_at from tusk_lease;
@@ -37,10 +37,10 @@ order by pos
 limit 0 + ?;
 
 -- name: lease.write
-update tusk_lease set open = ? where token = ? and lane = ?;
+update tusk_lease set open = ? where token = ? and lane = ? and first = ?;
 
 -- name: lease.drop
-delete from tusk_lease where token = ? and lane = ?;
+delete from tusk_lease where token = ? and lane = ? and first = ?;
 
 -- name: worker.dead
 select dead from tusk_worker where id = ?;

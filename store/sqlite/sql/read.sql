@@ -52,10 +52,11 @@ select 1 from tusk_stop where task = ?;
 select queue, available, running,
        (select t.run_at from tusk_task t indexed by tusk_task_lane
         where t.lane = tusk_lane.id and t.pos > tusk_lane.cursor order by t.pos limit 1)
-from tusk_lane;
+from tusk_lane
+where available > 0 or running > 0;
 
 -- name: count.waiting
-select queue, state, tasks from tusk_waiting where tasks > 0;
+select queue, state, tasks from tusk_waiting;
 
 -- name: worker.list
 select w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.started_at, w.beat_at, w.expires_at

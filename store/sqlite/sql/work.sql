@@ -25,3 +25,6 @@ update tusk_lane set tail = ?, cursor = ?, available = ?, running = ? where id =
 -- name: waiting.write
 insert into tusk_waiting (queue, state, tasks) values (?1, ?2, ?3)
 on conflict (queue, state) do update set tasks = tasks + excluded.tasks;
+
+-- name: waiting.drop
+delete from tusk_waiting where queue = ? and state = ? and tasks = 0;

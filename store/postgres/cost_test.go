@@ -1,0 +1,174 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// buffers returns how many pages a claim touches, plans and catalogs known.
+func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, limit int) int {
+	t.Helper()
+	ctx := context.Background()
+	c, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	least := 1 << 30
+	for range 4 {
+		var text []byte
+		err := c.QueryRow(ctx, `explain (analyze, buffers, format json)
+			select * from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], $2, false, 0)`, [16]byte(worker), limit).Scan(&text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plans []struct {
+			Plan struct {
+				Hit   int `json:"Shared Hit Blocks"`
+				Read  int `json:"Shared Read Blocks"`
+				Rows  int `json:"Actual Rows"`
+				Dirty int `json:"Shared Dirtied Blocks"`
+			}
+		}
+		if err := json.Unmarshal(text, &plans); err != nil {
+			t.Fatal(err)
+		}
+		if plans[0].Plan.Rows != limit {
+			t.Fatalf("claimed %d of %d", plans[0].Plan.Rows, limit)
+		}
+		least = min(least, plans[0].Plan.Hit+plans[0].Plan.Read)
+	}
+	return least
+}
+
+func fill(t *testing.T, s store.Store, n int) {
+	t.Helper()
+	for range n / 5000 {
+		if _, err := s.Enqueue(context.Background(), newTasks(5000, "q")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAClaimCostsTheSameWhateverElseThereIs(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	fill(t, s, 5000)
+	alone := buffers(t, s, pool, w, 50)
+	fair := func(what string) {
+		t.Helper()
+		if got := buffers(t, s, pool, w, 50); got > alone*3/2+10 {
+			t.Errorf("a claim touches %d pages with %s, %d without", got, what, alone)
+		} else {
+			t.Logf("%d pages with %s", got, what)
+		}
+	}
+	t.Logf("%d pages alone", alone)
+	fill(t, s, 100000)
+	fair("a backlog of 100,000 in a table without statistics")
+	for range 30 { // history
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1000, Token: store.NewToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Finish(ctx, completed(tasks)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fair("a history of 30,000")
+	later := newTasks(20000, "q")
+	for i := range later {
+		later[i].Delay = time.Hour
+	}
+	if _, err := s.Enqueue(ctx, later); err != nil {
+		t.Fatal(err)
+	}
+	fair("20,000 scheduled")
+	held, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(ctx)
+	u, err := s.Tx(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.Enqueue(ctx, newTasks(30000, "q")); err != nil {
+		t.Fatal(err)
+	}
+	fair("30,000 uncommitted in the lane")
+	if _, err := pool.Exec(ctx, "analyze"); err != nil {
+		t.Fatal(err)
+	}
+	fair("statistics")
+	if err := held.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fair("30,000 rolled back")
+}
+
+func TestTheHotPathLeavesNoDeadRows(t *testing.T) {
+	s, pool := fresh(t)
+	w := startWorker(t, s)
+	for range 50 {
+		goRound(t, s, w, 100)
+	}
+	const changed = `select coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint from pg_stat_user_tables
+		where schemaname = 'tusk' and (relname like 'task\_%' or relname in ('outcome', 'lane_position'))`
+	const added = "select coalesce(sum(n_tup_ins), 0)::bigint from pg_stat_user_tables where relname like 'task\\_%'"
+	pool.Reset() // backends report what they did when they end
+	for deadline := time.Now().Add(20 * time.Second); number(t, pool, added) < 5000; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server's statistics do not show the load")
+		}
+	}
+	if n := number(t, pool, changed); n != 0 {
+		t.Errorf("%d dead rows", n)
+	}
+}
+
+func TestAnEmptyPollWritesNothing(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	goRound(t, s, w, 10)
+	poll := func() {
+		if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q", "none"}, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) > 0 {
+			t.Fatal(len(tasks), err)
+		}
+	}
+	for range 10 {
+		poll()
+	}
+	const xid = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+	before := number(t, pool, xid)
+	for range 100 {
+		poll()
+	}
+	if after := number(t, pool, xid); after > before+5 { // autovacuum may take one
+		t.Errorf("%d transactions wrote", after-before)
+	}
+}
+
+func TestAClaimRefusesAnotherIsolationLevel(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	if _, err := pool.Exec(ctx, "do $$ begin execute 'alter database ' || current_database() || ' set default_transaction_isolation = ''repeatable read'''; end $$"); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset()
+	if _, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); err == nil {
+		t.Fatal("claimed under repeatable read")
+	}
+	if _, err := s.Check(ctx); err == nil {
+		t.Fatal("Check saw nothing")
+	}
+}

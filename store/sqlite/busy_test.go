@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestAWriteWaitsForAUsersTransactionButNotForEver(t *testing.T) {
+	s := openTest(t)
+	s.writer.patience = 50 * time.Millisecond
+	db := openSame(t, s)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("begin immediate"); err != nil {
+		t.Fatal(err)
+	}
+	task := []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}}
+	if _, err := s.Enqueue(t.Context(), task); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotCommitted) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.Count(ctx); err != nil {
+		t.Error("a reader waits for a writer:", err)
+	}
+	if _, err := db.Exec("commit"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Enqueue(t.Context(), task); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestATransactionThatReadTooEarlyIsToldToBeginAnew(t *testing.T) {
+	s := openTest(t)
+	db := openSame(t, s)
+	defer db.Close()
+	tx, err := db.Begin() // deferred
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	var n int
+	if err := tx.QueryRow("select count(*) from tusk_task").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{1}, Kind: "k", Queue: "q"}}); err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = in.Enqueue(t.Context(), []store.NewTask{{ID: store.ID{2}, Kind: "k", Queue: "q"}})
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "immediate") {
+		t.Error(err)
+	}
+}
+
+func TestACallThatFailsDoesNotTouchThoseThatShareItsTransaction(t *testing.T) {
+	s := openTest(t)
+	broken := errors.New("broken")
+	results := make(chan error, 4)
+	release := make(chan struct{})
+	go func() { // keeps the writer busy, so that the others come together
+		results <- s.write(t.Context(), true, func(*work) error {
+			<-release
+			return nil
+		})
+	}()
+	for i := range 3 {
+		go func() {
+			results <- s.write(t.Context(), true, func(w *work) error {
+				if _, err := w.enqueue([]store.NewTask{{ID: store.ID{byte(i + 1)}, Kind: "kind of " + string(rune('a'+i)), Queue: "q"}}); err != nil {
+					return err
+				}
+				if i == 1 {
+					return broken
+				}
+				return nil
+			})
+		}()
+	}
+	for len(s.writer.calls) < 3 {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	failed := 0
+	for range 4 {
+		if err := <-results; errors.Is(err, broken) {
+			failed++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	tasks, err := s.List(t.Context(), store.Filter{})
+	if err != nil || failed != 1 || len(tasks) != 2 || tasks[0].ID != (store.ID{3}) || tasks[1].ID != (store.ID{1}) {
+		t.Errorf("%d failed, stored %v, %v", failed, tasks, err)
+	}
+	counts, err := s.Count(t.Context())
+	if err != nil || len(counts) != 1 || counts[0].Tasks != 2 {
+		t.Error(counts, err)
+	}
+}

@@ -1,0 +1,310 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// history is one made-up course of events, which happens to both databases.
+type history struct {
+	*rapid.T
+	*pair
+	ctx    context.Context
+	queues []string
+	kind   string // of its records
+	made   int
+	names  map[fmt.Stringer]string // of ids and tokens, for messages
+
+	tasks    []store.ID        // all that were ever enqueued
+	unplaced map[store.ID]bool // where it stands in its lane is the engine's choice
+	rerun    map[string]bool   // keys that were enqueued with Rerun
+	leases   []*leased
+	workers  []store.ID
+	leaders  []store.ID
+	terms    map[store.ID]twins[int64]
+	past     []twins[int64] // terms that are over
+	versions map[string]twins[int64]
+	stale    map[string]twins[int64] // the version before
+}
+
+// leased is a task as both engines lent it, whether or not it was finished since.
+type leased struct {
+	twins[store.Task]
+	token store.Token
+}
+
+func newHistory(rt *rapid.T, both *pair) *history {
+	both.histories++
+	name := fmt.Sprint("h", both.histories)
+	h := &history{T: rt, pair: both, ctx: context.Background(), kind: name, names: map[fmt.Stringer]string{},
+		queues:   []string{name + "-a", name + "-b", name + "-c"},
+		unplaced: map[store.ID]bool{}, rerun: map[string]bool{},
+		terms: map[store.ID]twins[int64]{}, versions: map[string]twins[int64]{}, stale: map[string]twins[int64]{}}
+	for range 3 {
+		h.leaders = append(h.leaders, named(h, "candidate", NewID()))
+	}
+	h.beat(h.join(), time.Hour)
+	h.lead(h.leaders[0], time.Hour)
+	return h
+}
+
+// steps are what may happen; rapid repeats them in an order of its choice, and
+// the nameless one after each.
+func (h *history) steps() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"":             func(*rapid.T) { h.agree() },
+		"enqueue":      func(*rapid.T) { h.enqueue(h.newTasks(1, 4)) },
+		"enqueue more": func(*rapid.T) { h.enqueue(h.newTasks(1, 4)) },
+		"claim":        func(*rapid.T) { h.claim() },
+		"claim more":   func(*rapid.T) { h.claim() },
+		"claim again":  func(*rapid.T) { h.claimAgain() },
+		"finish":       func(*rapid.T) { h.finish() },
+		"finish more":  func(*rapid.T) { h.finish() },
+		"beat":         func(*rapid.T) { h.beatOrLeave() },
+		"die":          func(*rapid.T) { h.die() },
+		"lead":         func(*rapid.T) { h.leadOrResign() },
+		"admit":        func(*rapid.T) { h.admit() },
+		"rescue":       func(*rapid.T) { h.rescue(h.someTerm()) },
+		"prune":        func(*rapid.T) { h.prune() },
+		"edit":         func(*rapid.T) { h.edit() },
+		"edit more":    func(*rapid.T) { h.edit() },
+		"put record":   func(*rapid.T) { h.putRecord() },
+	}
+}
+
+// settle ends whatever is still going on, so that the next history begins on two
+// databases at rest, and compares the totals.
+func (h *history) settle() {
+	h.Helper()
+	for h.running() > 0 {
+		var outcomes twins[[]store.Outcome]
+		for _, l := range h.open() {
+			outcomes.model = append(outcomes.model, to(store.Completed, &l.model))
+			outcomes.engine = append(outcomes.engine, to(store.Completed, &l.engine))
+		}
+		h.end(outcomes)
+	}
+	for _, id := range h.workers {
+		h.beat(id, 0)
+	}
+	for _, id := range h.leaders {
+		h.lead(id, 0)
+	}
+	h.agree()
+	h.agreeInTotal()
+	all, _ := h.model.List(h.ctx, store.Filter{Queues: h.queues, Limit: store.MaxPage})
+	h.change(store.Change{Op: store.Delete}, idsOfTasks(all))
+	h.agree()
+}
+
+// named gives an id or a token a name, the same one whenever a history is
+// repeated.
+func named[V fmt.Stringer](h *history, kind string, v V) V {
+	h.names[v] = fmt.Sprintf("%s-%d", kind, len(h.names))
+	return v
+}
+
+// name returns what an id or a token is called; none for a zero one.
+func (h *history) name(v fmt.Stringer) string {
+	name, known := h.names[v]
+	switch {
+	case known:
+		return name
+	case v == fmt.Stringer(store.ID{}) || v == fmt.Stringer(store.Token{}):
+		return "none"
+	}
+	return "unknown " + v.String()
+}
+
+// ints draws a number; the first one is the simplest.
+func (h *history) ints(label string, from, to int) int {
+	return rapid.IntRange(from, to).Draw(h.T, label)
+}
+
+// seldom is true once in n times.
+func (h *history) seldom(label string, n int) bool { return h.ints(label, 1, n) == n }
+
+func pick[V any](h *history, label string, of []V) V { return of[h.ints(label, 0, len(of)-1)] }
+
+// newTasks makes between from and to tasks up.
+func (h *history) newTasks(from, to int) []store.NewTask {
+	tasks := make([]store.NewTask, h.ints("tasks", from, to))
+	for i := range tasks {
+		tasks[i] = h.newTask()
+	}
+	return tasks
+}
+
+func (h *history) newTask() store.NewTask {
+	h.made++
+	n := store.NewTask{ID: named(h, "task", NewID()), Args: fmt.Appendf(nil, `{"n":%d}`, h.made),
+		Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues), Priority: pick(h, "priority", []int16{0, -1, 1})}
+	switch h.ints("due", 1, 8) {
+	case 5:
+		n.RunAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
+	case 6:
+		n.RunAt = time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	case 7, 8:
+		n.Delay = time.Hour
+	}
+	if h.seldom("labels", 4) {
+		n.Tags, n.Tenant, n.Settings, n.ExpiresIn = []string{"t1", "t2"}, "acme", []byte(`{"max_attempts":3}`), 2*time.Hour
+	}
+	if n.Key = pick(h, "key", []string{"", "", "a", "b"}); n.Key == "" {
+		return n
+	}
+	n.OnConflict = pick(h, "on conflict", []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Rerun})
+	if n.OnConflict == store.Rerun && !h.seldom("newest", 8) {
+		source(int64(h.ints("source", 1, 30)))(&n)
+	}
+	return n
+}
+
+func (h *history) enqueue(tasks []store.NewTask) {
+	h.Helper()
+	results, _ := ask(h, "enqueue", func(s store.Store, _ bool) ([]store.Enqueued, error) { return s.Enqueue(h.ctx, tasks) })
+	h.enqueued(tasks, results)
+}
+
+// enqueued compares what became of tasks and remembers them.
+func (h *history) enqueued(tasks []store.NewTask, results twins[[]store.Enqueued]) {
+	h.Helper()
+	h.same("results", h.resultLines(results.model, results.model), h.resultLines(results.engine, results.model))
+	for i, r := range results.model {
+		n := &tasks[i]
+		if n.OnConflict == store.Rerun {
+			h.rerun[n.Queue+n.Key] = true
+		}
+		if r.ID == n.ID {
+			h.tasks = append(h.tasks, n.ID)
+		}
+		if r.Result != store.Added || n.Delay > 0 || n.RunAt.After(time.Now()) {
+			h.unplaced[r.ID] = true
+		}
+	}
+}
+
+// resultLines leaves out which task a stale one stands for when it has ended.
+func (h *history) resultLines(results, model []store.Enqueued) []string {
+	lines := make([]string, len(results))
+	for i, r := range results {
+		if i < len(model) && model[i].ID.IsZero() {
+			r.ID = store.ID{}
+		}
+		lines[i] = fmt.Sprintf("%d: %s %v", i, h.name(r.ID), r.Result)
+	}
+	return lines
+}
+
+func (h *history) putRecord() {
+	h.Helper()
+	name := pick(h, "name", []string{"x", "y"})
+	at, before := h.versions[name], h.stale[name]
+	p := store.PutRecord{Record: store.Record{Kind: h.kind, Name: name}, Tasks: h.newTasks(0, 2)}
+	if at.model == 0 || !h.seldom("delete", 4) {
+		h.made++
+		p.Record.Body = fmt.Appendf(nil, `{"n": %d}`, h.made)
+	}
+	var term twins[int64]
+	switch h.ints("fault", 1, 8) {
+	case 6, 7:
+		term = h.someTerm()
+	case 8:
+		at = before
+	}
+	results := twins[[]store.Enqueued]{}
+	version, err := ask(h, "put record", func(s store.Store, engine bool) (int64, error) {
+		q := p
+		q.Record.Version, q.Term = at.of(engine), term.of(engine)
+		version, tasks, err := s.PutRecord(h.ctx, q)
+		if engine {
+			results.engine = tasks
+		} else {
+			results.model = tasks
+		}
+		return version, err
+	})
+	if err != nil {
+		return
+	}
+	if (version.model == 0) != (version.engine == 0) || version.engine != 0 && version.engine == at.engine {
+		h.Logf("put record: version %+v after %+v", version, at)
+		h.Fatal("versions differ")
+	}
+	h.stale[name], h.versions[name] = at, version
+	h.enqueued(p.Tasks, results)
+}
+
+func (h *history) edit() {
+	h.Helper()
+	c := store.Change{Op: store.Op(h.ints("op", int(store.Cancel), int(store.Reschedule))), Reason: "why"}
+	switch c.Op {
+	case store.Reprioritize:
+		c.Priority = pick(h, "priority", []int16{0, -1, 1})
+	case store.Move:
+		c.Queue = pick(h, "queue", h.queues)
+	case store.Reschedule:
+		c.Delay = time.Hour // at once may mean now or at the next Admit
+	}
+	var ids []store.ID
+	keys := map[string]bool{}
+	for range h.ints("ids", 1, 4) {
+		id := named(h, "nothing", NewID())
+		if len(h.tasks) > 0 && !h.seldom("unknown", 8) {
+			id = pick(h, "id", h.tasks)
+		}
+		if slices.Contains(ids, id) || !h.mayChange(id, c.Op, keys) {
+			continue
+		}
+		ids = append(ids, id)
+	}
+	h.change(c, ids)
+}
+
+// mayChange reports whether the contract fixes what an edit would do. It does
+// not say in which order the edits of a call happen, nor whether a rerun that is
+// called off can be seen afterwards, nor what a key still knows of its source
+// when its tasks were moved or deleted.
+func (h *history) mayChange(id store.ID, op store.Op, keys map[string]bool) bool {
+	found, _ := h.model.List(h.ctx, store.Filter{IDs: []store.ID{id}})
+	if len(found) == 0 || found[0].Key == "" {
+		return true
+	}
+	t := &found[0]
+	if t.State == store.Pending {
+		return op != store.Cancel
+	}
+	if (op == store.Move || op == store.Delete) && h.rerun[t.Queue+t.Key] {
+		return false
+	}
+	if keys[t.Key] {
+		return false
+	}
+	keys[t.Key] = true
+	return true
+}
+
+func (h *history) change(c store.Change, ids []store.ID) {
+	h.Helper()
+	edited, _ := ask(h, c.Op.String(), func(s store.Store, _ bool) ([]string, error) {
+		edited, err := s.Edit(h.ctx, store.Edit{IDs: ids, Change: c})
+		lines := make([]string, len(edited))
+		for i, e := range edited {
+			if c.Op == store.Delete && e.Result == store.Changed {
+				e.State = 0
+			}
+			lines[i] = fmt.Sprintf("%s %v %v", h.name(e.ID), e.Result, e.State)
+		}
+		return lines, err
+	})
+	h.same("edits", edited.model, edited.engine)
+	for _, id := range ids {
+		h.unplaced[id] = true
+	}
+}
