@@ -114,6 +114,52 @@ func TestAClaimCostsTheSameWhateverElseThereIs(t *testing.T) {
 	fair("30,000 rolled back")
 }
 
+func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	fill(t, s, 5000)
+	alone := buffers(t, s, pool, w, 50)
+	drain := func() {
+		for {
+			tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 5000, Token: store.NewToken()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tasks) == 0 {
+				return
+			}
+		}
+	}
+	drain()
+	held, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(ctx)
+	u, err := s.Tx(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.Enqueue(ctx, newTasks(30000, "q")); err != nil {
+		t.Fatal(err)
+	}
+	drain() // this one steps over them, and stores a position behind them
+	if _, err := s.Enqueue(ctx, newTasks(500, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if got := buffers(t, s, pool, w, 50); got > 2*alone+20 {
+		t.Errorf("a claim touches %d pages with 30,000 uncommitted rows before it, %d without", got, alone)
+	}
+	if err := held.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 40000, Token: store.NewToken()})
+	if err != nil || len(tasks) < 30000 {
+		t.Fatalf("%d of the late rows, %v", len(tasks), err)
+	}
+}
+
 func TestTheHotPathLeavesNoDeadRows(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)

@@ -52,7 +52,8 @@ func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...strin
 	for pinged := false; ; {
 		wait := pingEvery
 		if !pinged {
-			if _, err := c.Exec(ctx, s.sql["notify"], s.channel(), ping); err != nil {
+			// From another session: a pooler lets one hear itself.
+			if _, err := s.pool.Exec(ctx, s.sql["notify"], s.channel(), ping); err != nil {
 				return err
 			}
 			pinged, wait = true, pingWithin

@@ -1,0 +1,245 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+// bouncer starts pgbouncer in transaction mode with one connection to the
+// server, and returns a DSN through it.
+func bouncer(t *testing.T, dsn string) string {
+	t.Helper()
+	path, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
+			t.Fatal("no pgbouncer: install Debian's package pgbouncer")
+		}
+		t.Skip("no pgbouncer")
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	dir := t.TempDir()
+	config := fmt.Sprintf(`[databases]
+* = host=127.0.0.1 port=%s user=postgres pool_size=1
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+max_client_conn = 200
+`, u.Port(), port)
+	file := filepath.Join(dir, "pgbouncer.ini")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, file)
+	if os.Getuid() == 0 {
+		for folder := dir; len(folder) > len(os.TempDir()); folder = filepath.Dir(folder) {
+			os.Chmod(folder, 0o755)
+		}
+		nobody, err := user.Lookup("nobody")
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.Atoi(nobody.Uid)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+	}
+	var log strings.Builder
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			c.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("pgbouncer does not start: %s", log.String())
+		}
+	}
+	u.Host = fmt.Sprintf("127.0.0.1:%d", port)
+	q := u.Query()
+	q.Set("default_query_exec_mode", "cache_describe")
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// load runs producers and workers until n tasks have been completed, and fails
+// when an acknowledged task is not among them, or one is accepted twice.
+func load(t *testing.T, s store.Store, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var mu sync.Mutex
+	added, maybe, done := map[store.ID]bool{}, map[store.ID]bool{}, map[store.ID]int{}
+	var finished atomic.Int64
+	forgive := func(err error) {
+		if err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotCommitted) {
+			t.Error(err)
+		}
+	}
+	var producers, workers sync.WaitGroup
+	for range 4 {
+		producers.Go(func() {
+			for range n / 40 {
+				tasks := newTasks(10, "q")
+				_, err := s.Enqueue(ctx, tasks)
+				forgive(err)
+				mu.Lock()
+				for i := range tasks {
+					switch {
+					case err == nil:
+						added[tasks[i].ID] = true
+					case !errors.Is(err, store.ErrNotCommitted):
+						maybe[tasks[i].ID] = true
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	var produced atomic.Bool
+	for range 3 {
+		workers.Go(func() {
+			w := newID()
+			_, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
+			for errors.Is(err, store.ErrUnavailable) {
+				_, err = s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
+			}
+			for empty := 0; empty < 3 && ctx.Err() == nil && !t.Failed(); {
+				c := store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()}
+				tasks, err := s.Claim(ctx, c)
+				for c.Again = true; errors.Is(err, store.ErrUnavailable); {
+					tasks, err = s.Claim(ctx, c)
+				}
+				forgive(err)
+				if len(tasks) == 0 && produced.Load() {
+					empty++
+				}
+				outcomes := completed(tasks)
+				lost, err := s.Finish(ctx, outcomes)
+				unheard := false
+				for errors.Is(err, store.ErrUnavailable) { // what it lost now may have been accepted before
+					unheard = true
+					lost, err = s.Finish(ctx, outcomes)
+				}
+				forgive(err)
+				if len(lost) > 0 && !unheard {
+					t.Errorf("%d finishes of open leases were lost", len(lost))
+				}
+				mu.Lock()
+				for i := range tasks {
+					done[tasks[i].ID]++
+				}
+				mu.Unlock()
+				finished.Add(int64(len(tasks)))
+			}
+		})
+	}
+	producers.Wait()
+	produced.Store(true)
+	workers.Wait()
+	for id := range added {
+		if done[id] != 1 {
+			t.Errorf("task %v was completed %d times", id, done[id])
+		}
+	}
+	for id := range done {
+		if !added[id] && !maybe[id] {
+			t.Errorf("task %v was never stored, as its enqueue said", id)
+		}
+	}
+	t.Logf("%d added, %d perhaps, %d completed", len(added), len(maybe), len(done))
+}
+
+func TestItWorksBehindAPoolerInTransactionModeOnOneConnection(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	open(t, dsn, true)
+	s, _ := open(t, bouncer(t, dsn), false)
+	load(t, s, 2000)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.Listen(ctx, func(...string) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a deaf listener was not noticed: %v", err)
+	}
+	term := lead(t, s)
+	if err := s.Maintain(ctx, term); err != nil {
+		t.Error(err)
+	}
+	for _, ask := range []func() error{
+		func() error { _, err := s.List(ctx, store.Filter{Detail: true}); return err },
+		func() error { _, err := s.Count(ctx); return err },
+		func() error { _, err := s.Stats(ctx, store.StatsFilter{Bucket: time.Minute}); return err },
+		func() error { _, err := s.Errors(ctx, store.ErrorFilter{}); return err },
+		func() error { _, err := s.Workers(ctx); return err },
+		func() error { _, err := s.Check(ctx); return err },
+	} {
+		if err := ask(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOneConnectionIsEnough(t *testing.T) {
+	dsn := pgtest.DSN(t, "pool_max_conns=1")
+	s, _ := open(t, dsn, true)
+	load(t, s, 2000)
+}
+
+func TestNothingIsLostWhenBackendsAreKilled(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	s, _ := open(t, dsn, true)
+	_, killer := open(t, dsn, false)
+	ctx, cancel := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	var killed atomic.Int64
+	g.Go(func() {
+		for ctx.Err() == nil {
+			var n int64
+			_ = killer.QueryRow(ctx, `select count(*) from (
+				select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and pid <> pg_backend_pid() and random() < 0.5) x`).Scan(&n)
+			killed.Add(n)
+			select {
+			case <-ctx.Done():
+			case <-time.After(30 * time.Millisecond):
+			}
+		}
+	})
+	load(t, s, 8000)
+	cancel()
+	g.Wait()
+	t.Logf("%d backends killed", killed.Load())
+}
