@@ -52,8 +52,10 @@ type Leaser interface {
 
 	// Finish ends attempts and puts each task where its outcome says, together
 	// with everything that follows from it: the attempt's history, the key that
-	// becomes free, the rerun that was waiting for it. Each outcome is accepted
-	// once, and only while its lease is open. The others are reported as lost, in
+	// becomes free, the rerun that was waiting for it. An attempt that somebody
+	// asked to stop goes nowhere to run again: where its outcome says retryable,
+	// scheduled, available or pending, it ends cancelled, with the reason of who
+	// asked, so that no cancel is forgotten. Each outcome is accepted once, and only while its lease is open. The others are reported as lost, in
 	// any order, and change nothing.
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }

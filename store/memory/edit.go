@@ -56,7 +56,7 @@ func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult 
 		if c.Op != store.Cancel {
 			return store.Refused
 		}
-		t.detail.CancelRequested = true
+		t.detail.CancelRequested, t.why = true, c.Reason
 		return store.Requested
 	case t.State.Finished() && c.Op != store.Retry && c.Op != store.Delete:
 		return store.Refused

@@ -33,6 +33,8 @@ func (s *Store) finish(t *task, o *store.Outcome, now time.Time) {
 	is := s.keys[name{t.Queue, t.Key}]
 	if is != nil && is.awaiting != nil && !state.Finished() {
 		state, reason = store.Cancelled, "superseded" // the newer one takes its place
+	} else if t.detail.CancelRequested && !state.Finished() {
+		state, reason = store.Cancelled, t.why
 	}
 	ended := now.Add(-max(o.Ago, 0))
 	if ended.Before(t.ClaimedAt) {

@@ -69,6 +69,7 @@ type task struct {
 	needs  []store.Need
 	open   map[store.ID]bool // those of the needs that are not met
 	holds  bool              // has its turn
+	why    string            // the reason of a cancel that was requested
 
 	// place grows with every change of state. Lists of places are never searched
 	// for what has left them: an entry whose place is no longer the task's is
