@@ -72,7 +72,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 		} else if out.State == store.Pending {
 			out.Then, out.Needs = then, children
 		}
-		w.finish.Add(out)
+		w.finish.Add(out, a.Batch())
 	}
 	w.claimMore()
 }

@@ -21,12 +21,18 @@ func (w *Worker) newLeader() *tend.Leader {
 }
 
 func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *tend.Leader {
-	o := tend.Options{ID: NewID(), TTL: leaderTTL, NewID: NewID, Log: config.Logger, Rescued: rescued,
+	o := tend.Options{ID: NewID(), TTL: leaderTTL(config.Lease), NewID: NewID, Log: config.Logger, Rescued: rescued,
 		Retention: func() store.Retention { return config.Retention }}
 	if engine, ok := store.As[store.Maintainer](c.store); ok {
 		o.Maintain = engine.Maintain
 	}
 	return tend.New(c.store, o)
+}
+
+// leaderTTL is how long nobody leads after a leader was killed: less than the
+// leases that a new one will have to rescue.
+func leaderTTL(lease time.Duration) time.Duration {
+	return min(max(lease/2, time.Second), 10*time.Second)
 }
 
 // Lead does the leader's chores until ctx ends, when it gets to lead, and runs no

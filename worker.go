@@ -62,7 +62,6 @@ type WorkerConfig struct {
 type Retention = store.Retention
 
 const (
-	leaderTTL  = 10 * time.Second
 	stuckGrace = 2 * time.Second // for handlers to notice that their context has ended
 	partingGap = 10 * time.Second
 )

@@ -24,8 +24,8 @@ func (t *backliteTask) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// backliteWorkers is what it is fastest with here. With one worker it would wait
-// for 100 ms between two tasks.
+// backliteWorkers are enough: when none is free it waits for 100 ms, so that it is
+// far slower with a few, and with more it is not faster.
 const backliteWorkers = 100
 
 // backliteRun adds tasks in batches (of one, when one by one) and lets the

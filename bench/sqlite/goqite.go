@@ -17,8 +17,7 @@ import (
 var goqiteSchema string
 
 // openPool opens a file as Tusk does: the same driver, write-ahead logging,
-// synchronous=FULL. One connection is what both peers are fastest with, since
-// SQLite has one writer.
+// synchronous=FULL. SQLite has one writer, so one connection will do.
 func openPool(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_txlock=immediate")
 	if err != nil {

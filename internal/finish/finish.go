@@ -32,6 +32,7 @@ type Gatherer struct {
 	done     func(written []store.Outcome, lost map[store.ID]bool)
 
 	in      chan timed
+	parts   []timed // of claims that others of are still running
 	quit    chan struct{}
 	aside   []timed // failed alone while others were stored
 	success atomic.Int64
@@ -40,8 +41,9 @@ type Gatherer struct {
 type timed struct {
 	store.Outcome
 	ended  time.Time
-	tries  int       // failed ones, alone
-	failed time.Time // the first of them
+	batch  *atomic.Int64 // of the same claim and without an outcome; nil: none
+	tries  int           // failed ones, alone
+	failed time.Time     // the first of them
 }
 
 // Options of a Gatherer.
@@ -66,9 +68,13 @@ func New(s Finisher, o Options) *Gatherer {
 // Add takes an outcome. It blocks while two full batches wait: whoever makes
 // outcomes faster than the store takes them has to slow down. After Close it
 // drops the outcome: the lease runs out and the task runs again.
-func (g *Gatherer) Add(o store.Outcome) {
+//
+// The tasks of one claim share a lease, and a lease that ends as a whole costs
+// some engines a fraction of one that ends in parts. So an outcome waits a little
+// while others of its claim, which batch counts, have none.
+func (g *Gatherer) Add(o store.Outcome, batch *atomic.Int64) {
 	select {
-	case g.in <- timed{Outcome: o, ended: time.Now()}:
+	case g.in <- timed{Outcome: o, ended: time.Now(), batch: batch}:
 	case <-g.quit:
 	}
 }
@@ -99,7 +105,9 @@ func (g *Gatherer) Run(ctx context.Context) {
 		if len(batch) == 0 {
 			return
 		}
-		g.write(ctx, batch)
+		if whole := g.whole(batch); len(whole) > 0 {
+			g.write(ctx, whole)
+		}
 	}
 }
 
@@ -125,18 +133,51 @@ func (g *Gatherer) gather() []timed {
 // first waits for an outcome, or for the next try of those set aside.
 func (g *Gatherer) first() []timed {
 	var again <-chan time.Time
-	if len(g.aside) > 0 {
+	switch {
+	case len(g.parts) > 0:
+		again = time.After(g.linger)
+	case len(g.aside) > 0:
 		again = time.After(time.Second)
 	}
+	batch := append(make([]timed, 0, min(g.largest, len(g.in)+len(g.parts)+16)), g.parts...)
+	g.parts = nil
 	select {
 	case one := <-g.in:
-		return append(make([]timed, 0, min(g.largest, len(g.in)+16)), one)
+		return append(batch, one)
 	case <-again:
 	case <-g.quit:
 	}
-	batch := g.aside
-	g.aside = nil
+	if len(batch) == 0 {
+		batch, g.aside = g.aside, nil
+	}
 	return batch
+}
+
+// patience is how long an outcome waits for others of its claim.
+const patience = 10 * time.Millisecond
+
+// whole takes the parts of unfinished claims out of a batch, for another time,
+// unless they have waited long enough.
+func (g *Gatherer) whole(batch []timed) []timed {
+	whole := batch[:0]
+	now := time.Now()
+	for _, o := range batch {
+		if o.batch != nil && o.batch.Load() > 0 && now.Sub(o.ended) < patience && !g.closed() {
+			g.parts = append(g.parts, o)
+		} else {
+			whole = append(whole, o)
+		}
+	}
+	return whole
+}
+
+func (g *Gatherer) closed() bool {
+	select {
+	case <-g.quit:
+		return true
+	default:
+		return false
+	}
 }
 
 func (g *Gatherer) drain(batch []timed) []timed {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,12 +62,12 @@ func gather(t *testing.T, l *ledger, n int) (written []store.ID) {
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
 		for i := range n {
-			g.Add(outcome(byte(i)))
+			g.Add(outcome(byte(i)), nil)
 		}
 		time.Sleep(time.Minute)
 		g.Close()
 		<-done
-		g.Add(outcome(255)) // after the end: dropped, not blocked
+		g.Add(outcome(255), nil) // after the end: dropped, not blocked
 	})
 	return written
 }
@@ -127,11 +128,11 @@ func TestAnOutcomeThatNoStoreTakesHoldsUpOnlyItselfAndBecomesADeadLetter(t *test
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
 		for i := range 20 {
-			g.Add(outcome(byte(i)))
+			g.Add(outcome(byte(i)), nil)
 		}
 		for i := range 10 {
 			time.Sleep(10 * time.Second)
-			g.Add(outcome(byte(100 + i)))
+			g.Add(outcome(byte(100+i)), nil)
 		}
 		time.Sleep(time.Minute)
 		g.Close()
@@ -165,7 +166,7 @@ func TestAnOutageDiscardsNothing(t *testing.T) {
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
 		for i := range 20 {
-			g.Add(outcome(byte(i)))
+			g.Add(outcome(byte(i)), nil)
 		}
 		time.Sleep(2 * time.Hour)
 		g.Close()
@@ -174,4 +175,37 @@ func TestAnOutageDiscardsNothing(t *testing.T) {
 	if completed != 20 {
 		t.Errorf("%d of 20 completed", completed)
 	}
+}
+
+func TestOutcomesOfOneClaimAreWrittenTogetherOrAfterAWhile(t *testing.T) {
+	l := ledger{accepted: map[store.ID]int{}}
+	synctest.Test(t, func(t *testing.T) {
+		g := New(&l, Options{Largest: 100, Linger: 2 * time.Millisecond, Deadline: time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Done: func([]store.Outcome, map[store.ID]bool) {}})
+		done := make(chan struct{})
+		go func() { g.Run(context.Background()); close(done) }()
+		var open atomic.Int64
+		open.Store(3)
+		for i := range 3 {
+			open.Add(-1)
+			g.Add(outcome(byte(i)), &open)
+			time.Sleep(3 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		l.mu.Lock()
+		if l.calls != 1 {
+			t.Errorf("%d writes for three outcomes within 9 ms: %v", l.calls, l.sizes)
+		}
+		l.mu.Unlock()
+		open.Store(1) // one of this claim runs for long
+		g.Add(outcome(10), &open)
+		time.Sleep(100 * time.Millisecond)
+		l.mu.Lock()
+		if l.accepted[store.ID{10}] != 1 {
+			t.Error("waits for the others of its claim for ever")
+		}
+		l.mu.Unlock()
+		g.Close()
+		<-done
+	})
 }

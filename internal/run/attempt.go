@@ -9,6 +9,7 @@ package run
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -24,6 +25,8 @@ const (
 type Attempt struct {
 	Task *store.Task
 
+	batch *atomic.Int64 // how many tasks of the same claim have no outcome yet
+
 	mu       sync.Mutex
 	cancel   context.CancelCauseFunc // nil until the handler runs
 	stopped  error                   // why it was stopped
@@ -38,6 +41,9 @@ type Attempt struct {
 	inTx     bool
 	begun    time.Time
 }
+
+// Batch counts the tasks of the same claim that have no outcome yet.
+func (a *Attempt) Batch() *atomic.Int64 { return a.batch }
 
 // Age is how long ago the handler began.
 func (a *Attempt) Age() time.Duration {

@@ -62,9 +62,11 @@ func (s *Slots) Start(ctx context.Context, n int) {
 // Take adds claimed tasks. It must not be given more than there is room for.
 func (s *Slots) Take(tasks []store.Task) {
 	attempts := make([]Attempt, len(tasks))
+	batch := new(atomic.Int64)
+	batch.Store(int64(len(tasks)))
 	s.mu.Lock()
 	for i := range tasks {
-		attempts[i].Task = &tasks[i]
+		attempts[i].Task, attempts[i].batch = &tasks[i], batch
 		s.held[heldKey{tasks[i].ID, tasks[i].Lease}] = &attempts[i]
 	}
 	s.mu.Unlock()
@@ -174,6 +176,7 @@ func (s *Slots) release(a *Attempt) {
 	delete(s.held, heldKey{a.Task.ID, a.Task.Lease})
 	s.mu.Unlock()
 	s.count.Add(-1)
+	a.batch.Add(-1)
 }
 
 func (s *Slots) learn(ran time.Duration) {

@@ -22,6 +22,7 @@ const (
 	kindEcho   = "echo"   // built in: the output is the args
 	kindEffect = "effect" // writes its args down
 	kindFlaky  = "flaky"  // does so too, and asks for a retry at the first attempt
+	kindSlow   = "slow"   // does so after a second
 )
 
 // playEnqueuer enqueues until it is killed. The id of each task is its args, too;

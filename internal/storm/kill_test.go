@@ -5,6 +5,7 @@ package storm
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -26,9 +27,9 @@ const (
 )
 
 // TestKilledProcessesLoseNothing kills workers, servers and enqueuers with
-// SIGKILL, 200 in a row, while they work on one SQLite file. Some workers are
-// also stopped for longer than their lease and go on afterwards, with outcomes
-// that are no longer theirs to report.
+// SIGKILL, 200 in a row, while they work on one SQLite file. Some are also stopped
+// for longer than their lease and go on afterwards, and the last is stopped until
+// its tasks were rescued, and then reports how they ended.
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -40,7 +41,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	f := &fleet{t: t, dir: dir}
 	work := role{"tusk", []string{"work", "--db", "sqlite:" + database, "--log-level", "warn", "--queue", queue,
 		"--concurrency", "8", "--lease", lease.String(), "--poll", "200ms",
-		"--exec", kindEffect + "=tee -a effects", "--exec", kindFlaky + `=sh -c 'tee -a effects; test "$TUSK_TASK_ATTEMPT" -gt 1 || exit 75'`}}
+		"--exec", kindSlow + "=sh -c 'sleep 1; tee -a effects'", "--exec", kindEffect + "=tee -a effects", "--exec", kindFlaky + `=sh -c 'tee -a effects; test "$TUSK_TASK_ATTEMPT" -gt 1 || exit 75'`}}
 	serve := role{"tusk", []string{"serve", "--db", "sqlite:" + database, "--log-level", "warn", "--addr", "127.0.0.1:0"}}
 	enqueuer := role{"enqueuer", []string{database, filepath.Join(dir, "acks")}}
 	t.Cleanup(f.killAll)
@@ -54,7 +55,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 
 	began := time.Now()
 	for n := range kills {
-		time.Sleep(200*time.Millisecond + rand.N(300*time.Millisecond))
+		time.Sleep(150*time.Millisecond + rand.N(300*time.Millisecond))
 		p := f.victim()
 		if n%20 == 10 {
 			f.freeze(p)
@@ -65,7 +66,10 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	t.Logf("%d kills in %v", kills, time.Since(began).Round(time.Second))
 	f.killAll()
 
+	f.start(serve)
 	f.start(work)
+	frozen := f.start(work)
+	f.outlive(frozen, client)
 	awaitEmpty(t, f, client)
 	f.killAll()
 	newCount(t, dir, client).check()
@@ -81,6 +85,69 @@ func (f *fleet) freeze(but *process) {
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(lease + lease/2)
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// outlive stops a worker until it holds none of its tasks any more, and lets it
+// go on. If it is stopped in the middle of a write, nobody can rescue anything:
+// then it is tried again.
+func (f *fleet) outlive(p *process, client *tusk.Client) {
+	f.t.Helper()
+	for range 5 {
+		for range 32 { // slow tasks for both workers
+			id := tusk.NewID()
+			args := tusk.RawArgs{Name: kindSlow, JSON: json.RawMessage(`"` + id.String() + `"`)}
+			if _, err := client.Enqueue(f.t.Context(), args, &tusk.Options{Queue: queue, ID: id, Priority: -1}); err != nil {
+				f.t.Fatal(err)
+			}
+		}
+		var worker tusk.ID
+		f.await(time.Minute, func() (held bool) { worker, held = f.holding(p, client); return held })
+		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+		rescued := f.await(10*lease, func() bool { return heldBy(f.t, client, worker) == 0 })
+		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		if rescued && f.await(5*time.Second, func() bool { return strings.Contains(p.said(), "finish: refused") }) {
+			return
+		}
+	}
+	f.t.Log("no late outcome was reported")
+}
+
+// holding reports whether a process holds slow tasks, and as which worker.
+func (f *fleet) holding(p *process, client *tusk.Client) (worker tusk.ID, held bool) {
+	workers, err := client.Workers(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, w := range workers {
+		if w.PID == p.cmd.Process.Pid {
+			return w.ID, heldBy(f.t, client, w.ID) > 0
+		}
+	}
+	return worker, false
+}
+
+func heldBy(t *testing.T, client *tusk.Client, worker tusk.ID) (n int) {
+	t.Helper()
+	running, err := client.List(t.Context(), tusk.Filter{Kinds: []string{kindSlow}, States: []tusk.State{tusk.StateRunning}, Limit: store.MaxPage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range running {
+		if task.Worker == worker {
+			n++
+		}
+	}
+	return n
+}
+
+// await reports whether a condition came to hold in time.
+func (f *fleet) await(most time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if holds() {
+			return true
+		}
+	}
+	return false
 }
 
 func openClient(t *testing.T, database string) *tusk.Client {

@@ -3,12 +3,12 @@
 package storm
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -130,12 +130,18 @@ func (f *fleet) killAll() {
 	}
 }
 
-// tail is the end of what a process has said.
-func (p *process) tail() string {
+// said is all that a process has said on stderr.
+func (p *process) said() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
 	}
+	return string(text)
+}
+
+// tail is the end of it.
+func (p *process) tail() string {
 	const most = 2000
-	return string(bytes.TrimSpace(text[max(0, len(text)-most):]))
+	text := p.said()
+	return strings.TrimSpace(text[max(0, len(text)-most):])
 }

@@ -12,6 +12,9 @@ import (
 // Claim implements store.Leaser. It is one call of the function claim.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
+	if err := s.atHome(ctx); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
 	queues := make([]int64, 0, len(r.Queues))
 	names := make(map[int64]string, len(r.Queues))
 	for _, queue := range r.Queues {

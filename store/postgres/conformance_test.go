@@ -23,8 +23,7 @@ func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func(
 		Shared: true,
 		New: func(t testing.TB) func() store.Store {
 			// The suite opens many handles; connections that it leaves idle are closed.
-			dsn := pgtest.DSN(t, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
-			open(t, dsn, true)
+			dsn := pgtest.Prepared(t, migrate, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
 			return func() store.Store {
 				s, err := postgres.Open(context.Background(), dsn)
 				if err != nil {
@@ -40,6 +39,18 @@ func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func(
 			return begin(t, dsn.(string))
 		},
 	}
+}
+
+// migrate makes the database that those of the clauses are copies of.
+func migrate(dsn string) error {
+	ctx := context.Background()
+	s, err := postgres.Open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	_, err = s.Migrate(ctx, -1)
+	return err
 }
 
 func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {

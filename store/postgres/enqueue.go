@@ -20,6 +20,9 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	if len(tasks) == 0 {
 		return nil, nil
 	}
+	if err := s.atHome(ctx); err != nil {
+		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
+	}
 	err = s.repeat(ctx, func() error {
 		if err := s.nameLanes(ctx, driverSession{s.pool}, tasks, true); err != nil {
 			return err

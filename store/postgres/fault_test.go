@@ -243,3 +243,28 @@ func TestNothingIsLostWhenBackendsAreKilled(t *testing.T) {
 	g.Wait()
 	t.Logf("%d backends killed", killed.Load())
 }
+
+func TestWhatTheServerRolledBackIsTriedAgain(t *testing.T) {
+	s, pool := fresh(t)
+	_, err := pool.Exec(context.Background(), `
+		create function injected() returns trigger language plpgsql as $$ begin
+			if random() < 0.15 then
+				raise exception 'injected' using errcode = case when random() < 0.5 then '40001' else '40P01' end;
+			end if;
+			return null;
+		end $$;
+		create trigger injected after insert on tusk.task for each statement execute function injected();
+		create trigger injected after insert on tusk.lease for each statement execute function injected();
+		create trigger injected after insert on tusk.outcome for each statement execute function injected()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load(t, s, 2000)
+	m, err := s.Measure(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Conflicts == 0 {
+		t.Error("nothing was injected")
+	}
+}

@@ -358,7 +358,9 @@ func (h *history) accept(outcomes []store.Outcome, lost []store.ID) {
 
 // keep is the leader: it rescues, and hands back what the dead held.
 func (h *history) keep(ctx context.Context, r *rand.Rand) error {
-	time.Sleep(200 * time.Millisecond)
+	if !h.stop.Load() {
+		time.Sleep(200 * time.Millisecond)
+	}
 	if _, err := h.s.Admit(ctx, h.term, 1000); err != nil {
 		return err
 	}
@@ -366,7 +368,7 @@ func (h *history) keep(ctx context.Context, r *rand.Rand) error {
 }
 
 func (h *history) handBack(ctx context.Context) error {
-	tasks, err := h.s.Rescue(ctx, h.term, 100)
+	tasks, err := h.s.Rescue(ctx, h.term, 1000)
 	if err != nil || len(tasks) == 0 {
 		return err
 	}

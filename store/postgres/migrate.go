@@ -17,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -51,7 +50,15 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	}
 	db := stdlib.OpenDB(*s.pool.Config().ConnConfig.Copy())
 	defer db.Close()
-	if _, err := db.ExecContext(ctx, "create schema if not exists "+s.schema); err != nil {
+	lock, err := db.Conn(ctx) // held for as long as it is open
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if _, err := lock.ExecContext(ctx, "select pg_advisory_lock($1)", hashOf("migrate "+s.schema)); err != nil {
+		return nil, err
+	}
+	if _, err := lock.ExecContext(ctx, "create schema if not exists "+s.schema); err != nil {
 		return nil, err
 	}
 	provider, err := s.provider(db, all)
@@ -65,6 +72,8 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if at > newest {
 		return nil, fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
 	}
+	s.lanes.Clear() // what was known may be gone
+	s.home.Store(false)
 	var results []*goose.MigrationResult
 	if version >= at {
 		results, err = provider.UpTo(ctx, version)
@@ -149,11 +158,7 @@ func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, er
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lock.NewPostgresSessionLocker()
-	if err != nil {
-		return nil, err
-	}
-	return goose.NewProvider("", db, nil, goose.WithStore(versions), goose.WithGoMigrations(list...), goose.WithSessionLocker(locker),
+	return goose.NewProvider("", db, nil, goose.WithStore(versions), goose.WithGoMigrations(list...),
 		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 }
 

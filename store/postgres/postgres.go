@@ -1,7 +1,8 @@
 // Package postgres is the engine for PostgreSQL 14 and later: a ledger. A task
 // is written once, into an append-only log; what changes is kept in small rows
-// that stand for whole batches. The design is told in
-// docs/design/postgres-ledger.md.
+// that stand for whole batches: how far a lane has been claimed, what a worker
+// holds, what a flush completed. migrations/00001_tables.sql says what each
+// table is for, 00003_claim.sql how a claim misses nothing.
 //
 // It knows package store and the driver, and touches one schema of one
 // database. Tasks come in through enqueue.go, leave for workers through
@@ -46,6 +47,7 @@ type Store struct {
 	owned  bool     // the pool was opened here
 	lanes  sync.Map // int64: lanes that are known to have a name in the database
 	quiet  bool
+	home   atomic.Bool // the tables are of this server
 	bell   bell
 
 	trips, claims, repeats atomic.Int64
@@ -145,12 +147,20 @@ func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) e
 func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
 	s.trips.Add(1)
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
+	began := false // what the caller has taken in cannot be taken in again
+	counted := func(raw [][]byte) error {
+		began = true
+		return row(raw)
+	}
 	return s.repeat(ctx, func() error {
 		rows, err := s.pool.Query(ctx, text, args...)
-		if err != nil {
-			return translate(err)
+		if err == nil {
+			err = eachRow(rows, counted)
 		}
-		return translate(eachRow(rows, row))
+		if err = translate(err); began && errors.Is(err, errRolledBack) {
+			return fmt.Errorf("%w: the answer broke off: %v", store.ErrUnavailable, err)
+		}
+		return err
 	})
 }
 

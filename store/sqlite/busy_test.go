@@ -66,13 +66,15 @@ func TestACallThatFailsDoesNotTouchThoseThatShareItsTransaction(t *testing.T) {
 	s := openTest(t)
 	broken := errors.New("broken")
 	results := make(chan error, 4)
-	release := make(chan struct{})
+	entered, release := make(chan struct{}, 1), make(chan struct{})
 	go func() { // keeps the writer busy, so that the others come together
 		results <- s.write(t.Context(), true, func(*work) error {
+			entered <- struct{}{}
 			<-release
 			return nil
 		})
 	}()
+	<-entered
 	for i := range 3 {
 		go func() {
 			results <- s.write(t.Context(), true, func(w *work) error {

@@ -11,7 +11,7 @@ import (
 var claimClauses = []clause{
 	{"claim/a claimed task is running, counted and leased", func(t *T) {
 		worker, token := t.worker(), store.NewToken()
-		n := newTask(args(`{"n":1}`), priority(3))
+		n := newTask(args(`{"n":1}`), priority(3), key("its key"))
 		n.Tenant, n.Tags, n.Settings, n.ExpiresIn = "acme", []string{"a"}, []byte(`{"timeout":1}`), time.Hour
 		t.add(n)
 		tasks, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5, Token: token})
@@ -22,7 +22,7 @@ var claimClauses = []clause{
 		if c.ID != n.ID || c.State != store.Running || c.Attempt != 1 || c.Lease != token || c.Worker != worker {
 			t.Errorf("claimed %+v", c)
 		}
-		if c.Kind != "k" || c.Queue != "q" || c.Tenant != "acme" || c.Priority != 3 || string(c.Args) != `{"n":1}` ||
+		if c.Kind != "k" || c.Queue != "q" || c.Tenant != "acme" || c.Key != "its key" || c.Priority != 3 || string(c.Args) != `{"n":1}` ||
 			!slices.Equal(c.Tags, n.Tags) || string(c.Settings) != string(n.Settings) {
 			t.Errorf("claimed %+v", c)
 		}
@@ -106,6 +106,25 @@ var claimClauses = []clause{
 		for i := range tasks {
 			t.mustEnd(to(store.Completed, &tasks[i]))
 		}
+	}},
+	{"claim/a repeated request does not get what has ended meanwhile", func(t *T) {
+		worker := t.worker()
+		t.addMany(4)
+		r := store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 4, Token: store.NewToken()}
+		first, err := t.Claim(t.ctx(), r)
+		if err != nil || len(first) != 4 {
+			t.Fatalf("%d tasks, %v", len(first), err)
+		}
+		t.mustEnd(to(store.Completed, &first[1]), to(store.Available, &first[2]))
+		r.Again = true
+		again, err := t.Claim(t.ctx(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := idsOfTasks(again), []store.ID{first[0].ID, first[3].ID}
+		sortIDs(got)
+		sortIDs(want)
+		t.sameIDs("claimed again", got, want)
 	}},
 	{"claim/a repeated request that never arrived is a first one", func(t *T) {
 		want := t.addMany(2)

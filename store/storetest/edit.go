@@ -74,7 +74,11 @@ var editClauses = []clause{
 	}},
 	{"edit/unknown ids are missing, and the others are changed all the same", func(t *T) {
 		a, b := t.addOne(), t.addOne()
-		e := t.edit(store.Change{Op: store.Cancel, Reason: "why not"}, a, NewID(), b)
+		unknown := NewID()
+		e := t.edit(store.Change{Op: store.Cancel, Reason: "why not"}, b, unknown, a)
+		if e[0].ID != b || e[1].ID != unknown || e[2].ID != a {
+			t.Errorf("answered in another order: %+v", e)
+		}
 		if e[0].Result != store.Changed || e[1].Result != store.Missing || e[1].State != 0 || e[2].Result != store.Changed {
 			t.Errorf("%+v", e)
 		}

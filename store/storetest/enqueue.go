@@ -98,6 +98,28 @@ var enqueueClauses = []clause{
 			t.Errorf("due since %v, enqueued at %v", got.RunAt, got.EnqueuedAt)
 		}
 	}},
+	{"enqueue/what becomes of the caller's slices afterwards changes nothing", func(t *T) {
+		n := newTask(args(`{"a":1}`))
+		n.Tags, n.Settings = []string{"a"}, []byte(`{"b":2}`)
+		t.add(n)
+		copy(n.Args, "torn")
+		copy(n.Settings, "torn")
+		n.Tags[0] = "torn"
+		if got := t.get(n.ID); string(got.Args) != `{"a":1}` || string(got.Settings) != `{"b":2}` || got.Tags[0] != "a" {
+			t.Errorf("%s %s %v", got.Args, got.Settings, got.Tags)
+		}
+		if task := t.takeOne(t.worker()); string(task.Args) != `{"a":1}` {
+			t.Errorf("claimed with %s", task.Args)
+		}
+	}},
+	{"enqueue/an expiry is kept", func(t *T) {
+		n := newTask()
+		n.ExpiresAt = time.Now().Add(2 * time.Hour).Truncate(time.Millisecond).UTC()
+		t.add(n)
+		if got := t.get(n.ID); !got.ExpiresAt.Equal(n.ExpiresAt) {
+			t.Errorf("%v, want %v", got.ExpiresAt, n.ExpiresAt)
+		}
+	}},
 	{"enqueue/the sooner of two expiries counts", func(t *T) {
 		n := newTask()
 		n.ExpiresAt, n.ExpiresIn = time.Now().Add(10*time.Hour), time.Hour

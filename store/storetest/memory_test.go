@@ -19,3 +19,5 @@ var inMemory = storetest.Engine{
 func TestTheReferenceEngineKeepsTheContract(t *testing.T) { storetest.Run(t, inMemory) }
 
 func TestTheReferenceEngineDoesWhatItDoes(t *testing.T) { storetest.Compare(t, inMemory) }
+
+func BenchmarkTheReferenceEngine(b *testing.B) { storetest.Bench(b, inMemory) }

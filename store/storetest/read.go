@@ -62,6 +62,14 @@ var readClauses = []clause{
 		}
 		t.sameIDs("paged", paged, ids)
 	}},
+	{"list/a page has a hundred tasks unless asked, and a thousand at most", func(t *T) {
+		t.addMany(store.MaxPage + 1)
+		for _, c := range []struct{ limit, want int }{{0, 100}, {99, 99}, {store.MaxPage + 1, store.MaxPage}} {
+			if got := len(t.list(store.Filter{Limit: c.limit})); got != c.want {
+				t.Errorf("limit %d: %d", c.limit, got)
+			}
+		}
+	}},
 	{"list/by every field, all of which must match", func(t *T) {
 		worker := t.worker()
 		n := newTask(queue("a"), kind("k1"), key("key-1"))
@@ -237,6 +245,9 @@ var readClauses = []clause{
 		past := time.Now().Add(-24 * time.Hour)
 		if s := t.stats(store.StatsFilter{Bucket: time.Hour, From: past.Add(-time.Hour), Until: past}); len(s) != 0 {
 			t.Errorf("of yesterday: %+v", s)
+		}
+		if s := t.stats(store.StatsFilter{Bucket: time.Hour, From: time.Now().Add(24 * time.Hour)}); len(s) != 0 {
+			t.Errorf("of tomorrow: %+v", s)
 		}
 	}},
 	{"errors/failed attempts in groups, latest first", func(t *T) {

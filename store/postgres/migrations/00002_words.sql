@@ -155,18 +155,20 @@ from (select id as lane, min(queue) as queue from tusk.lane group by id) l
 left join tusk.lane_tally a on a.lane = l.lane
 left join lateral (select p.* from tusk.lane_position p where p.lane = l.lane order by p.no desc limit 1) p on true
 cross join lateral (
+  -- One transaction at a time: joined, the whole lane might be walked.
   select (
-    select count(*) from pg_snapshot_xip(a.seen) x join tusk.task t on t.lane = l.lane and t.xid = x
-    where not pg_visible_in_snapshot(t.xid, a.seen)) + (
+    select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(a.seen) x
+    cross join lateral (select count(*) as rows from tusk.task t where t.lane = l.lane and t.xid = x) late) + (
     select count(*) from tusk.task t
     where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(a.seen), '0')) as rows) fresh
 left join lateral (
   select min(coalesce(x.run_at, x.enqueued_at)) as due
   from (
-    (select t.run_at, t.enqueued_at from tusk.task t
-     join pg_snapshot_xip(coalesce(p.done, '1:1:')) x on t.xid = x
-     where t.lane = l.lane and tusk.unclaimed(t.lane, t.xid, t.n)
-     order by t.lane, t.xid, t.n limit 1)
+    (select late.run_at, late.enqueued_at from pg_snapshot_xip(coalesce(p.done, '1:1:')) x
+     cross join lateral (
+       select t.run_at, t.enqueued_at from tusk.task t
+       where t.lane = l.lane and t.xid = x and tusk.unclaimed(t.lane, t.xid, t.n)
+       order by t.lane, t.xid, t.n limit 1) late)
     union all
     (select t.run_at, t.enqueued_at from tusk.task t
      where t.lane = l.lane and (t.xid, t.n) > (greatest(p.at_xid, pg_snapshot_xmax(p.done), '0'),

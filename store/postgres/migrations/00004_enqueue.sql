@@ -19,9 +19,10 @@ create function tusk.place(w tusk.waiting) returns smallint language plpgsql as 
 declare
   _now timestamptz := clock_timestamp();
 begin
-  w.line := null;
   if w.turn and w.state <> 2 and w.run_at <= _now and not exists (select from tusk.turn h where h.id = w.id) then
-    w.state := 2; w.line := _now;
+    w.state := 2; w.line := coalesce(w.line, _now);
+  else
+    w.line := null;
   end if;
   if w.state = 2 or w.run_at > _now then
     insert into tusk.waiting select w.*;
@@ -146,7 +147,7 @@ create function tusk.await(k tusk.key, w tusk.waiting) returns uuid language plp
 #variable_conflict use_column
 begin
   if k.awaiting is null then
-    w.state := 2;
+    w.state := 2; w.line := null;
     insert into tusk.waiting select w.*;
     update tusk.key y set awaiting = w.id where y.queue = k.queue and y.key = k.key;
     return w.id;
@@ -231,7 +232,7 @@ begin
     w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
     w.expires_at := tusk.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
     w.tags := _tags[i]::text[]; w.settings := _settings[i]; w.claimed_at := null; w.failure := null;
-    w.workflow := _workflows[i]; w.turn := _turns[i]; w.partition := _partitions[i];
+    w.workflow := _workflows[i]; w.turn := _turns[i]; w.partition := _partitions[i]; w.line := _now;
     return query select i, p.id, p.result from tusk.put_keyed(w, _conflicts[i], _sources[i], _now) p;
   end loop;
 end $$;

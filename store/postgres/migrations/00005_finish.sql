@@ -191,21 +191,40 @@ begin
 end $$;
 
 -- Returns the tasks of a group that cannot be finished: those no longer open in
--- the lease, and those that an open transaction is about to finish.
+-- the lease, and those that an open transaction is about to finish. A lease may
+-- have thousands of tasks, so that it is taken apart once, and never by a loop.
 create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
-language plpgsql as $$
+language plpgsql set enable_nestloop = off as $$
 #variable_conflict use_column
+declare
+  _open uuid[] := tusk.open_in(_token, _lane);
 begin
   return query
-  select _token, u, false from unnest(_ids) u
-  where not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = u);
+  select _token, u.id, false from unnest(_ids) u(id) left join unnest(_open) o(id) on o.id = u.id where o.id is null;
   if exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
     return;
   end if;
   return query
-  select _token, u, true from unnest(_ids) u
-  where exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = u)
-    and not tusk.try_finish(_token, u);
+  select _token, u.id, true from unnest(_ids) u(id) join unnest(_open) o(id) on o.id = u.id
+  where not tusk.try_finish(_token, u.id);
+end $$;
+
+-- The tasks that are open in a lease, in the order of their places.
+create function tusk.open_in(_token uuid, _lane bigint) returns uuid[] language plpgsql as $$
+#variable_conflict use_column
+declare
+  l         tusk.lease;
+  _finished uuid[];
+begin
+  select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
+  _finished := array(select f.id from tusk.finished f where f.token = _token);
+  if l.open is null and _finished = '{}' then
+    return l.ids;
+  end if;
+  return array(
+    select u.id from unnest(l.ids) with ordinality u(id, place)
+    where (l.open is null or get_bit(l.open, u.place::int - 1) = 1) and u.id <> all(_finished)
+    order by u.place);
 end $$;
 
 -- The lock under which a task is finished while its lease is not held alone.
@@ -214,20 +233,21 @@ create function tusk.try_finish(_token uuid, _id uuid) returns boolean language 
 $$;
 
 -- Closes some tasks of a lease, and with the last one the lease.
-create function tusk.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void language plpgsql as $$
+create function tusk.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
+language plpgsql set enable_nestloop = off as $$
 #variable_conflict use_column
 declare
   l     tusk.lease;
   _at   tid;
+  _open uuid[] := tusk.open_in(_token, _lane);
   _mask varbit;
 begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   select x.ctid into _at from tusk.lease x where x.token = _token and x.lane = _lane;
-  select string_agg(case when s.id is null and (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
-      and not exists (select from tusk.finished f where f.token = _token and f.id = u.id) then '1' else '0' end, ''
-    order by u.place)::varbit
+  select string_agg(case when o.id is not null and s.id is null then '1' else '0' end, '' order by u.place)::varbit
   into _mask
   from unnest(l.ids) with ordinality u(id, place)
+  left join unnest(_open) o(id) on o.id = u.id
   left join unnest(_ids) s(id) on s.id = u.id;
   if bit_count(_mask) = 0 and _at = any(_locked) then
     delete from tusk.lease x where x.ctid = _at;
@@ -277,5 +297,5 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.finish, tusk.write_notes,
+drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_in, tusk.finish, tusk.write_notes,
   tusk.cancelled_stat, tusk.end_attempt;

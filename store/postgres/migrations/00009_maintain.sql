@@ -40,7 +40,8 @@ declare
 begin
   select coalesce(max(a.seen::text), '1:1:')::pg_snapshot into _seen from tusk.lane_tally a where a.lane = _lane;
   select (
-    select count(*) from pg_snapshot_xip(_seen) x join tusk.task t on t.lane = _lane and t.xid = x
+    select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(_seen) x
+    cross join lateral (select count(*) as rows from tusk.task t where t.lane = _lane and t.xid = x) late
     where pg_visible_in_snapshot(x, _here)) + (
     select count(*) from tusk.task t
     where t.lane = _lane and t.xid >= pg_snapshot_xmax(_seen) and t.xid < pg_snapshot_xmax(_here)
@@ -59,7 +60,8 @@ begin
   end if;
   if p.win is null and pg_snapshot_xmax(_here)::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
     and not exists (
-      select from pg_snapshot_xip(p.done) x join tusk.task t on t.lane = _lane and t.xid = x)
+      select from pg_snapshot_xip(p.done) x
+      cross join lateral (select from tusk.task t where t.lane = _lane and t.xid = x limit 1) late)
     and not exists (select from tusk.task t where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done)) then
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (_lane, p.no + 1, _here, null, '0', 0, p.claimed);

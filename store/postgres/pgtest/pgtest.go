@@ -45,6 +45,11 @@ var shared struct {
 func Main(m *testing.M) {
 	code := m.Run()
 	if s := shared.server; s != nil {
+		if databases.prepared != "" && s.cmd == nil { // a server that stays
+			if err := s.exec(context.Background(), "drop database "+databases.prepared); err != nil {
+				fmt.Fprintln(os.Stderr, "drop database:", err)
+			}
+		}
 		s.Stop()
 	}
 	os.Exit(code)
@@ -53,6 +58,12 @@ func Main(m *testing.M) {
 // DSN makes a database for a test and returns its DSN. Settings are appended as
 // the connection's parameters.
 func DSN(t testing.TB, settings ...string) string {
+	t.Helper()
+	return server(t).Database(t, settings...)
+}
+
+// server returns the server of this test binary.
+func server(t testing.TB) *Server {
 	t.Helper()
 	shared.once.Do(func() {
 		if dsn := os.Getenv("TUSK_TEST_POSTGRES"); dsn != "" {
@@ -67,23 +78,53 @@ func DSN(t testing.TB, settings ...string) string {
 		}
 		t.Skipf("no PostgreSQL server: %v", shared.err)
 	}
-	return shared.server.Database(t, settings...)
+	return shared.server
 }
 
 var databases struct {
 	sync.Mutex
-	n int
+	n        int
+	prepared string // the database that Prepared copies
+}
+
+func newName() string {
+	databases.n++
+	return fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), databases.n)
+}
+
+// Prepared is like DSN, for databases that all begin with the same content:
+// prepare is called once, and its database is copied for each test.
+func Prepared(t testing.TB, prepare func(dsn string) error, settings ...string) string {
+	t.Helper()
+	s := server(t)
+	databases.Lock()
+	defer databases.Unlock()
+	if databases.prepared == "" {
+		name := newName()
+		if err := s.exec(context.Background(), "create database "+name); err != nil {
+			t.Fatalf("create database: %v", err)
+		}
+		if err := prepare(s.dsnOf(t, name)); err != nil {
+			t.Fatalf("prepare database: %v", err)
+		}
+		databases.prepared = name
+	}
+	return s.database(t, newName(), " template "+databases.prepared, settings)
 }
 
 // Database makes a database that is dropped at the end of the test.
 func (s *Server) Database(t testing.TB, settings ...string) string {
 	t.Helper()
 	databases.Lock()
-	databases.n++
-	name := fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), databases.n)
+	name := newName()
 	databases.Unlock()
+	return s.database(t, name, "", settings)
+}
+
+func (s *Server) database(t testing.TB, name, options string, settings []string) string {
+	t.Helper()
 	ctx := context.Background()
-	if err := s.exec(ctx, "create database "+name); err != nil {
+	if err := s.exec(ctx, "create database "+name+options); err != nil {
 		t.Fatalf("create database: %v", err)
 	}
 	t.Cleanup(func() {
@@ -91,6 +132,11 @@ func (s *Server) Database(t testing.TB, settings ...string) string {
 			t.Logf("drop database: %v", err)
 		}
 	})
+	return s.dsnOf(t, name, settings...)
+}
+
+func (s *Server) dsnOf(t testing.TB, name string, settings ...string) string {
+	t.Helper()
 	u, err := url.Parse(s.DSN)
 	if err != nil {
 		t.Fatalf("TUSK_TEST_POSTGRES must be a URL: %v", err)

@@ -1,0 +1,130 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// The kinds of records that access is kept as.
+const (
+	tokenRecord   = "token"
+	userRecord    = "user"
+	sessionRecord = "session"
+	auditRecord   = "audit"
+)
+
+// refresh is how soon a revocation reaches every process.
+const refresh = 2 * time.Second
+
+// Errors that a caller can act on.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrExists   = errors.New("exists already")
+	ErrInvalid  = errors.New("invalid")
+)
+
+// Book keeps tokens, users, sessions and the audit log as records of a store.
+type Book struct {
+	store store.Recorder
+	audit auditor
+
+	mu    sync.Mutex
+	cache map[string]page
+}
+
+type page struct {
+	at     time.Time
+	byName map[string]store.Record
+}
+
+// NewBook makes a book.
+func NewBook(s store.Recorder) *Book { return &Book{store: s, cache: map[string]page{}} }
+
+// find returns a record, at most refresh old.
+func (b *Book) find(ctx context.Context, kind, name string) (store.Record, error) {
+	p, err := b.page(ctx, kind, refresh)
+	if err != nil {
+		return store.Record{}, err
+	}
+	r, ok := p.byName[name]
+	if !ok {
+		return store.Record{}, ErrNotFound
+	}
+	return r, nil
+}
+
+func (b *Book) page(ctx context.Context, kind string, age time.Duration) (page, error) {
+	b.mu.Lock()
+	p, ok := b.cache[kind]
+	b.mu.Unlock()
+	if ok && time.Since(p.at) < age {
+		return p, nil
+	}
+	p = page{at: time.Now(), byName: map[string]store.Record{}}
+	records, err := b.store.Records(ctx, kind)
+	if err != nil {
+		return p, err
+	}
+	for _, r := range records {
+		p.byName[r.Name] = r
+	}
+	b.mu.Lock()
+	b.cache[kind] = p
+	b.mu.Unlock()
+	return p, nil
+}
+
+func (b *Book) forget(kind string) {
+	b.mu.Lock()
+	delete(b.cache, kind)
+	b.mu.Unlock()
+}
+
+// change reads a document, changes it and writes it until nobody came between.
+// A change that returns false deletes.
+func change[T any](ctx context.Context, b *Book, kind, name string, edit func(doc *T, exists bool) (keep bool, err error)) error {
+	defer b.forget(kind)
+	for {
+		p, err := b.page(ctx, kind, 0)
+		if err != nil {
+			return err
+		}
+		r, exists := p.byName[name]
+		r.Kind, r.Name = kind, name
+		var doc T
+		if exists {
+			if err := json.Unmarshal(r.Body, &doc); err != nil {
+				return fmt.Errorf("%s %s: %w", kind, name, err)
+			}
+		}
+		keep, err := edit(&doc, exists)
+		if err != nil {
+			return err
+		}
+		r.Body = nil
+		if keep {
+			if r.Body, err = json.Marshal(doc); err != nil {
+				return err
+			}
+		} else if !exists {
+			return nil
+		}
+		_, _, err = b.store.PutRecord(ctx, store.PutRecord{Record: r})
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+func decode[T any](r store.Record) (doc T, err error) {
+	if err = json.Unmarshal(r.Body, &doc); err != nil {
+		err = fmt.Errorf("%s %s: %w", r.Kind, r.Name, err)
+	}
+	return doc, err
+}

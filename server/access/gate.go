@@ -1,0 +1,150 @@
+package access
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Gate finds out who sent a request.
+type Gate struct {
+	Book *Book
+	// Dev lets everybody in as an admin: for a loopback address alone.
+	Dev bool
+	// Secure says that browsers reach the server by HTTPS alone.
+	Secure bool
+	// Path is where cookies are sent to; default: "/".
+	Path string
+	// Provider logs people in elsewhere; nil: nobody.
+	Provider *Provider
+
+	failures limiter
+}
+
+// The reasons for which a gate lets nobody in.
+var (
+	ErrUnauthenticated = errors.New("no valid token or session")
+	ErrTooMany         = errors.New("too many failed logins: try again later")
+)
+
+// Identify returns who sent a request.
+//
+// Errors: ErrUnauthenticated; ErrTooMany; others when the store cannot be asked.
+func (g *Gate) Identify(r *http.Request) (Identity, error) {
+	if g.Dev {
+		return Identity{Name: "dev", Via: "dev", Role: Admins}, nil
+	}
+	if secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		if g.failures.full(Address(r)) {
+			return Identity{}, ErrTooMany
+		}
+		who, err := g.Book.byToken(r.Context(), strings.TrimSpace(secret))
+		if errors.Is(err, ErrNotFound) {
+			g.failures.count(Address(r))
+			return Identity{}, ErrUnauthenticated
+		}
+		return who, err
+	}
+	cookie, err := r.Cookie(g.CookieName())
+	if err != nil {
+		return Identity{}, ErrUnauthenticated
+	}
+	who, err := g.Book.BySession(r.Context(), cookie.Value)
+	if errors.Is(err, ErrNotFound) {
+		return Identity{}, ErrUnauthenticated
+	}
+	return who, err
+}
+
+// Login logs a local user in and sets the session's cookie.
+//
+// Errors: ErrWrong; ErrTooMany; others when the store cannot be asked.
+func (g *Gate) Login(w http.ResponseWriter, r *http.Request, name, password string) (Identity, error) {
+	if g.failures.full(Address(r)) || g.failures.full("user "+name) {
+		return Identity{}, ErrTooMany
+	}
+	cookie, who, err := g.Book.Login(r.Context(), name, password)
+	if errors.Is(err, ErrWrong) {
+		g.failures.count(Address(r))
+		g.failures.count("user " + name)
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	g.setCookie(w, g.CookieName(), cookie, sessionLasts)
+	return who, nil
+}
+
+// Logout ends the request's session.
+func (g *Gate) Logout(w http.ResponseWriter, r *http.Request) error {
+	cookie, err := r.Cookie(g.CookieName())
+	if err != nil {
+		return nil
+	}
+	g.setCookie(w, g.CookieName(), "", -time.Second)
+	return g.Book.Logout(r.Context(), cookie.Value)
+}
+
+// CookieName is the session cookie's. The prefix makes browsers refuse to have
+// it set by other hosts or over plain HTTP.
+func (g *Gate) CookieName() string {
+	if g.Secure {
+		return "__Host-tusk"
+	}
+	return "tusk_session"
+}
+
+func (g *Gate) setCookie(w http.ResponseWriter, name, value string, lasts time.Duration) {
+	path := "/"
+	if g.Path != "" && !g.Secure { // __Host- asks for the path /
+		path = g.Path
+	}
+	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: path, MaxAge: int(lasts / time.Second),
+		HttpOnly: true, Secure: g.Secure, SameSite: http.SameSiteLaxMode})
+}
+
+// Address is the address that a request came from, as the connection says;
+// headers could say anything.
+func Address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// limiter bounds failures by address and by name: ten at once, then one in six
+// seconds.
+type limiter struct {
+	mu   sync.Mutex
+	keys map[string]*rate.Limiter
+}
+
+const maxLimited = 10000
+
+func (l *limiter) of(key string) *rate.Limiter {
+	if l.keys == nil || len(l.keys) > maxLimited {
+		l.keys = map[string]*rate.Limiter{}
+	}
+	if l.keys[key] == nil {
+		l.keys[key] = rate.NewLimiter(rate.Every(6*time.Second), 10)
+	}
+	return l.keys[key]
+}
+
+func (l *limiter) full(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keys[key] != nil && l.keys[key].Tokens() < 1
+}
+
+func (l *limiter) count(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(key).Allow()
+}

@@ -1,0 +1,115 @@
+// Package access decides who may do what: roles and their permissions, API
+// tokens, local users, sessions, login by OpenID Connect, and the audit log of
+// what operators did.
+//
+// It may touch the records of a store, and requests. A request comes in, an
+// Identity goes out; package server and package ui ask it before each thing they
+// do.
+package access
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Permission is what a route asks for.
+type Permission string
+
+// The permissions. Open asks for nothing: health, login.
+const (
+	Open    Permission = "open"
+	Enqueue Permission = "enqueue" // put tasks in
+	Work    Permission = "work"    // lease and finish tasks
+	Read    Permission = "read"    // see everything but secrets
+	Operate Permission = "operate" // edit tasks, pause queues, run schedules
+	Admin   Permission = "admin"   // tokens, users, schedules' definitions, audit log
+)
+
+// Permissions lists all, the weakest first.
+func Permissions() []Permission { return []Permission{Open, Enqueue, Work, Read, Operate, Admin} }
+
+// Role is a set of permissions.
+type Role string
+
+// The roles.
+const (
+	Producer Role = "producer"
+	Worker   Role = "worker"
+	Viewer   Role = "viewer"
+	Operator Role = "operator"
+	Admins   Role = "admin"
+)
+
+var grants = map[Role][]Permission{
+	Producer: {Enqueue},
+	Worker:   {Work},
+	Viewer:   {Read},
+	Operator: {Read, Operate, Enqueue},
+	Admins:   {Read, Operate, Enqueue, Work, Admin},
+}
+
+// Roles lists the roles, the weakest first.
+func Roles() []Role { return []Role{Producer, Worker, Viewer, Operator, Admins} }
+
+// ParseRole reads a role's name.
+func ParseRole(name string) (Role, error) {
+	if _, ok := grants[Role(name)]; ok {
+		return Role(name), nil
+	}
+	return "", fmt.Errorf("unknown role: want one of %v", Roles())
+}
+
+// May reports whether a role has a permission.
+func (r Role) May(p Permission) bool { return p == Open || slices.Contains(grants[r], p) }
+
+// Identity is who sent a request, and within which bounds.
+type Identity struct {
+	Name    string   `json:"name"`
+	Via     string   `json:"via"` // token, session, dev
+	Role    Role     `json:"role"`
+	Queues  []string `json:"queues,omitempty"`  // names, or beginnings that end in *; none: all
+	Tenants []string `json:"tenants,omitempty"` // the same
+}
+
+// May reports whether the identity has a permission.
+func (i Identity) May(p Permission) bool { return i.Role.May(p) }
+
+// Sees reports whether a task of the queue and the tenant is within bounds.
+func (i Identity) Sees(queue, tenant string) bool {
+	return i.SeesQueue(queue) && matches(i.Tenants, tenant)
+}
+
+// SeesQueue reports whether a queue is within bounds.
+func (i Identity) SeesQueue(queue string) bool { return matches(i.Queues, queue) }
+
+// SeesAllTenants reports whether the identity may see sums over all tenants.
+func (i Identity) SeesAllTenants() bool {
+	return len(i.Tenants) == 0 || slices.Contains(i.Tenants, "*")
+}
+
+func matches(patterns []string, name string) bool {
+	if len(patterns) == 0 {
+		return true
+	}
+	for _, p := range patterns {
+		if start, open := strings.CutSuffix(p, "*"); p == name || open && strings.HasPrefix(name, start) {
+			return true
+		}
+	}
+	return false
+}
+
+type identityKey struct{}
+
+// With puts an identity into a context.
+func With(ctx context.Context, who Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, who)
+}
+
+// From returns the identity of a context; the zero one may do nothing.
+func From(ctx context.Context) Identity {
+	who, _ := ctx.Value(identityKey{}).(Identity)
+	return who
+}

@@ -1,0 +1,154 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Token is what is known of an API token. The secret itself is not: only the
+// SHA-256 of it is stored, which is enough for 256 random bits.
+type Token struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	Queues    []string  `json:"queues,omitempty"`
+	Tenants   []string  `json:"tenants,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	RevokedAt time.Time `json:"revoked_at,omitzero"`
+}
+
+type storedToken struct {
+	Token
+	Hash string `json:"hash"`
+}
+
+// Usable reports whether the token is accepted at an instant.
+func (t Token) Usable(now time.Time) bool {
+	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
+}
+
+var (
+	namePattern  = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N} ._@+-]{0,63}$`)
+	boundPattern = regexp.MustCompile(`^([a-z0-9][a-z0-9_.:-]{0,63}\*?|\*)$`)
+)
+
+// CreateToken stores a new token and returns its secret, which nobody can show
+// again. Of spec, the name, role, bounds and expiry count. The error is
+// ErrInvalid for those.
+func (b *Book) CreateToken(ctx context.Context, spec Token, by string) (secret string, t Token, err error) {
+	if err := checkToken(spec); err != nil {
+		return "", t, err
+	}
+	id, key := randomHex(8), randomHex(32)
+	t = spec
+	t.ID, t.CreatedAt, t.CreatedBy, t.RevokedAt = id, time.Now().UTC().Truncate(time.Second), by, time.Time{}
+	secret = "tusk_" + id + "_" + key
+	err = change(ctx, b, tokenRecord, id, func(doc *storedToken, _ bool) (bool, error) {
+		*doc = storedToken{Token: t, Hash: digest(secret)}
+		return true, nil
+	})
+	if err != nil {
+		return "", t, fmt.Errorf("create token: %w", err)
+	}
+	return secret, t, nil
+}
+
+func checkToken(t Token) error {
+	if !namePattern.MatchString(t.Name) {
+		return fmt.Errorf("%w: name: want 1 to 64 letters, digits and . _ @ + -", ErrInvalid)
+	}
+	if _, err := ParseRole(string(t.Role)); err != nil {
+		return fmt.Errorf("%w: role: %w", ErrInvalid, err)
+	}
+	if !t.ExpiresAt.IsZero() && t.ExpiresAt.Before(time.Now()) {
+		return fmt.Errorf("%w: expires_at: is in the past", ErrInvalid)
+	}
+	return checkBounds(t.Queues, t.Tenants)
+}
+
+func checkBounds(queues, tenants []string) error {
+	for _, p := range slices.Concat(queues, tenants) {
+		if !boundPattern.MatchString(p) {
+			return fmt.Errorf("%w: queues and tenants: want names, or their beginnings with * at the end", ErrInvalid)
+		}
+	}
+	if len(queues)+len(tenants) > 100 {
+		return fmt.Errorf("%w: queues and tenants: at most 100 are allowed", ErrInvalid)
+	}
+	return nil
+}
+
+// Tokens lists all tokens, newest first.
+func (b *Book) Tokens(ctx context.Context) ([]Token, error) {
+	p, err := b.page(ctx, tokenRecord, 0)
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
+	tokens := make([]Token, 0, len(p.byName))
+	for _, r := range p.byName {
+		doc, err := decode[storedToken](r)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, doc.Token)
+	}
+	slices.SortFunc(tokens, func(x, y Token) int {
+		return 2*y.CreatedAt.Compare(x.CreatedAt) + strings.Compare(x.ID, y.ID)
+	})
+	return tokens, nil
+}
+
+// RevokeToken makes a token useless, here at once and in other processes within
+// two seconds. The error is ErrNotFound when there is none.
+func (b *Book) RevokeToken(ctx context.Context, id string) error {
+	return change(ctx, b, tokenRecord, id, func(doc *storedToken, exists bool) (bool, error) {
+		if !exists {
+			return false, ErrNotFound
+		}
+		if doc.RevokedAt.IsZero() {
+			doc.RevokedAt = time.Now().UTC().Truncate(time.Second)
+		}
+		return true, nil
+	})
+}
+
+// byToken returns whom a secret stands for.
+func (b *Book) byToken(ctx context.Context, secret string) (Identity, error) {
+	parts := strings.Split(secret, "_")
+	if len(parts) != 3 || parts[0] != "tusk" {
+		return Identity{}, ErrNotFound
+	}
+	r, err := b.find(ctx, tokenRecord, parts[1])
+	if err != nil {
+		return Identity{}, err
+	}
+	doc, err := decode[storedToken](r)
+	if err != nil {
+		return Identity{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(doc.Hash), []byte(digest(secret))) != 1 || !doc.Usable(time.Now()) {
+		return Identity{}, ErrNotFound
+	}
+	return Identity{Name: doc.Name, Via: "token", Role: doc.Role, Queues: doc.Queues, Tenants: doc.Tenants}, nil
+}
+
+func digest(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	rand.Read(b) // never fails, as its documentation promises
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,129 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+)
+
+// User is a person who logs in with a password.
+type User struct {
+	Name      string    `json:"name"`
+	Role      Role      `json:"role"`
+	Queues    []string  `json:"queues,omitempty"`
+	Tenants   []string  `json:"tenants,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+type storedUser struct {
+	User
+	Hash string `json:"hash"`
+}
+
+// MinPassword and MaxPassword bound a password's bytes; bcrypt reads no more.
+const (
+	MinPassword = 10
+	MaxPassword = 72
+)
+
+// PutUser creates a user or changes the one of that name, and ends the sessions
+// that the user had. The error is ErrInvalid for what was passed in.
+func (b *Book) PutUser(ctx context.Context, u User, password string) error {
+	if !namePattern.MatchString(u.Name) {
+		return fmt.Errorf("%w: name: want 1 to 64 letters, digits and . _ @ + -", ErrInvalid)
+	}
+	if _, err := ParseRole(string(u.Role)); err != nil {
+		return fmt.Errorf("%w: role: %w", ErrInvalid, err)
+	}
+	if len(password) < MinPassword || len(password) > MaxPassword {
+		return fmt.Errorf("%w: password: has %d bytes, want %d to %d", ErrInvalid, len(password), MinPassword, MaxPassword)
+	}
+	if err := checkBounds(u.Queues, u.Tenants); err != nil {
+		return err
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
+	if err != nil {
+		return fmt.Errorf("put user: %w", err)
+	}
+	err = change(ctx, b, userRecord, u.Name, func(doc *storedUser, exists bool) (bool, error) {
+		if u.CreatedAt = doc.CreatedAt; !exists {
+			u.CreatedAt = time.Now().UTC().Truncate(time.Second)
+		}
+		*doc = storedUser{User: u, Hash: string(hash)}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("put user: %w", err)
+	}
+	return b.endSessions(ctx, func(s session) bool { return s.User == u.Name })
+}
+
+// RemoveUser deletes a user and ends the sessions. The error is ErrNotFound when
+// there is none.
+func (b *Book) RemoveUser(ctx context.Context, name string) error {
+	err := change(ctx, b, userRecord, name, func(_ *storedUser, exists bool) (bool, error) {
+		if !exists {
+			return false, ErrNotFound
+		}
+		return false, nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.endSessions(ctx, func(s session) bool { return s.User == name })
+}
+
+// Users lists all users by name.
+func (b *Book) Users(ctx context.Context) ([]User, error) {
+	p, err := b.page(ctx, userRecord, 0)
+	if err != nil {
+		return nil, fmt.Errorf("users: %w", err)
+	}
+	users := make([]User, 0, len(p.byName))
+	for _, r := range p.byName {
+		doc, err := decode[storedUser](r)
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, doc.User)
+	}
+	slices.SortFunc(users, func(x, y User) int { return strings.Compare(x.Name, y.Name) })
+	return users, nil
+}
+
+// nobody's hash keeps an unknown name as slow as a wrong password.
+var nobody, _ = bcrypt.GenerateFromPassword([]byte("nobody has this password"), bcrypt.DefaultCost)
+
+// ErrWrong says that a name or a password is wrong, and not which.
+var ErrWrong = errors.New("name or password is wrong")
+
+// Login checks a password and begins a session. The error is ErrWrong.
+func (b *Book) Login(ctx context.Context, name, password string) (cookie string, who Identity, err error) {
+	r, err := b.find(ctx, userRecord, name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return "", who, err
+	}
+	hash := nobody
+	var doc storedUser
+	if err == nil {
+		if doc, err = decode[storedUser](r); err != nil {
+			return "", who, err
+		}
+		hash = []byte(doc.Hash)
+	}
+	if len(password) > MaxPassword || bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || doc.Name == "" {
+		return "", who, ErrWrong
+	}
+	who = doc.identity()
+	cookie, err = b.begin(ctx, session{User: doc.Name})
+	return cookie, who, err
+}
+
+func (u User) identity() Identity {
+	return Identity{Name: u.Name, Via: "session", Role: u.Role, Queues: u.Queues, Tenants: u.Tenants}
+}

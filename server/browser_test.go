@@ -1,0 +1,328 @@
+package server_test
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/tuskqueue/tusk/server"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/fixture"
+)
+
+// browser is a Chromium whose every complaint is kept.
+type browser struct {
+	ctx      context.Context
+	t        *testing.T
+	base     string
+	mu       sync.Mutex
+	problems []string
+}
+
+func openBrowser(t *testing.T, base string) *browser {
+	t.Helper()
+	var found string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil && found == "" {
+			found = p
+		}
+	}
+	if found == "" {
+		if os.Getenv("TUSK_TEST_ALL") != "" {
+			t.Fatal("needs Chromium: run scripts/deps")
+		}
+		t.Skip("needs Chromium")
+	}
+	profile, err := os.MkdirTemp("", "tusk-browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.UserDataDir(profile), chromedp.NoSandbox,
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en-GB"))
+	alloc, stopAlloc := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stop := chromedp.NewContext(alloc)
+	ctx, stopTimer := context.WithTimeout(ctx, 4*time.Minute)
+	b := &browser{ctx: ctx, t: t, base: base}
+	t.Cleanup(func() {
+		stopTimer()
+		stop()
+		stopAlloc()
+		os.RemoveAll(profile)
+	})
+	chromedp.ListenTarget(ctx, b.hear)
+	b.run(runtime.Enable(), cdplog.Enable())
+	return b
+}
+
+func (b *browser) hear(event any) {
+	text := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		text = e.ExceptionDetails.Error()
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			for _, a := range e.Args {
+				text += string(a.Value) + a.Description + " "
+			}
+		}
+	case *cdplog.EventEntryAdded:
+		if e.Entry.Level == cdplog.LevelError || e.Entry.Level == cdplog.LevelWarning {
+			text = e.Entry.Text + " " + e.Entry.URL
+		}
+	case *page.EventJavascriptDialogOpening:
+		text = "a dialog opened: " + e.Message
+	}
+	if text != "" {
+		b.mu.Lock()
+		b.problems = append(b.problems, text)
+		b.mu.Unlock()
+	}
+}
+
+func (b *browser) run(actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// quiet fails when the browser complained of anything.
+func (b *browser) quiet(at string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.problems {
+		b.t.Errorf("%s: %s", at, p)
+	}
+	b.problems = nil
+}
+
+func (b *browser) open(path string) { b.t.Helper(); b.run(chromedp.Navigate(b.base + path)) }
+
+func (b *browser) text(selector string) (text string) {
+	b.t.Helper()
+	b.run(chromedp.Text(selector, &text, chromedp.ByQuery))
+	return strings.TrimSpace(text)
+}
+
+// submit clicks and waits for the page that follows.
+func (b *browser) submit(selector string) {
+	b.t.Helper()
+	if _, err := chromedp.RunResponse(b.ctx, chromedp.Click(selector, chromedp.ByQuery)); err != nil {
+		b.t.Fatalf("%s: %v", selector, err)
+	}
+	b.run(chromedp.WaitReady("main", chromedp.ByQuery))
+}
+
+// as sets the width and the colours.
+func (b *browser) as(width int64, theme string) {
+	b.t.Helper()
+	b.run(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}))
+}
+
+var axe = sync.OnceValues(func() (string, error) {
+	f, err := os.Open("ui/testdata/axe.min.js.gz")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(z)
+	return string(text), err
+})
+
+// accessible fails when a rule of axe is broken.
+func (b *browser) accessible(at string) {
+	b.t.Helper()
+	script, err := axe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var found string
+	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+	b.run(chromedp.Evaluate(script+";0", nil), chromedp.Evaluate(`axe.run({resultTypes: ["violations"]}).then((r) =>
+		JSON.stringify(r.violations.map((v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map((n) => n.html + " " + (n.any[0]?.message ?? "")).join(" | "))))`, &found, await))
+	var violations []string
+	if err := json.Unmarshal([]byte(found), &violations); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, v := range violations {
+		b.t.Errorf("%s: %s", at, v)
+	}
+}
+
+func pagesOf(f fixture.Filled) []string {
+	id := func(id fmt.Stringer) string { return "/tasks/" + id.String() }
+	return []string{"/", "/?range=24h", "/queues", "/tasks", "/tasks?state=discarded", "/tasks?queue=mail&tag=welcome&from=24h", "/tasks?kind=nothing", "/tasks/new",
+		"/tasks/new?of=" + f.Completed.String(), id(f.Completed), id(f.Discarded), id(f.Retryable), id(f.Available), id(f.Scheduled), id(f.Running),
+		id(f.Cancelled), id(f.Hostile), "/errors", "/errors?window=all", "/schedules", "/schedules/morning-report", "/schedules/year-end", "/new-schedule",
+		"/workers", "/bulk", "/audit", "/access", "/help", "/tasks?state=nonsense"}
+}
+
+func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	s, f := filled(t, func(c *server.Config) { c.Dev = true; c.Environment = "staging" })
+	b := openBrowser(t, s.URL)
+	for _, width := range []int64{1280, 390} {
+		for _, theme := range []string{"light", "dark"} {
+			b.as(width, theme)
+			for _, path := range pagesOf(f) {
+				at := fmt.Sprintf("%s at %d, %s", path, width, theme)
+				b.open(path)
+				var wide []string
+				b.run(chromedp.Evaluate(`(() => { const limit = document.documentElement.clientWidth;
+					return document.documentElement.scrollWidth <= limit ? [] : [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > limit && !e.closest(".scroll")).map((e) => e.outerHTML.slice(0, 120)) })()`, &wide))
+				for _, e := range wide {
+					t.Errorf("%s: too wide: %s", at, e)
+				}
+				b.accessible(at)
+				if path == "/tasks?state=nonsense" {
+					b.mu.Lock()
+					b.problems = nil // the browser tells of the status 400
+					b.mu.Unlock()
+				}
+				b.quiet(at)
+			}
+		}
+	}
+}
+
+func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
+	s, f := filled(t, func(c *server.Config) { c.Prefix = "/admin/tusk" })
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "ada", Role: access.Operator}, "correct horse battery"); err != nil {
+		t.Fatal(err)
+	}
+	b := openBrowser(t, s.URL+"/admin/tusk")
+	b.as(1280, "light")
+
+	// Log in; the page that was asked for follows.
+	b.open("/errors")
+	b.run(chromedp.SendKeys("input[name=name]", "ada", chromedp.ByQuery), chromedp.SendKeys("input[name=password]", "correct horse battery", chromedp.ByQuery))
+	b.submit("main form button.go")
+	if got := b.text("h1"); got != "Errors" {
+		t.Fatalf("after the login: %q", got)
+	}
+
+	// Retry a group from its row.
+	b.submit(`form[action*="/errors/"] button`)
+	if got := b.text(".note"); !strings.HasPrefix(got, "Started") {
+		t.Fatal(got)
+	}
+	eventually(t, func() bool {
+		b.open("/bulk")
+		return b.text("tbody .badge") == "done"
+	})
+
+	// Keys: g t goes to the tasks, / to the search.
+	b.run(chromedp.KeyEvent("g"))
+	if _, err := chromedp.RunResponse(b.ctx, chromedp.KeyEvent("t")); err != nil {
+		t.Fatal(err)
+	}
+	var focused string
+	b.run(chromedp.WaitReady("#search", chromedp.ByQuery), chromedp.KeyEvent("/"), chromedp.Evaluate(`document.activeElement.id`, &focused))
+	if focused != "search" {
+		t.Errorf("/ focuses %q", focused)
+	}
+
+	// Filter, select all on the page, delete after being asked.
+	b.open("/tasks?queue=archive&state=available")
+	b.run(chromedp.Click("#all", chromedp.ByQuery), chromedp.SetValue("select[name=action]", "delete", chromedp.ByQuery))
+	if got := b.text("#selected"); got != "12 selected" {
+		t.Errorf("got %q", got)
+	}
+	b.submit(".bulkbar button")
+	if got := b.text("h1"); got != "Delete 12 tasks and their history?" {
+		t.Error(got)
+	}
+	b.submit("button.danger")
+	if got := b.text(".empty h2"); got != "No tasks here" {
+		t.Error(got)
+	}
+
+	// All that match: the number has to be typed.
+	b.open("/tasks?kind=resize_image")
+	b.run(chromedp.SetValue("select[name=scope]", "all", chromedp.ByQuery), chromedp.SetValue("select[name=action]", "delete", chromedp.ByQuery))
+	b.submit(".bulkbar button")
+	b.run(chromedp.SendKeys("input[name=typed]", "40", chromedp.ByQuery))
+	b.submit("button.danger")
+	eventually(t, func() bool {
+		left, err := s.client.List(t.Context(), filterKind("resize_image"))
+		return err == nil && len(left) == 0
+	})
+
+	// Clone a task; what the mask hides is kept.
+	b.open("/tasks/" + f.Completed.String())
+	b.submit(`main a.button[href*="of="]`)
+	b.submit("main form button.go")
+	if got := b.text(".note"); got != "The task is enqueued." {
+		t.Error(got)
+	}
+	clones, err := s.client.List(t.Context(), filterKind("send_email"))
+	if err != nil || !strings.Contains(string(clones[0].Args), "s3cr3t-canary") {
+		t.Error("the clone lost what the mask hides", err)
+	}
+
+	// Pause and resume a queue; a number moves without a reload.
+	b.open("/queues")
+	b.submit(`form[action$="/queues/archive/resume"] button`)
+	b.run(chromedp.WaitReady(`form[action$="/queues/archive/pause"]`, chromedp.ByQuery))
+	b.open("/")
+	before := b.text(`[data-live="total.scheduled"]`)
+	if _, err := s.client.Enqueue(t.Context(), later{}, laterOptions); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return b.text(`[data-live="total.scheduled"]`) != before })
+
+	// Schedules: run now, and what is refused says why.
+	b.open("/schedules")
+	b.submit(`form[action$="/schedules/sweep-carts/run"] button`)
+	if got := b.text(".note"); got != "A task is enqueued." {
+		t.Error(got)
+	}
+	b.open("/new-schedule")
+	b.run(chromedp.SendKeys("input[name=name]", "bad", chromedp.ByQuery), chromedp.SendKeys("input[name=spec]", "0 0 31 2 *", chromedp.ByQuery), chromedp.SendKeys("input[name=kind]", "x", chromedp.ByQuery))
+	b.submit("main form button.go")
+	if got := b.text(".problem"); !strings.Contains(got, "spec") {
+		t.Error(got)
+	}
+	b.mu.Lock()
+	b.problems = nil // the browser tells of the status 400
+	b.mu.Unlock()
+
+	// The choice of colours stays.
+	b.submit(`button[name=theme][value=dark]`)
+	var theme string
+	b.run(chromedp.AttributeValue("html", "data-theme", &theme, nil, chromedp.ByQuery))
+	if theme != "dark" {
+		t.Errorf("the theme is %q", theme)
+	}
+	b.submit(`form[action$="/logout"] button`)
+	b.open("/tasks")
+	var at string
+	b.run(chromedp.Location(&at))
+	if u, err := url.Parse(at); err != nil || u.Path != "/admin/tusk/login" {
+		t.Error("after the logout:", at)
+	}
+	b.quiet("the whole visit")
+}

@@ -1,0 +1,319 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// ChangeInput is one thing to do to tasks.
+type ChangeInput struct {
+	Action   string   `json:"action" required:"true" enum:"cancel,retry,delete,reprioritize,move,reschedule"`
+	Reason   string   `json:"reason,omitempty" doc:"for cancel"`
+	Priority *int16   `json:"priority,omitempty" doc:"for reprioritize"`
+	Queue    string   `json:"queue,omitempty" doc:"for move"`
+	RunAt    *Instant `json:"run_at,omitempty" doc:"for retry and reschedule"`
+	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule"`
+}
+
+func (in ChangeInput) change(c *call) (tusk.Change, error) {
+	out := tusk.Change{Reason: in.Reason, RunAt: instant(in.RunAt), Delay: time.Duration(in.Delay)}
+	for op := tusk.OpCancel; op <= tusk.OpReschedule; op++ {
+		if op.String() == in.Action {
+			out.Op = op
+		}
+	}
+	switch out.Op {
+	case 0:
+		return out, fieldProblem(http.StatusBadRequest, "invalid_action", "action", "want cancel, retry, delete, reprioritize, move or reschedule")
+	case tusk.OpReprioritize:
+		if in.Priority == nil {
+			return out, fieldProblem(http.StatusBadRequest, "missing_field", "priority", "is missing")
+		}
+		out.Priority = *in.Priority
+	case tusk.OpMove:
+		if err := tusk.ValidateName("queue", in.Queue); err != nil {
+			return out, err
+		}
+		if !c.who.SeesQueue(in.Queue) {
+			return out, problem(http.StatusForbidden, "forbidden", "your %s may not use that queue", c.who.Via)
+		}
+		out.Queue = in.Queue
+	}
+	if len(in.Reason) > 1024 {
+		return out, fieldProblem(http.StatusBadRequest, "too_long", "reason", "has more than 1024 bytes")
+	}
+	return out, nil
+}
+
+// Edited says what an edit did to one task.
+type Edited struct {
+	ID     string `json:"id"`
+	Result string `json:"result" enum:"changed,requested,refused,missing,key taken"`
+	State  string `json:"state,omitempty" doc:"after the edit, or what stood in the way"`
+}
+
+func viewEdited(e tusk.Edited) Edited {
+	v := Edited{ID: e.ID.String(), Result: e.Result.String()}
+	if e.State != 0 {
+		v.State = e.State.String()
+	}
+	return v
+}
+
+// edit changes one task: what stands in the way is a problem.
+func (c *call) edit(id tusk.ID, in ChangeInput) (Edited, error) {
+	if _, err := c.visible(id); err != nil {
+		return Edited{}, err
+	}
+	change, err := in.change(c)
+	if err != nil {
+		return Edited{}, err
+	}
+	edited, err := c.client.Edit(c.r.Context(), []tusk.ID{id}, change)
+	if err != nil {
+		return Edited{}, err
+	}
+	switch e := edited[0]; e.Result {
+	case store.Missing:
+		return Edited{}, problem(http.StatusNotFound, "not_found", "task %s: not found", id)
+	case store.Refused:
+		return Edited{}, problem(http.StatusConflict, "invalid_state", "a task that is %v cannot be changed so: %s", e.State, in.Action)
+	case store.KeyTaken:
+		return Edited{}, problem(http.StatusConflict, "key_taken", "another unfinished task has its key")
+	default:
+		return viewEdited(e), nil
+	}
+}
+
+type cancelInput struct {
+	byID
+	Body *struct {
+		Reason string `json:"reason,omitempty"`
+	}
+}
+
+func cancelTask(c *call, in cancelInput) (Edited, error) {
+	change := ChangeInput{Action: "cancel"}
+	if in.Body != nil {
+		change.Reason = in.Body.Reason
+	}
+	return c.edit(in.ID, change)
+}
+
+// WhenInput is when something is to happen; empty: now.
+type WhenInput struct {
+	RunAt *Instant `json:"run_at,omitempty"`
+	Delay Duration `json:"delay,omitempty"`
+}
+
+type retryInput struct {
+	byID
+	Body *WhenInput
+}
+
+func retryTask(c *call, in retryInput) (Edited, error) {
+	change := ChangeInput{Action: "retry"}
+	if in.Body != nil {
+		change.RunAt, change.Delay = in.Body.RunAt, in.Body.Delay
+	}
+	return c.edit(in.ID, change)
+}
+
+type rescheduleInput struct {
+	byID
+	Body WhenInput
+}
+
+func rescheduleTask(c *call, in rescheduleInput) (Edited, error) {
+	return c.edit(in.ID, ChangeInput{Action: "reschedule", RunAt: in.Body.RunAt, Delay: in.Body.Delay})
+}
+
+type reprioritizeInput struct {
+	byID
+	Body struct {
+		Priority *int16 `json:"priority" required:"true" doc:"lower runs sooner"`
+	}
+}
+
+func reprioritizeTask(c *call, in reprioritizeInput) (Edited, error) {
+	c.detail = "priority"
+	return c.edit(in.ID, ChangeInput{Action: "reprioritize", Priority: in.Body.Priority})
+}
+
+type moveInput struct {
+	byID
+	Body struct {
+		Queue string `json:"queue" required:"true"`
+	}
+}
+
+func moveTask(c *call, in moveInput) (Edited, error) {
+	c.detail = "to " + short(in.Body.Queue)
+	return c.edit(in.ID, ChangeInput{Action: "move", Queue: in.Body.Queue})
+}
+
+func deleteTask(c *call, in byID) (Edited, error) {
+	return c.edit(in.ID, ChangeInput{Action: "delete"})
+}
+
+type editManyInput struct {
+	Body EditInput
+}
+
+// EditInput is one change to many tasks.
+type EditInput struct {
+	IDs []tusk.ID `json:"ids" required:"true" doc:"at most 1,000"`
+	ChangeInput
+}
+
+// EditResults says what became of each, in the same order.
+type EditResults struct {
+	Results []Edited `json:"results"`
+}
+
+func editTasks(c *call, in editManyInput) (EditResults, error) {
+	ids := in.Body.IDs
+	if len(ids) == 0 || len(ids) > MaxBatch {
+		return EditResults{}, fieldProblem(http.StatusRequestEntityTooLarge, "batch_too_large", "ids", "want 1 to %d", MaxBatch)
+	}
+	c.target, c.detail = plural(len(ids), "task"), in.Body.Action
+	change, err := in.Body.change(c)
+	if err != nil {
+		return EditResults{}, err
+	}
+	seen, err := c.visibleIDs(ids)
+	if err != nil {
+		return EditResults{}, err
+	}
+	var mine []tusk.ID
+	for _, id := range ids {
+		if seen[id] {
+			mine = append(mine, id)
+		}
+	}
+	edited, err := c.client.Edit(c.r.Context(), mine, change)
+	if err != nil {
+		return EditResults{}, err
+	}
+	out := EditResults{Results: make([]Edited, len(ids))}
+	for i, id := range ids {
+		if out.Results[i] = (Edited{ID: id.String(), Result: store.Missing.String()}); seen[id] {
+			out.Results[i], edited = viewEdited(edited[0]), edited[1:]
+		}
+	}
+	return out, nil
+}
+
+type bulkInput struct {
+	Body BulkInput
+}
+
+// BulkInput is one change to all tasks that match.
+type BulkInput struct {
+	Filter query.Tasks `json:"filter" required:"true"`
+	ChangeInput
+}
+
+// BulkPage is a list of bulk operations.
+type BulkPage struct {
+	Operations []Bulk `json:"operations"`
+}
+
+// Bulk is a bulk operation as the API shows it.
+type Bulk struct {
+	ID              string    `json:"id"`
+	State           string    `json:"state" enum:"running,done,cancelled,failed"`
+	Action          string    `json:"action"`
+	By              string    `json:"by"`
+	Seen            int64     `json:"seen" doc:"tasks looked at"`
+	Changed         int64     `json:"changed"`
+	Requested       int64     `json:"requested" doc:"running tasks that were asked to stop"`
+	Refused         int64     `json:"refused" doc:"tasks whose state did not allow it"`
+	StartedAt       time.Time `json:"started_at"`
+	FinishedAt      time.Time `json:"finished_at,omitzero"`
+	CancelRequested bool      `json:"cancel_requested,omitempty"`
+	Error           string    `json:"error,omitempty"`
+}
+
+func viewBulk(o bulk.Operation) Bulk {
+	return Bulk{ID: o.ID, State: string(o.State), Action: o.Action, By: o.Who.Name, Seen: o.Seen, Changed: o.Changed, Requested: o.Requested,
+		Refused: o.Refused, StartedAt: o.StartedAt, FinishedAt: o.FinishedAt, CancelRequested: o.CancelRequested, Error: o.Error}
+}
+
+func startBulk(c *call, in bulkInput) (Bulk, error) {
+	f, err := in.Body.Filter.Filter()
+	if err != nil {
+		return Bulk{}, err
+	}
+	change, err := in.Body.change(c)
+	if err != nil {
+		return Bulk{}, err
+	}
+	c.detail = fmt.Sprintf("%s where %s", in.Body.Action, in.Body.Filter.Values().Encode())
+	o, err := c.bulk.Start(c.r.Context(), c.who, f, change)
+	c.target = o.ID
+	return viewBulk(o), err
+}
+
+type fingerprintInput struct {
+	Fingerprint string `path:"fingerprint"`
+}
+
+func retryErrors(c *call, in fingerprintInput) (Bulk, error) {
+	f := tusk.Filter{Fingerprint: in.Fingerprint, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
+	c.target = short(in.Fingerprint)
+	o, err := c.bulk.Start(c.r.Context(), c.who, f, tusk.Change{Op: tusk.OpRetry})
+	return viewBulk(o), err
+}
+
+// ownBulk gets an operation that the caller may know of: its own, or any when
+// the caller has no bounds.
+func (c *call) ownBulk(id string) (bulk.Operation, error) {
+	c.target = short(id)
+	o, err := c.bulk.Get(c.r.Context(), id)
+	if err == nil && !mayKnow(c, o) {
+		err = bulk.ErrNotFound
+	}
+	return o, err
+}
+
+func mayKnow(c *call, o bulk.Operation) bool {
+	return len(c.who.Queues)+len(c.who.Tenants) == 0 || o.Who.Name == c.who.Name && o.Who.Via == c.who.Via
+}
+
+type byName struct {
+	ID string `path:"id"`
+}
+
+func listBulk(c *call, _ struct{}) (BulkPage, error) {
+	page := BulkPage{Operations: []Bulk{}}
+	operations, err := c.bulk.List(c.r.Context())
+	for _, o := range operations {
+		if mayKnow(c, o) {
+			page.Operations = append(page.Operations, viewBulk(o))
+		}
+	}
+	return page, err
+}
+
+func getBulk(c *call, in byName) (Bulk, error) {
+	o, err := c.ownBulk(in.ID)
+	return viewBulk(o), err
+}
+
+func cancelBulk(c *call, in byName) (Bulk, error) {
+	if _, err := c.ownBulk(in.ID); err != nil {
+		return Bulk{}, err
+	}
+	if err := c.bulk.Cancel(c.r.Context(), in.ID); err != nil {
+		return Bulk{}, err
+	}
+	o, err := c.ownBulk(in.ID)
+	return viewBulk(o), err
+}

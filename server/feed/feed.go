@@ -1,0 +1,146 @@
+// Package feed looks at the queues once a second, as long as anybody watches,
+// and tells all who watch: one query per tick, however many browsers there are.
+//
+// It may touch a tusk.Client. Snapshots go out to the event streams of package
+// server and package ui.
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Snapshot is what is so at an instant.
+type Snapshot struct {
+	At      time.Time
+	Queues  []tusk.Queue
+	Workers []store.Worker
+	// Minute sums up the present minute and the one before, by queue and kind.
+	Minute []store.Stat
+}
+
+// Feed polls for all who watch. Make it with New.
+type Feed struct {
+	client *tusk.Client
+	log    *slog.Logger
+	every  time.Duration
+
+	mu       sync.Mutex
+	watchers map[chan *Snapshot]struct{}
+	last     *Snapshot
+	stop     context.CancelFunc
+	done     chan struct{}
+	closed   bool
+}
+
+// MaxWatchers is how many may watch at a time.
+const MaxWatchers = 1000
+
+// New makes a feed.
+func New(client *tusk.Client, log *slog.Logger) *Feed {
+	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]struct{}{}}
+}
+
+// Watch returns a channel of snapshots, the latest at once if there is one, and
+// a function that ends it. A watcher that is slow misses snapshots and gets the
+// latest. The channel is closed when the feed is; it is nil when too many watch.
+func (f *Feed) Watch() (snapshots <-chan *Snapshot, leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || len(f.watchers) >= MaxWatchers {
+		return nil, func() {}
+	}
+	w := make(chan *Snapshot, 1)
+	f.watchers[w] = struct{}{}
+	if len(f.watchers) == 1 {
+		ctx, stop := context.WithCancel(context.Background())
+		f.stop, f.done, f.last = stop, make(chan struct{}), nil
+		go f.run(ctx, f.done)
+	} else if f.last != nil {
+		w <- f.last
+	}
+	return w, func() { f.leave(w) }
+}
+
+// Close ends all watching.
+func (f *Feed) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for w := range f.watchers {
+		delete(f.watchers, w)
+		close(w)
+	}
+	stop, done := f.stop, f.done
+	f.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-done
+	}
+}
+
+func (f *Feed) leave(w chan *Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.watchers[w]; !ok {
+		return
+	}
+	delete(f.watchers, w)
+	if len(f.watchers) == 0 {
+		f.stop()
+	}
+}
+
+func (f *Feed) run(ctx context.Context, done chan struct{}) {
+	defer close(done)
+	ticker := time.NewTicker(f.every)
+	defer ticker.Stop()
+	for {
+		if s, err := f.Look(ctx); err == nil {
+			f.tell(ctx, s)
+		} else if ctx.Err() == nil {
+			f.log.Warn("feed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Look takes a snapshot now.
+func (f *Feed) Look(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	s := &Snapshot{At: time.Now()}
+	var err error
+	if s.Queues, err = f.client.Queues(ctx); err != nil {
+		return nil, err
+	}
+	if s.Workers, err = f.client.Workers(ctx); err != nil {
+		return nil, err
+	}
+	s.Minute, err = f.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: s.At.Truncate(time.Minute).Add(-time.Minute)})
+	return s, err
+}
+
+func (f *Feed) tell(ctx context.Context, s *Snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	f.last = s
+	for w := range f.watchers {
+		select {
+		case <-w: // the one that it was too slow for
+		default:
+		}
+		w <- s
+	}
+}

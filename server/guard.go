@@ -1,0 +1,265 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/ui"
+)
+
+// longest is how long a request may take that does not wait for anything.
+const longest = 20 * time.Second
+
+// guard is what every request passes first, whatever it is for.
+func (s *Server) guard(next http.Handler) http.Handler {
+	next = s.crossOrigin(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := tusk.NewID().String()
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
+		rec := &recorder{ResponseWriter: w}
+		ui.SecurityHeaders(w.Header(), s.config.HTTPS)
+		w.Header().Set("X-Request-Id", id)
+		begun := time.Now()
+		defer s.logAccess(r, rec, id, begun)
+		defer s.recovered(rec, id)
+		switch {
+		case !s.knownHost(r.Host):
+			problem(http.StatusMisdirectedRequest, "unknown_host", "this server is not called that: add the name to its hosts").write(rec, id)
+		case !cleanPath(r):
+			problem(http.StatusNotFound, "not_found", "there is no such path").write(rec, id)
+		default:
+			next.ServeHTTP(rec, r)
+		}
+	})
+}
+
+// crossOrigin refuses what another site makes a browser send.
+func (s *Server) crossOrigin(next http.Handler) http.Handler {
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		problem(http.StatusForbidden, "cross_origin", "the request comes from another site").write(w, requestID(r))
+	}))
+	return p.Handler(next)
+}
+
+func (s *Server) recovered(w *recorder, id string) {
+	switch p := recover(); p {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(p)
+	default:
+		s.log.Error("panic", "request", id, "panic", p, "stack", string(debug.Stack()))
+		if w.status == 0 {
+			problem(http.StatusInternalServerError, "internal", "something went wrong here; the log has it under the request id").write(w, id)
+		}
+	}
+}
+
+// logAccess writes no query: it may hold what is nobody's business.
+func (s *Server) logAccess(r *http.Request, w *recorder, id string, begun time.Time) {
+	level := slog.LevelInfo
+	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") || strings.Contains(r.URL.Path, "/static/") {
+		level = slog.LevelDebug
+	}
+	s.log.Log(r.Context(), level, "http", "method", r.Method, "path", cutPath(r.URL.Path), "status", w.status, "bytes", w.bytes,
+		"took", time.Since(begun).Round(time.Microsecond), "from", access.Address(r), "who", w.who, "request", id)
+}
+
+func cutPath(p string) string {
+	if len(p) > 200 {
+		return p[:200] + "…"
+	}
+	return p
+}
+
+// knownHost accepts loopback names and addresses, and the configured ones.
+func (s *Server) knownHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if ip, err := netip.ParseAddr(name); err == nil && ip.Unmap().IsLoopback() {
+		return true
+	}
+	return name == "localhost" || slices.ContainsFunc(s.config.Hosts, func(h string) bool {
+		return strings.EqualFold(h, host) || strings.EqualFold(h, name)
+	})
+}
+
+// cleanPath refuses the paths that servers and proxies read differently.
+func cleanPath(r *http.Request) bool {
+	p := r.URL.Path
+	clean := path.Clean(p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return p == clean && !strings.ContainsRune(p, '\\') && !strings.ContainsRune(p, 0)
+}
+
+// methods answers the methods of one path.
+type methods map[string]http.Handler
+
+func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := m[r.Method]
+	if h == nil && r.Method == http.MethodHead {
+		h = m[http.MethodGet]
+	}
+	if h == nil {
+		w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(m)), ", "))
+		problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path knows other methods: see Allow").write(w, requestID(r))
+		return
+	}
+	h.ServeHTTP(w, r)
+}
+
+// serve answers one route: who is it, may they, do it, note it.
+func (s *Server) serve(route Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !route.Stream {
+			ctx, cancel := context.WithTimeout(r.Context(), longest)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
+		answer, err := c.run()
+		if route.Audit != "" && c.who.Name != "" {
+			c.note(err)
+		}
+		if err != nil {
+			p := problemOf(err)
+			if p.cause != nil && p.Status >= 500 {
+				s.log.Error("request failed", "request", c.id, "route", route.Path, "error", p.cause)
+			}
+			p.write(w, c.id)
+			return
+		}
+		c.answer(answer)
+	})
+}
+
+func (c *call) run() (any, error) {
+	if err := c.admit(); err != nil {
+		return nil, err
+	}
+	return c.route.run(c)
+}
+
+// admit finds out who is calling and whether they may.
+func (c *call) admit() error {
+	if c.route.Need == access.Open {
+		return nil
+	}
+	who, err := c.gate.Identify(c.r)
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		return problem(http.StatusUnauthorized, "unauthenticated", "send a valid token: Authorization: Bearer tusk_…")
+	case errors.Is(err, access.ErrTooMany):
+		p := problem(http.StatusTooManyRequests, "rate_limited", "too many bad tokens from this address")
+		p.retryAfter = 6
+		return p
+	case err != nil:
+		return err
+	}
+	c.who = who
+	if rec, ok := c.w.(*recorder); ok {
+		rec.Seen(who.Name)
+	}
+	switch {
+	case !who.May(c.route.Need):
+		return problem(http.StatusForbidden, "forbidden", "the role %s does not have the permission %s", who.Role, c.route.Need)
+	case c.route.Need == access.Admin && len(who.Queues)+len(who.Tenants) > 0:
+		return problem(http.StatusForbidden, "forbidden", "only an admin without bounds may do that")
+	case c.route.Aggregate && !who.SeesAllTenants():
+		return problem(http.StatusForbidden, "forbidden", "your %s is bound to tenants, and this tells of all", who.Via)
+	case c.config.ReadOnly && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
+		return problem(http.StatusForbidden, "read_only", "this server changes nothing")
+	}
+	return nil
+}
+
+// note writes the audit log. What was done is done: a log that cannot be written
+// is told to the log of the process.
+func (c *call) note(failed error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
+	defer cancel()
+	e := access.Entry{Who: c.who.Name, Via: c.who.Via, Role: c.who.Role, Action: c.route.Audit, Target: c.target, Detail: c.detail,
+		Result: "ok", Request: c.id, Address: access.Address(c.r)}
+	if failed != nil {
+		e.Result = problemOf(failed).Code
+	}
+	if err := c.book.Record(ctx, tusk.NewID(), e); err != nil {
+		c.log.Error("audit log", "entry", fmt.Sprintf("%+v", e), "error", err)
+	}
+}
+
+func (c *call) answer(v any) {
+	if v == nil {
+		if !c.route.Stream {
+			c.w.WriteHeader(http.StatusNoContent)
+		}
+		return
+	}
+	body, err := json.Marshal(v)
+	if err != nil {
+		c.log.Error("answer", "request", c.id, "error", err)
+		problem(http.StatusInternalServerError, "internal", "the answer could not be encoded").write(c.w, c.id)
+		return
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	c.w.WriteHeader(c.status)
+	_, _ = c.w.Write(append(body, '\n')) // who asked may have gone
+}
+
+type requestKey struct{}
+
+func requestID(r *http.Request) string {
+	id, _ := r.Context().Value(requestKey{}).(string)
+	return id
+}
+
+// recorder remembers what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+	who    string
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Seen notes who it was, for the access log.
+func (w *recorder) Seen(who string) { w.who = who }
+
+// Unwrap lets http.ResponseController through.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

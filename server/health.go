@@ -1,0 +1,43 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Health is the answer of the health checks.
+type Health struct {
+	Status string `json:"status"`
+}
+
+func healthz(*call, struct{}) (Health, error) { return Health{Status: "ok"}, nil }
+
+func readyz(c *call, _ struct{}) (Health, error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), 5*time.Second)
+	defer cancel()
+	err := c.ready(ctx)
+	if err != nil {
+		c.log.Warn("not ready", "error", err)
+		p := problemOf(err)
+		if p.Code == "internal" {
+			p = problem(http.StatusServiceUnavailable, "not_ready", "the database cannot be used; the log says why")
+		}
+		p.Status = http.StatusServiceUnavailable
+		return Health{}, p
+	}
+	return Health{Status: "ok"}, nil
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	if s.closing.Load() {
+		return problem(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down")
+	}
+	if s.config.Ready != nil {
+		if err := s.config.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := s.client.Workers(ctx)
+	return err
+}

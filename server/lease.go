@@ -1,0 +1,290 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// The API for workers in any language: lease tasks, then complete, fail, extend
+// or release each. A lease that was neither ended nor extended in time is a
+// failed attempt.
+
+const maxWaiting = 1000 // requests that wait for tasks
+
+type leaseInput struct {
+	Body LeaseRequest
+}
+
+// LeaseRequest asks for tasks.
+type LeaseRequest struct {
+	Queues []string `json:"queues" required:"true"`
+	Max    int      `json:"max,omitempty" doc:"1 to 1,000; default: 1"`
+	Lease  Duration `json:"lease,omitempty" doc:"how long the worker may take without extending, 1s to 12h; default: 30s"`
+	Wait   Duration `json:"wait,omitempty" doc:"how long to wait for the first task, up to 20s"`
+}
+
+// LeasedTask is a task in the hands of the caller.
+type LeasedTask struct {
+	LeaseID    string            `json:"lease_id" doc:"keep it secret: it is all that ending the task takes"`
+	LeaseUntil time.Time         `json:"lease_until"`
+	ID         string            `json:"id"`
+	Kind       string            `json:"kind"`
+	Queue      string            `json:"queue"`
+	Tenant     string            `json:"tenant,omitempty"`
+	Args       json.RawMessage   `json:"args"`
+	Attempt    int               `json:"attempt"`
+	Max        int               `json:"max_attempts"`
+	Tags       []string          `json:"tags,omitempty"`
+	Key        string            `json:"key,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Timeout    Duration          `json:"timeout,omitempty"`
+	Schedule   string            `json:"schedule,omitempty"`
+	Tick       time.Time         `json:"tick,omitzero"`
+	EnqueuedAt time.Time         `json:"enqueued_at"`
+}
+
+// LeasedTasks are the tasks that a request got; none is no error.
+type LeasedTasks struct {
+	Tasks []LeasedTask `json:"tasks"`
+}
+
+func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
+	out := LeasedTasks{Tasks: []LeasedTask{}}
+	for _, q := range in.Body.Queues {
+		if !c.who.SeesQueue(q) || !c.who.SeesAllTenants() {
+			return out, problem(http.StatusForbidden, "forbidden", "your %s may not work on these queues", c.who.Via)
+		}
+	}
+	select {
+	case c.waiting <- struct{}{}:
+		defer func() { <-c.waiting }()
+	default:
+		p := problem(http.StatusServiceUnavailable, "busy", "too many workers wait for tasks here")
+		p.retryAfter = 1
+		return out, p
+	}
+	wait := time.Duration(in.Body.Wait)
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
+	lent, err := c.puller.Claim(c.r.Context(), tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease), Wait: wait})
+	for _, l := range lent {
+		args := json.RawMessage(l.Args)
+		if len(args) == 0 {
+			args = json.RawMessage("{}")
+		}
+		out.Tasks = append(out.Tasks, LeasedTask{LeaseID: l.Receipt.String(), LeaseUntil: utc(l.Until), ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
+			Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
+			Timeout: Duration(l.Timeout), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
+	}
+	return out, err
+}
+
+// LeaseAction is what to do with one leased task.
+type LeaseAction struct {
+	Action string `json:"action" required:"true" enum:"complete,fail,extend,release"`
+	LeaseActionInput
+}
+
+// LeaseActionInput are the fields of all four.
+type LeaseActionInput struct {
+	LeaseID  string          `json:"lease_id" required:"true"`
+	Output   json.RawMessage `json:"output,omitempty" doc:"complete: what the task came to"`
+	Error    string          `json:"error,omitempty" doc:"fail: what went wrong"`
+	Trace    string          `json:"trace,omitempty" doc:"fail: where"`
+	RetryIn  *Duration       `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
+	Discard  bool            `json:"discard,omitempty" doc:"fail: no retry would mend it"`
+	Lease    Duration        `json:"lease,omitempty" doc:"extend: from now; default: 30s"`
+	Progress *store.Progress `json:"progress,omitempty" doc:"extend: how far it is"`
+	Logs     []string        `json:"logs,omitempty" doc:"extend: lines to keep with the task"`
+	Delay    Duration        `json:"delay,omitempty" doc:"release: not again before"`
+}
+
+// LeaseResult says what became of one leased task.
+type LeaseResult struct {
+	LeaseID         string    `json:"lease_id"`
+	OK              bool      `json:"ok"`
+	Code            string    `json:"code,omitempty" doc:"when it is not: lease_lost, or another"`
+	Detail          string    `json:"detail,omitempty"`
+	LeaseUntil      time.Time `json:"lease_until,omitzero"`
+	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"somebody cancelled the task: stop, and fail or release it"`
+}
+
+type completeInput struct {
+	Body struct {
+		LeaseID string          `json:"lease_id" required:"true"`
+		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to; up to 256 KiB"`
+	}
+}
+
+func completeLease(c *call, in completeInput) (LeaseResult, error) {
+	return c.one("complete", LeaseActionInput{LeaseID: in.Body.LeaseID, Output: in.Body.Output})
+}
+
+type failInput struct {
+	Body struct {
+		LeaseID string    `json:"lease_id" required:"true"`
+		Error   string    `json:"error" required:"true" doc:"what went wrong"`
+		Trace   string    `json:"trace,omitempty" doc:"where"`
+		RetryIn *Duration `json:"retry_in,omitempty" doc:"instead of the task's own backoff"`
+		Discard bool      `json:"discard,omitempty" doc:"no retry would mend it"`
+	}
+}
+
+func failLease(c *call, in failInput) (LeaseResult, error) {
+	b := in.Body
+	return c.one("fail", LeaseActionInput{LeaseID: b.LeaseID, Error: b.Error, Trace: b.Trace, RetryIn: b.RetryIn, Discard: b.Discard})
+}
+
+type extendInput struct {
+	Body struct {
+		LeaseID  string          `json:"lease_id" required:"true"`
+		Lease    Duration        `json:"lease,omitempty" doc:"from now; default: 30s"`
+		Progress *store.Progress `json:"progress,omitempty"`
+		Logs     []string        `json:"logs,omitempty" doc:"lines to keep with the task"`
+	}
+}
+
+func extendLease(c *call, in extendInput) (LeaseResult, error) {
+	b := in.Body
+	return c.one("extend", LeaseActionInput{LeaseID: b.LeaseID, Lease: b.Lease, Progress: b.Progress, Logs: b.Logs})
+}
+
+type releaseInput struct {
+	Body struct {
+		LeaseID string   `json:"lease_id" required:"true"`
+		Delay   Duration `json:"delay,omitempty" doc:"not again before"`
+	}
+}
+
+func releaseLease(c *call, in releaseInput) (LeaseResult, error) {
+	return c.one("release", LeaseActionInput{LeaseID: in.Body.LeaseID, Delay: in.Body.Delay})
+}
+
+type leaseBatchInput struct {
+	Body struct {
+		Items []LeaseAction `json:"items" required:"true"`
+	}
+}
+
+// LeaseResults says what became of each, in the same order.
+type LeaseResults struct {
+	Results []LeaseResult `json:"results"`
+}
+
+func batchLease(c *call, in leaseBatchInput) (LeaseResults, error) {
+	if n := len(in.Body.Items); n == 0 || n > MaxBatch {
+		return LeaseResults{}, fieldProblem(http.StatusRequestEntityTooLarge, "batch_too_large", "items", "want 1 to %d", MaxBatch)
+	}
+	results, err := c.leases(in.Body.Items)
+	return LeaseResults{Results: results}, err
+}
+
+func (c *call) one(action string, in LeaseActionInput) (LeaseResult, error) {
+	results, err := c.leases([]LeaseAction{{action, in}})
+	if err != nil {
+		return LeaseResult{}, err
+	}
+	r := results[0]
+	switch {
+	case r.OK:
+		return r, nil
+	case r.Code == "lease_lost":
+		return r, problem(http.StatusConflict, r.Code, "%s", r.Detail)
+	case r.Code == "forbidden":
+		return r, problem(http.StatusForbidden, r.Code, "%s", r.Detail)
+	}
+	return r, problem(statusOf(r.Code), r.Code, "%s", r.Detail)
+}
+
+// leases does what each item says. A bad item fails alone.
+func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
+	results := make([]LeaseResult, len(items))
+	receipts := make([]tusk.Receipt, len(items))
+	for i, item := range items {
+		results[i].LeaseID = short(item.LeaseID)
+		var err error
+		if receipts[i], err = tusk.ParseReceipt(item.LeaseID); err != nil {
+			results[i].refuse(err)
+		} else {
+			results[i].LeaseID = item.LeaseID
+		}
+	}
+	tasks, err := c.puller.Find(c.r.Context(), receipts)
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []tusk.Verdict
+	var index []int
+	for i, item := range items {
+		r := &results[i]
+		if r.Code != "" {
+			continue
+		}
+		if t := tasks[i]; t != nil && !c.who.Sees(t.Queue, t.Tenant) {
+			r.refuse(problem(http.StatusForbidden, "forbidden", "your %s may not work on this queue", c.who.Via))
+			continue
+		}
+		if item.Action == "extend" {
+			r.LeaseUntil, r.CancelRequested, err = c.puller.Extend(tusk.Extension{Receipt: receipts[i], Lease: time.Duration(item.Lease), Progress: item.Progress, Logs: item.Logs})
+			r.LeaseUntil = utc(r.LeaseUntil)
+			r.refuse(err)
+			continue
+		}
+		v, err := item.verdict(receipts[i])
+		if r.refuse(err); err == nil {
+			verdicts, index = append(verdicts, v), append(index, i)
+		}
+	}
+	if len(verdicts) == 0 {
+		return results, nil
+	}
+	ends, err := c.puller.Finish(c.r.Context(), verdicts)
+	for n, i := range index {
+		if err == nil {
+			results[i].refuse(ends[n])
+		}
+	}
+	return results, err
+}
+
+// refuse notes an error; nil means that all is well.
+func (r *LeaseResult) refuse(err error) {
+	if r.OK = err == nil; !r.OK {
+		p := problemOf(err)
+		r.Code, r.Detail = p.Code, p.Detail
+	}
+}
+
+func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
+	v := tusk.Verdict{Receipt: r, Output: a.Output}
+	switch a.Action {
+	case "complete":
+		if len(a.Output) == 0 {
+			return v, nil
+		}
+		return v, tusk.ValidateOutput(a.Output)
+	case "release":
+		if v.Err = tusk.ErrShutdown; a.Delay > 0 {
+			v.Err = tusk.Snooze(time.Duration(a.Delay))
+		}
+		return v, nil
+	case "fail":
+	default:
+		return v, fieldProblem(http.StatusBadRequest, "invalid_action", "action", "want complete, fail, extend or release")
+	}
+	if a.Error == "" {
+		return v, fieldProblem(http.StatusBadRequest, "missing_field", "error", "is missing: say what went wrong")
+	}
+	v.Trace = a.Trace
+	switch v.Err = errors.New(a.Error); {
+	case a.Discard:
+		v.Err = tusk.Discard(v.Err)
+	case a.RetryIn != nil:
+		v.Err = tusk.RetryAfter(min(time.Duration(*a.RetryIn), tusk.MaxAhead), v.Err)
+	}
+	return v, nil
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk/server/access"
+)
+
+// TokenList is a list of API tokens, without their secrets.
+type TokenList struct {
+	Tokens []access.Token `json:"tokens"`
+}
+
+func listTokens(c *call, _ struct{}) (TokenList, error) {
+	tokens, err := c.book.Tokens(c.r.Context())
+	return TokenList{Tokens: tokens}, err
+}
+
+type createTokenInput struct {
+	Body TokenInput
+}
+
+// TokenInput is an API token to create.
+type TokenInput struct {
+	Name      string   `json:"name" required:"true"`
+	Role      string   `json:"role" required:"true" enum:"producer,worker,viewer,operator,admin"`
+	Queues    []string `json:"queues,omitempty" doc:"names, or beginnings that end in *; none: all"`
+	Tenants   []string `json:"tenants,omitempty" doc:"the same"`
+	ExpiresAt *Instant `json:"expires_at,omitempty"`
+}
+
+// NewToken is a token with its secret, which is never shown again.
+type NewToken struct {
+	Secret string       `json:"secret"`
+	Token  access.Token `json:"token"`
+}
+
+func createToken(c *call, in createTokenInput) (NewToken, error) {
+	b := in.Body
+	c.target, c.detail = short(b.Name), b.Role
+	secret, t, err := c.book.CreateToken(c.r.Context(), access.Token{Name: b.Name, Role: access.Role(b.Role), Queues: b.Queues,
+		Tenants: b.Tenants, ExpiresAt: instant(b.ExpiresAt)}, c.who.Name)
+	return NewToken{Secret: secret, Token: t}, err
+}
+
+func revokeToken(c *call, in byName) (nothing, error) {
+	c.target = short(in.ID)
+	return nothing{}, c.book.RevokeToken(c.r.Context(), in.ID)
+}
+
+// UserList is a list of local users.
+type UserList struct {
+	Users []access.User `json:"users"`
+}
+
+func listUsers(c *call, _ struct{}) (UserList, error) {
+	users, err := c.book.Users(c.r.Context())
+	return UserList{Users: users}, err
+}
+
+type byUser struct {
+	Name string `path:"name"`
+}
+
+type putUserInput struct {
+	byUser
+	Body struct {
+		Password string   `json:"password" required:"true" doc:"10 to 72 bytes"`
+		Role     string   `json:"role" required:"true" enum:"producer,worker,viewer,operator,admin"`
+		Queues   []string `json:"queues,omitempty"`
+		Tenants  []string `json:"tenants,omitempty"`
+	}
+}
+
+func putUser(c *call, in putUserInput) (access.User, error) {
+	c.target, c.detail = short(in.Name), in.Body.Role
+	u := access.User{Name: in.Name, Role: access.Role(in.Body.Role), Queues: in.Body.Queues, Tenants: in.Body.Tenants}
+	return u, c.book.PutUser(c.r.Context(), u, in.Body.Password)
+}
+
+func removeUser(c *call, in byUser) (nothing, error) {
+	c.target = short(in.Name)
+	return nothing{}, c.book.RemoveUser(c.r.Context(), in.Name)
+}
+
+type auditInput struct {
+	Limit int       `query:"limit" doc:"1 to 5,000; default: 100"`
+	Who   string    `query:"who"`
+	Since time.Time `query:"since" doc:"an instant or how long ago"`
+}
+
+// AuditList is a part of the audit log.
+type AuditList struct {
+	Entries []access.Entry `json:"entries"`
+}
+
+func listAudit(c *call, in auditInput) (AuditList, error) {
+	list := AuditList{Entries: []access.Entry{}}
+	if in.Limit == 0 {
+		in.Limit = 100
+	}
+	if in.Limit < 1 || in.Limit > access.MaxAudit {
+		return list, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", access.MaxAudit)
+	}
+	entries, err := c.book.Entries(c.r.Context())
+	for _, e := range entries {
+		if len(list.Entries) == in.Limit {
+			break
+		}
+		if (in.Who == "" || in.Who == e.Who) && !e.At.Before(in.Since) {
+			list.Entries = append(list.Entries, e)
+		}
+	}
+	return list, err
+}

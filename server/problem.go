@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Problem is the body of every error, as RFC 9457 has it. Code is stable and
+// made for programs, Detail for people.
+type Problem struct {
+	Type      string        `json:"type"`
+	Title     string        `json:"title"`
+	Status    int           `json:"status"`
+	Code      string        `json:"code"`
+	Detail    string        `json:"detail,omitempty"`
+	Field     string        `json:"field,omitempty"`
+	RequestID string        `json:"request_id,omitempty"`
+	Items     []ProblemItem `json:"items,omitempty"`
+
+	retryAfter int // seconds; 0: not said
+	cause      error
+}
+
+// ProblemItem says what is wrong with one item of a batch.
+type ProblemItem struct {
+	Index  int    `json:"index"`
+	Code   string `json:"code"`
+	Field  string `json:"field,omitempty"`
+	Detail string `json:"detail"`
+}
+
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+func problem(status int, code, detail string, args ...any) *Problem {
+	return &Problem{Status: status, Code: code, Detail: fmt.Sprintf(detail, args...)}
+}
+
+func fieldProblem(status int, code, field, detail string, args ...any) *Problem {
+	p := problem(status, code, detail, args...)
+	p.Field = field
+	return p
+}
+
+func (p *Problem) write(w http.ResponseWriter, request string) {
+	p.Type, p.Title, p.RequestID = "urn:tusk:problem:"+p.Code, http.StatusText(p.Status), request
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = []byte(`{"status":500,"code":"internal"}`)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="tusk"`)
+	}
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // who asked may have gone
+}
+
+// plain are errors that need no more than a status and a code.
+var plain = []struct {
+	err    error
+	status int
+	code   string
+	retry  int
+}{
+	{tusk.ErrNotFound, 404, "not_found", 0},
+	{access.ErrNotFound, 404, "not_found", 0},
+	{bulk.ErrNotFound, 404, "not_found", 0},
+	{access.ErrInvalid, 400, "invalid", 0},
+	{tusk.ErrRefused, 409, "invalid_state", 0},
+	{tusk.ErrLeaseLost, 409, "lease_lost", 0},
+	{tusk.ErrShutdown, 503, "shutting_down", 1},
+	{store.ErrReadOnly, 503, "store_readonly", 5},
+	{store.ErrFull, 507, "storage_full", 0},
+	{store.ErrSchemaMissing, 503, "schema_missing", 0},
+	{store.ErrSchemaOld, 503, "schema_old", 0},
+	{store.ErrSchemaNew, 503, "schema_new", 0},
+	{store.ErrUnavailable, 503, "store_unavailable", 1},
+	{store.ErrUnsupported, 501, "unsupported", 0},
+	{tusk.ErrConflict, 409, "conflict", 0},
+	{context.DeadlineExceeded, 503, "query_timeout", 1},
+	{context.Canceled, 499, "client_gone", 0},
+}
+
+// problemOf says of any error what the caller should know of it.
+func problemOf(err error) *Problem {
+	var p *Problem
+	var batch *tusk.BatchError
+	var invalid *tusk.InvalidError
+	var q *query.Error
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.As(err, &batch):
+		p = problem(http.StatusBadRequest, "invalid_batch", "nothing was stored: %d of the tasks are invalid", len(batch.Items))
+		for i, e := range batch.Items {
+			item := problemOf(e)
+			p.Items = append(p.Items, ProblemItem{Index: i, Code: item.Code, Field: item.Field, Detail: item.Detail})
+		}
+		sortItems(p.Items)
+		return p
+	case errors.As(err, &invalid):
+		return fieldProblem(statusOf(invalid.Code), invalid.Code, invalid.Field, "%s", invalid.Text)
+	case errors.As(err, &q):
+		return fieldProblem(http.StatusBadRequest, q.Code, q.Field, "%s", q.Text)
+	}
+	for _, known := range plain {
+		if !errors.Is(err, known.err) {
+			continue
+		}
+		p = problem(known.status, known.code, "%v", known.err)
+		if known.status < 500 {
+			p.Detail = err.Error()
+		}
+		p.retryAfter, p.cause = known.retry, err
+		return p
+	}
+	p = problem(http.StatusInternalServerError, "internal", "something went wrong here; the log has it under the request id")
+	p.cause = err
+	return p
+}
+
+func statusOf(code string) int {
+	switch code {
+	case "args_too_large", "output_too_large", "batch_too_large", "too_large":
+		return http.StatusRequestEntityTooLarge
+	case "out_of_range", "invalid_duration", "invalid_cron", "invalid_policy", "invalid_backoff", "not_for_schedules":
+		return http.StatusUnprocessableEntity
+	default:
+		return http.StatusBadRequest
+	}
+}

@@ -1,0 +1,117 @@
+// Package query is the form in which people and programs choose tasks: the same
+// names in a URL, in JSON, and on every page.
+//
+// It is pure. Text comes in from package server and package ui; a tusk.Filter
+// goes out.
+package query
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Tasks chooses tasks. What is empty chooses all; what is set must all match.
+type Tasks struct {
+	State       []string `json:"state,omitempty" query:"state" doc:"scheduled, pending, available, running, retryable, completed, cancelled, discarded"`
+	Queue       []string `json:"queue,omitempty" query:"queue"`
+	Kind        []string `json:"kind,omitempty" query:"kind"`
+	Tenant      []string `json:"tenant,omitempty" query:"tenant"`
+	Tag         []string `json:"tag,omitempty" query:"tag" doc:"all of them"`
+	Key         string   `json:"key,omitempty" query:"key"`
+	Fingerprint string   `json:"fingerprint,omitempty" query:"fingerprint" doc:"of the error of the latest failed attempt"`
+	From        string   `json:"from,omitempty" query:"from" doc:"enqueued at or after: an instant (RFC 3339), or how long ago (24h)"`
+	Until       string   `json:"until,omitempty" query:"until" doc:"enqueued before; as from"`
+}
+
+// Error says which part of a query cannot be understood.
+type Error struct{ Field, Code, Text string }
+
+func (e *Error) Error() string { return e.Field + ": " + e.Text }
+
+const maxValues = 100
+
+// Filter translates the query.
+func (q Tasks) Filter() (tusk.Filter, error) {
+	f := tusk.Filter{Queues: q.Queue, Kinds: q.Kind, Tenants: q.Tenant, Tags: q.Tag, Key: q.Key, Fingerprint: q.Fingerprint}
+	if len(q.State)+len(q.Queue)+len(q.Kind)+len(q.Tenant)+len(q.Tag) > maxValues {
+		return f, &Error{"filter", "filter_too_complex", fmt.Sprintf("has more than %d values", maxValues)}
+	}
+	for _, name := range q.State {
+		state, err := store.ParseState(name)
+		if err != nil {
+			return f, &Error{"state", "invalid_state_name", "want one of " + fmt.Sprint(store.States())}
+		}
+		f.States = append(f.States, state)
+	}
+	var err error
+	if f.From, err = Instant("from", q.From, time.Now()); err != nil {
+		return f, err
+	}
+	f.Until, err = Instant("until", q.Until, time.Now())
+	return f, err
+}
+
+// Instant reads an instant, or how long before now it was; empty is the zero time.
+func Instant(field, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago).UTC(), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil && t.Year() >= 1970 && t.Year() <= 9999 {
+			return t.UTC(), nil
+		}
+	}
+	return time.Time{}, &Error{field, "invalid_time", "want an instant like 2026-01-31T12:00:00Z, or how long ago, like 24h"}
+}
+
+// FromValues reads the query of a URL. Lists may be repeated or comma-separated.
+func FromValues(v url.Values) Tasks {
+	return Tasks{State: list(v["state"]), Queue: list(v["queue"]), Kind: list(v["kind"]), Tenant: list(v["tenant"]), Tag: texts(v["tag"]),
+		Key: v.Get("key"), Fingerprint: v.Get("fingerprint"), From: v.Get("from"), Until: v.Get("until")}
+}
+
+// Values is the opposite of FromValues.
+func (q Tasks) Values() url.Values {
+	v := url.Values{}
+	for name, values := range map[string][]string{"state": q.State, "queue": q.Queue, "kind": q.Kind, "tenant": q.Tenant, "tag": q.Tag} {
+		if len(values) > 0 {
+			v[name] = values
+		}
+	}
+	for name, value := range map[string]string{"key": q.Key, "fingerprint": q.Fingerprint, "from": q.From, "until": q.Until} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return v
+}
+
+// IsZero reports whether the query chooses everything.
+func (q Tasks) IsZero() bool { return len(q.Values()) == 0 }
+
+func list(values []string) []string {
+	var all []string
+	for _, v := range values {
+		all = append(all, texts(strings.Split(v, ","))...)
+	}
+	return all
+}
+
+// texts leaves out what is empty: a form sends all its fields.
+func texts(values []string) []string {
+	var all []string
+	for _, v := range values {
+		if v = strings.TrimSpace(v); v != "" {
+			all = append(all, v)
+		}
+	}
+	return all
+}

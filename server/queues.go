@@ -1,0 +1,231 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Queue is a queue as the API shows it.
+type Queue struct {
+	Name   string           `json:"name"`
+	Paused bool             `json:"paused"`
+	Tasks  map[string]int64 `json:"tasks" doc:"unfinished tasks by state"`
+	Oldest float64          `json:"oldest_seconds" doc:"how long the oldest available task has been due"`
+}
+
+// QueueList is a list of queues.
+type QueueList struct {
+	Queues []Queue `json:"queues"`
+}
+
+func viewQueue(q tusk.Queue) Queue {
+	v := Queue{Name: q.Name, Paused: q.Paused, Tasks: map[string]int64{}, Oldest: q.Oldest.Seconds()}
+	for state, n := range q.Tasks {
+		v.Tasks[state.String()] = n
+	}
+	return v
+}
+
+func listQueues(c *call, _ struct{}) (QueueList, error) {
+	list := QueueList{Queues: []Queue{}}
+	queues, err := c.client.Queues(c.r.Context())
+	for _, q := range queues {
+		if c.who.SeesQueue(q.Name) {
+			list.Queues = append(list.Queues, viewQueue(q))
+		}
+	}
+	return list, err
+}
+
+type byQueue struct {
+	Queue string `path:"queue"`
+}
+
+func getQueue(c *call, in byQueue) (Queue, error) {
+	list, err := listQueues(c, struct{}{})
+	if err != nil {
+		return Queue{}, err
+	}
+	for _, q := range list.Queues {
+		if q.Name == in.Queue {
+			return q, nil
+		}
+	}
+	return Queue{}, problem(http.StatusNotFound, "not_found", "queue: has neither tasks nor settings")
+}
+
+func pauseQueue(c *call, in byQueue) (Queue, error)  { return c.setPaused(in.Queue, true) }
+func resumeQueue(c *call, in byQueue) (Queue, error) { return c.setPaused(in.Queue, false) }
+
+// setPaused stops a queue for all tenants, so nobody with bounds of tenants may.
+func (c *call) setPaused(name string, paused bool) (Queue, error) {
+	c.target = short(name)
+	if !c.who.SeesQueue(name) || !c.who.SeesAllTenants() {
+		return Queue{}, problem(http.StatusForbidden, "forbidden", "your %s may not change that queue", c.who.Via)
+	}
+	set := c.client.ResumeQueue
+	if paused {
+		set = c.client.PauseQueue
+	}
+	if err := set(c.r.Context(), name); err != nil {
+		return Queue{}, err
+	}
+	return getQueue(c, byQueue{name})
+}
+
+// Worker is a worker as the API shows it.
+type Worker struct {
+	ID          string    `json:"id"`
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Queues      []string  `json:"queues"`
+	Concurrency int       `json:"concurrency"`
+	Running     int       `json:"running"`
+	Version     string    `json:"version"`
+	StartedAt   time.Time `json:"started_at"`
+	BeatAt      time.Time `json:"beat_at"`
+	ExpiresAt   time.Time `json:"expires_at"`
+}
+
+// WorkerList is a list of workers.
+type WorkerList struct {
+	Workers []Worker `json:"workers"`
+}
+
+func viewWorker(w store.Worker) Worker {
+	queues := w.Queues
+	if queues == nil {
+		queues = []string{}
+	}
+	return Worker{w.ID.String(), w.Host, w.PID, queues, w.Concurrency, w.Running, w.Version, utc(w.StartedAt), utc(w.BeatAt), utc(w.ExpiresAt)}
+}
+
+func listWorkers(c *call, _ struct{}) (WorkerList, error) {
+	list := WorkerList{Workers: []Worker{}}
+	workers, err := c.client.Workers(c.r.Context())
+	for _, w := range workers {
+		if c.seesWorker(w) {
+			list.Workers = append(list.Workers, viewWorker(w))
+		}
+	}
+	return list, err
+}
+
+func (c *call) seesWorker(w store.Worker) bool {
+	for _, q := range w.Queues {
+		if c.who.SeesQueue(q) {
+			return true
+		}
+	}
+	return len(c.who.Queues) == 0
+}
+
+type statsInput struct {
+	Bucket string    `query:"bucket" doc:"minute, hour or day; default: minute"`
+	From   time.Time `query:"from" doc:"an instant or how long ago; default: 60 buckets ago"`
+	Until  time.Time `query:"until"`
+	Queue  string    `query:"queue"`
+	Kind   string    `query:"kind"`
+}
+
+// Stat sums up the attempts of a queue and kind that ended in a slice of time.
+type Stat struct {
+	At        time.Time `json:"at"`
+	Queue     string    `json:"queue"`
+	Kind      string    `json:"kind"`
+	Completed int64     `json:"completed"`
+	Failed    int64     `json:"failed"`
+	Discarded int64     `json:"discarded"`
+	Cancelled int64     `json:"cancelled"`
+	Waited    Span      `json:"waited" doc:"from due to claimed"`
+	Ran       Span      `json:"ran"`
+}
+
+// Span sums up durations, in seconds.
+type Span struct {
+	Count int64   `json:"count"`
+	Mean  float64 `json:"mean"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// StatList is a list of statistics, oldest first.
+type StatList struct {
+	Stats []Stat `json:"stats"`
+}
+
+const maxBuckets = 1500
+
+var buckets = map[string]time.Duration{"": time.Minute, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
+
+func listStats(c *call, in statsInput) (StatList, error) {
+	list := StatList{Stats: []Stat{}}
+	bucket, ok := buckets[in.Bucket]
+	if !ok {
+		return list, fieldProblem(http.StatusBadRequest, "invalid_parameter", "bucket", "want minute, hour or day")
+	}
+	now := time.Now().UTC()
+	if in.From.IsZero() {
+		in.From = now.Add(-60 * bucket)
+	}
+	if end := in.Until; end.IsZero() && now.Sub(in.From) > maxBuckets*bucket || !end.IsZero() && end.Sub(in.From) > maxBuckets*bucket {
+		return list, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "from", "asks for more than %d buckets: use a larger bucket", maxBuckets)
+	}
+	stats, err := c.client.Stats(c.r.Context(), store.StatsFilter{Bucket: bucket, From: in.From, Until: in.Until, Queue: in.Queue, Kind: in.Kind})
+	for i := range stats {
+		if s := &stats[i]; c.who.SeesQueue(s.Queue) {
+			list.Stats = append(list.Stats, Stat{At: utc(s.At), Queue: s.Queue, Kind: s.Kind, Completed: s.Completed, Failed: s.Failed,
+				Discarded: s.Discarded, Cancelled: s.Cancelled, Waited: viewSpan(&s.Waited), Ran: viewSpan(&s.Ran)})
+		}
+	}
+	return list, err
+}
+
+func viewSpan(d *store.Durations) Span {
+	return Span{d.Count, d.Mean().Seconds(), d.Quantile(0.5).Seconds(), d.Quantile(0.95).Seconds(), d.Quantile(0.99).Seconds(), d.Max.Seconds()}
+}
+
+type errorsInput struct {
+	Queue string    `query:"queue"`
+	Kind  string    `query:"kind"`
+	Since time.Time `query:"since" doc:"last seen at or after: an instant or how long ago"`
+	Limit int       `query:"limit" doc:"1 to 1,000; default: 100"`
+}
+
+// ErrorGroup is a set of failed attempts with the same fingerprint.
+type ErrorGroup struct {
+	Fingerprint string    `json:"fingerprint"`
+	Queue       string    `json:"queue"`
+	Kind        string    `json:"kind"`
+	Count       int64     `json:"count" doc:"failed attempts"`
+	Waiting     int64     `json:"waiting" doc:"tasks that wait for a retry"`
+	Dead        int64     `json:"dead" doc:"tasks that were discarded"`
+	First       time.Time `json:"first"`
+	Last        time.Time `json:"last"`
+	Sample      string    `json:"sample"`
+	SampleTask  string    `json:"sample_task"`
+}
+
+// ErrorList is a list of error groups.
+type ErrorList struct {
+	Errors []ErrorGroup `json:"errors"`
+}
+
+func listErrors(c *call, in errorsInput) (ErrorList, error) {
+	list := ErrorList{Errors: []ErrorGroup{}}
+	if in.Limit < 0 || in.Limit > store.MaxPage {
+		return list, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", store.MaxPage)
+	}
+	groups, err := c.client.Errors(c.r.Context(), store.ErrorFilter{Queue: in.Queue, Kind: in.Kind, Since: in.Since, Limit: in.Limit})
+	for _, g := range groups {
+		if c.who.SeesQueue(g.Queue) {
+			list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String()})
+		}
+	}
+	return list, err
+}

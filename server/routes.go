@@ -1,0 +1,147 @@
+package server
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/tuskqueue/tusk/server/access"
+)
+
+// Route is one thing that the API does. A route without a permission does not
+// get into the table: New fails.
+type Route struct {
+	Method, Path string
+	Need         access.Permission
+	Summary      string
+	Audit        string // the action in the audit log; empty: not logged
+	Status       int    // of success; default: 200
+	Stream       bool   // answers for longer than other routes
+	Aggregate    bool   // tells of all tenants together
+
+	run    func(c *call) (any, error) // nil result: the answer is written already, or is empty
+	body   reflect.Type               // nil: none
+	params []param
+	answer reflect.Type // nil: none
+}
+
+// call is one request on its way through.
+type call struct {
+	*Server
+	w      http.ResponseWriter
+	r      *http.Request
+	route  *Route
+	who    access.Identity
+	id     string // of the request
+	status int    // of the answer
+	target string // what it is about, for the audit log
+	detail string
+}
+
+// nothing is the body or the answer of routes that have none.
+type nothing struct{}
+
+// does makes the function of a route from one with types. In has fields with the
+// tag path, query or header for parameters, and a field Body for the body.
+func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
+	in := reflect.TypeFor[In]()
+	if field, ok := in.FieldByName("Body"); ok {
+		r.body = field.Type
+	}
+	r.params = paramsOf(in)
+	if out := reflect.TypeFor[Out](); out != reflect.TypeFor[nothing]() {
+		r.answer = out
+	}
+	r.run = func(c *call) (any, error) {
+		var in In
+		if err := c.bind(&in); err != nil {
+			return nil, err
+		}
+		out, err := f(c, in)
+		if _, none := any(out).(nothing); none || err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
+	return r
+}
+
+// Routes is the whole API, in the order of its documentation.
+func Routes() []Route {
+	const v1 = "/api/v1"
+	get := func(path string, need access.Permission, summary string) Route {
+		return Route{Method: "GET", Path: v1 + path, Need: need, Summary: summary}
+	}
+	sums := func(path, summary string) Route {
+		r := get(path, access.Read, summary)
+		r.Aggregate = true
+		return r
+	}
+	post := func(path string, need access.Permission, audit, summary string) Route {
+		return Route{Method: "POST", Path: v1 + path, Need: need, Audit: audit, Summary: summary}
+	}
+	with := func(r Route, change func(*Route)) Route { change(&r); return r }
+	created := func(r *Route) { r.Status = http.StatusCreated }
+	accepted := func(r *Route) { r.Status = http.StatusAccepted }
+	method := func(m string) func(*Route) { return func(r *Route) { r.Method = m } }
+	stream := func(r *Route) { r.Stream = true }
+
+	return []Route{
+		does(with(post("/tasks", access.Enqueue, "", "Enqueue a task"), created), enqueueOne),
+		does(with(post("/tasks/batch", access.Enqueue, "", "Enqueue up to 1,000 tasks, all or none"), created), enqueueMany),
+		does(get("/tasks", access.Read, "List tasks, newest first"), listTasks),
+		does(with(get("/tasks/export", access.Read, "Export the tasks that match as CSV or JSON lines"), stream), exportTasks),
+		does(get("/tasks/{id}", access.Read, "Get a task with its attempts, output, progress and logs"), getTask),
+		does(post("/tasks/{id}/cancel", access.Operate, "tasks.cancel", "Cancel a task; one that runs is asked to stop"), cancelTask),
+		does(post("/tasks/{id}/retry", access.Operate, "tasks.retry", "Make a task available again"), retryTask),
+		does(post("/tasks/{id}/reprioritize", access.Operate, "tasks.reprioritize", "Change the priority of a task that has not started"), reprioritizeTask),
+		does(post("/tasks/{id}/move", access.Operate, "tasks.move", "Move a task to another queue"), moveTask),
+		does(post("/tasks/{id}/reschedule", access.Operate, "tasks.reschedule", "Change when a task may run"), rescheduleTask),
+		does(with(post("/tasks/{id}", access.Operate, "tasks.delete", "Delete a task that does not run"), method("DELETE")), deleteTask),
+		does(post("/tasks/edit", access.Operate, "tasks.edit", "Apply one change to up to 1,000 tasks by id"), editTasks),
+
+		does(with(post("/bulk", access.Operate, "bulk.start", "Apply one change to all tasks that match, in the background"), accepted), startBulk),
+		does(get("/bulk", access.Read, "List bulk operations, newest first"), listBulk),
+		does(get("/bulk/{id}", access.Read, "Get a bulk operation"), getBulk),
+		does(post("/bulk/{id}/cancel", access.Operate, "bulk.cancel", "Stop a bulk operation after the page it is at"), cancelBulk),
+
+		does(sums("/queues", "List queues with their depth and settings"), listQueues),
+		does(sums("/queues/{queue}", "Get a queue"), getQueue),
+		does(post("/queues/{queue}/pause", access.Operate, "queues.pause", "Keep workers from claiming tasks of a queue"), pauseQueue),
+		does(post("/queues/{queue}/resume", access.Operate, "queues.resume", "End a pause"), resumeQueue),
+
+		does(get("/schedules", access.Read, "List schedules"), listSchedules),
+		does(get("/schedules/{name}", access.Read, "Get a schedule"), getSchedule),
+		does(with(post("/schedules/{name}", access.Operate, "schedules.put", "Create or change a schedule"), method("PUT")), putSchedule),
+		does(with(post("/schedules/{name}", access.Operate, "schedules.remove", "Remove a schedule"), method("DELETE")), removeSchedule),
+		does(post("/schedules/{name}/pause", access.Operate, "schedules.pause", "Keep a schedule from firing"), pauseSchedule),
+		does(post("/schedules/{name}/resume", access.Operate, "schedules.resume", "End a pause"), resumeSchedule),
+		does(post("/schedules/{name}/run", access.Operate, "schedules.run", "Enqueue a schedule's task now"), runSchedule),
+		does(get("/schedules/{name}/next", access.Read, "List the next ticks of a schedule"), nextTicks),
+
+		does(sums("/workers", "List living workers"), listWorkers),
+		does(sums("/stats", "What attempts came to, by queue, kind and slice of time"), listStats),
+		does(sums("/errors", "List groups of like errors, latest first"), listErrors),
+		does(with(post("/errors/{fingerprint}/retry", access.Operate, "errors.retry", "Retry all tasks of an error group, in the background"), accepted), retryErrors),
+		does(with(sums("/events", "Watch queues and workers, as server-sent events"), stream), streamEvents),
+
+		does(with(post("/lease", access.Work, "", "Lease tasks for a worker, waiting up to 20 s for the first"), stream), leaseTasks),
+		does(post("/lease/complete", access.Work, "", "Complete a leased task"), completeLease),
+		does(post("/lease/fail", access.Work, "", "Fail a leased task: it is retried by its policy, or discarded"), failLease),
+		does(post("/lease/extend", access.Work, "", "Keep a leased task for longer; says whether it was cancelled"), extendLease),
+		does(post("/lease/release", access.Work, "", "Hand a leased task back, without counting the attempt"), releaseLease),
+		does(post("/lease/batch", access.Work, "", "Complete, fail, extend and release up to 1,000 leased tasks"), batchLease),
+
+		does(get("/me", access.Read, "Who the caller is"), whoAmI),
+		does(get("/tokens", access.Admin, "List API tokens"), listTokens),
+		does(with(post("/tokens", access.Admin, "tokens.create", "Create an API token; its secret is shown once"), created), createToken),
+		does(with(post("/tokens/{id}", access.Admin, "tokens.revoke", "Revoke an API token"), method("DELETE")), revokeToken),
+		does(get("/users", access.Admin, "List local users"), listUsers),
+		does(with(post("/users/{name}", access.Admin, "users.put", "Create or change a local user, and end the user's sessions"), method("PUT")), putUser),
+		does(with(post("/users/{name}", access.Admin, "users.remove", "Remove a local user, and end the user's sessions"), method("DELETE")), removeUser),
+		does(get("/audit", access.Admin, "List what operators did, newest first"), listAudit),
+
+		does(Route{Method: "GET", Path: "/healthz", Need: access.Open, Summary: "Whether the process is up"}, healthz),
+		does(Route{Method: "GET", Path: "/readyz", Need: access.Open, Summary: "Whether the database can be reached"}, readyz),
+		does(Route{Method: "GET", Path: "/openapi.json", Need: access.Open, Summary: "This description"}, openapi),
+	}
+}

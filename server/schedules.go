@@ -1,0 +1,230 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/cron"
+)
+
+// Schedule is a schedule as the API shows it.
+type Schedule struct {
+	Name     string          `json:"name"`
+	Spec     string          `json:"spec"`
+	Zone     string          `json:"zone"`
+	Words    string          `json:"words"`
+	Kind     string          `json:"kind"`
+	Queue    string          `json:"queue"`
+	Tenant   string          `json:"tenant,omitempty"`
+	Priority int16           `json:"priority"`
+	Args     json.RawMessage `json:"args"`
+	Tags     []string        `json:"tags,omitempty"`
+	Missed   string          `json:"missed"`
+	Cap      int             `json:"cap,omitempty"`
+	Overlap  string          `json:"overlap"`
+	Jitter   Duration        `json:"jitter,omitempty"`
+	Paused   bool            `json:"paused"`
+	Next     time.Time       `json:"next,omitzero"`
+	Last     time.Time       `json:"last,omitzero"`
+	LastTask string          `json:"last_task,omitempty"`
+	Fired    int64           `json:"fired"`
+	Skipped  int64           `json:"skipped"`
+}
+
+// ScheduleList is a list of schedules.
+type ScheduleList struct {
+	Schedules []Schedule `json:"schedules"`
+}
+
+func (s *Server) viewSchedule(i tusk.ScheduleInfo) Schedule {
+	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Words: i.Words, Kind: i.Kind, Queue: i.Queue, Tenant: i.Tenant,
+		Priority: i.Priority, Args: s.config.Mask.JSON(i.Args), Tags: i.Tags, Missed: string(i.Missed), Cap: i.Cap, Overlap: string(i.Overlap),
+		Jitter: Duration(i.Jitter), Paused: i.Paused, Next: utc(i.Next), Last: utc(i.Last), LastTask: i.LastTask, Fired: i.Fired, Skipped: i.Skipped}
+	if v.Zone == "" {
+		v.Zone = "UTC"
+	}
+	if v.Missed == "" {
+		v.Missed = string(tusk.MissedOnce)
+	}
+	if v.Overlap == "" {
+		v.Overlap = string(tusk.OverlapSkip)
+	}
+	if len(v.Args) == 0 {
+		v.Args = json.RawMessage("{}")
+	}
+	return v
+}
+
+func listSchedules(c *call, _ struct{}) (ScheduleList, error) {
+	list := ScheduleList{Schedules: []Schedule{}}
+	schedules, err := c.client.Schedules(c.r.Context())
+	for _, s := range schedules {
+		if c.who.Sees(s.Queue, s.Tenant) {
+			list.Schedules = append(list.Schedules, c.viewSchedule(s))
+		}
+	}
+	return list, err
+}
+
+type bySchedule struct {
+	Name string `path:"name"`
+}
+
+// schedule gets a schedule that the caller may know of; another does not exist.
+func (c *call) schedule(name string) (tusk.ScheduleInfo, error) {
+	c.target = short(name)
+	schedules, err := c.client.Schedules(c.r.Context())
+	if err != nil {
+		return tusk.ScheduleInfo{}, err
+	}
+	for _, s := range schedules {
+		if s.Name == name && c.who.Sees(s.Queue, s.Tenant) {
+			return s, nil
+		}
+	}
+	return tusk.ScheduleInfo{}, problem(http.StatusNotFound, "not_found", "schedule: not found")
+}
+
+func getSchedule(c *call, in bySchedule) (Schedule, error) {
+	s, err := c.schedule(in.Name)
+	return c.viewSchedule(s), err
+}
+
+type putScheduleInput struct {
+	bySchedule
+	Body ScheduleInput
+}
+
+// ScheduleInput is a schedule that somebody creates or changes.
+type ScheduleInput struct {
+	Spec        string            `json:"spec" required:"true" doc:"five cron fields, or @every 15m"`
+	Zone        string            `json:"zone,omitempty" doc:"IANA time zone; default: UTC"`
+	Kind        string            `json:"kind" required:"true"`
+	Args        json.RawMessage   `json:"args,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	Tenant      string            `json:"tenant,omitempty"`
+	Priority    int16             `json:"priority,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	Backoff     *BackoffInput     `json:"backoff,omitempty"`
+	Missed      string            `json:"missed,omitempty" enum:"once,skip,all"`
+	Cap         int               `json:"cap,omitempty"`
+	Overlap     string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
+	Jitter      Duration          `json:"jitter,omitempty"`
+}
+
+func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
+	b := in.Body
+	c.target, c.detail = short(in.Name), short(b.Spec)
+	if err := allowed(c.who, b.Queue, b.Tenant); err != nil {
+		return Schedule{}, err
+	}
+	if err := c.notAnothers(in.Name); err != nil {
+		return Schedule{}, err
+	}
+	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Priority: b.Priority, Tags: b.Tags,
+		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, Backoff: b.Backoff}.task()
+	if err != nil {
+		return Schedule{}, err
+	}
+	err = c.client.PutSchedule(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone, Args: task.Args, Options: task.Options,
+		Missed: tusk.MissedPolicy(b.Missed), Cap: b.Cap, Overlap: tusk.OverlapPolicy(b.Overlap), Jitter: time.Duration(b.Jitter)})
+	if err != nil {
+		return Schedule{}, err
+	}
+	return getSchedule(c, in.bySchedule)
+}
+
+// notAnothers refuses to change a schedule that exists out of the caller's bounds.
+func (c *call) notAnothers(name string) error {
+	schedules, err := c.client.Schedules(c.r.Context())
+	for _, s := range schedules {
+		if s.Name == name && !c.who.Sees(s.Queue, s.Tenant) {
+			return problem(http.StatusForbidden, "forbidden", "that name is taken")
+		}
+	}
+	return err
+}
+
+func removeSchedule(c *call, in bySchedule) (nothing, error) {
+	if _, err := c.schedule(in.Name); err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, c.client.RemoveSchedule(c.r.Context(), in.Name)
+}
+
+func pauseSchedule(c *call, in bySchedule) (Schedule, error) {
+	if _, err := c.schedule(in.Name); err != nil {
+		return Schedule{}, err
+	}
+	if err := c.client.PauseSchedule(c.r.Context(), in.Name); err != nil {
+		return Schedule{}, err
+	}
+	return getSchedule(c, in)
+}
+
+func resumeSchedule(c *call, in bySchedule) (Schedule, error) {
+	if _, err := c.schedule(in.Name); err != nil {
+		return Schedule{}, err
+	}
+	if err := c.client.ResumeSchedule(c.r.Context(), in.Name); err != nil {
+		return Schedule{}, err
+	}
+	return getSchedule(c, in)
+}
+
+func runSchedule(c *call, in bySchedule) (EnqueuedTask, error) {
+	if _, err := c.schedule(in.Name); err != nil {
+		return EnqueuedTask{}, err
+	}
+	e, err := c.client.RunSchedule(c.r.Context(), in.Name)
+	if err != nil {
+		return EnqueuedTask{}, err
+	}
+	return results([]tusk.Enqueued{e})[0], nil
+}
+
+type nextInput struct {
+	bySchedule
+	Count int `query:"count" doc:"1 to 100; default: 10"`
+}
+
+// Ticks are the next ticks of a schedule.
+type Ticks struct {
+	Words string      `json:"words"`
+	Ticks []time.Time `json:"ticks" doc:"in the schedule's time zone"`
+}
+
+func nextTicks(c *call, in nextInput) (Ticks, error) {
+	s, err := c.schedule(in.Name)
+	if err != nil {
+		return Ticks{}, err
+	}
+	if in.Count == 0 {
+		in.Count = 10
+	}
+	if in.Count < 1 || in.Count > 100 {
+		return Ticks{}, fieldProblem(http.StatusBadRequest, "out_of_range", "count", "want 1 to 100")
+	}
+	spec, err := s.Parse()
+	if err != nil {
+		return Ticks{}, err
+	}
+	return Ticks{Words: s.Words, Ticks: ticks(spec, s.Next, in.Count)}, nil
+}
+
+// ticks begins with the planned one, so that periods are told as they will come.
+func ticks(spec cron.Schedule, next time.Time, n int) []time.Time {
+	all := []time.Time{}
+	if now := time.Now(); next.Before(now) {
+		next = spec.Next(now)
+	}
+	for ; len(all) < n && !next.IsZero(); next = spec.Next(next) {
+		all = append(all, next)
+	}
+	return all
+}

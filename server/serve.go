@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// TLS is a certificate with its key, read from files.
+type TLS struct{ CertFile, KeyFile string }
+
+// CheckAddress says why a server so configured should not listen on an address:
+// without TLS, passwords and tokens would be read by others; without a login,
+// everybody could do everything.
+func (s *Server) CheckAddress(ip net.IP, tls bool, insecure bool) error {
+	if ip.IsLoopback() {
+		return nil
+	}
+	switch {
+	case s.config.Dev:
+		return fmt.Errorf("%s is no loopback address: without login the server listens on 127.0.0.1 only", ip)
+	case !tls && !s.config.HTTPS && !insecure:
+		return fmt.Errorf("%s is no loopback address: use TLS, or a proxy that does (https), or allow plain HTTP (insecure-http)", ip)
+	case len(s.config.Hosts) == 0:
+		return fmt.Errorf("%s is no loopback address: say by which host names the server may be called (hosts)", ip)
+	}
+	return nil
+}
+
+// Serve answers requests from a listener and does everything behind them until
+// ctx ends; then it stops gracefully. It refuses a listener that CheckAddress
+// does. TLS may be nil.
+func (s *Server) Serve(ctx context.Context, l net.Listener, cert *TLS, insecure bool) error {
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		if err := s.CheckAddress(a.IP, cert != nil, insecure); err != nil {
+			l.Close()
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	server := s.HTTP()
+	failed := make(chan error, 1)
+	go func() {
+		if cert != nil {
+			failed <- server.ServeTLS(l, cert.CertFile, cert.KeyFile)
+		} else {
+			failed <- server.Serve(l)
+		}
+	}()
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	behind := make(chan error, 1)
+	go func() { behind <- s.Run(inner) }()
+	var err error
+	select {
+	case err = <-failed:
+		cancel()
+	case <-ctx.Done():
+	}
+	parting, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer done()
+	if server.Shutdown(parting) != nil {
+		server.Close()
+	}
+	if err = errors.Join(notClosed(err), <-behind); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+func notClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// HTTP returns a server with bounds on how slow a peer may be.
+func (s *Server) HTTP() *http.Server {
+	return &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      45 * time.Second, // streams move their own deadline
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13},
+	}
+}

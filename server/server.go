@@ -1,0 +1,192 @@
+// Package server is Tusk over HTTP: the API for producers, operators, and workers
+// in any language, the event stream, health checks, and the web UI.
+//
+// It may touch a tusk.Client and the packages below it: access says who may do
+// what, bulk changes many tasks, feed watches the queues, ui has the pages.
+// Requests come in; what they ask for goes to the client.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/feed"
+	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/server/ui"
+)
+
+// Config configures a server. The zero value asks everybody for a token or a
+// login, and answers to loopback names alone.
+type Config struct {
+	// Dev lets everybody in as an admin. Use it on loopback only: Serve refuses
+	// any other address with it.
+	Dev bool
+	// Hosts are the names by which the server may be called besides localhost and
+	// loopback addresses, with or without a port. Others are refused, so that no
+	// web page can reach it under a name of its own.
+	Hosts []string
+	// Prefix is the path under which everything is found; default: none.
+	Prefix string
+	// HTTPS says that browsers reach the server by HTTPS: cookies are then sent
+	// no other way.
+	HTTPS bool
+	// ReadOnly refuses whatever would change something.
+	ReadOnly bool
+	// Mask hides values in args and outputs. Default: fields named like secrets.
+	Mask *mask.Mask
+	// MaxBody is the most bytes of a request's body. Default: 8 MiB.
+	MaxBody int64
+	// Environment is shown on every page, such as "production".
+	Environment string
+	// Provider logs people in by OpenID Connect; nil: nobody.
+	Provider *access.Provider
+	// Ready adds to what /readyz checks.
+	Ready func(ctx context.Context) error
+	// NoUI leaves the pages out.
+	NoUI bool
+	// Logger takes the access log and errors. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+// Server answers requests. Make it with New, run it with Run.
+type Server struct {
+	client  *tusk.Client
+	config  settings
+	log     *slog.Logger
+	book    *access.Book
+	gate    *access.Gate
+	bulk    *bulk.Runner
+	feed    *feed.Feed
+	puller  *tusk.Puller
+	openapi []byte
+	waiting chan struct{}
+	closing atomic.Bool
+	handler http.Handler
+}
+
+// settings is a Config with its defaults.
+type settings struct {
+	Config
+	Mask mask.Mask
+}
+
+// New makes a server. The error says what of the configuration cannot be.
+func New(client *tusk.Client, config Config) (*Server, error) {
+	if client == nil {
+		return nil, errors.New("server: needs a client")
+	}
+	full, err := complete(config)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s := &Server{client: client, config: full, log: full.Logger, waiting: make(chan struct{}, maxWaiting)}
+	s.book = access.NewBook(client.Store())
+	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
+	s.bulk = bulk.New(client, s.log)
+	s.feed = feed.New(client, s.log)
+	s.puller = client.NewPuller()
+	if s.openapi, err = OpenAPI(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	if s.handler, err = s.assemble(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	return s, nil
+}
+
+func complete(c Config) (settings, error) {
+	full := settings{Config: c, Mask: mask.Mask{Names: mask.Default}}
+	if c.Mask != nil {
+		full.Mask = *c.Mask
+	}
+	if full.MaxBody == 0 {
+		full.MaxBody = 8 << 20
+	}
+	if full.Logger == nil {
+		full.Logger = slog.Default()
+	}
+	full.Prefix = strings.TrimSuffix(c.Prefix, "/")
+	if full.Prefix != "" && (!strings.HasPrefix(full.Prefix, "/") || strings.ContainsAny(full.Prefix, "{}?#% ") || strings.Contains(full.Prefix, "//")) {
+		return full, fmt.Errorf("prefix %q: want a path like /admin/tusk", c.Prefix)
+	}
+	return full, nil
+}
+
+// Book is where tokens, users and the audit log are kept.
+func (s *Server) Book() *access.Book { return s.book }
+
+// Handler answers all requests. Run has to be running beside it.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run does what goes on behind the requests until ctx ends: it beats for the
+// workers that lease tasks here, and goes on with bulk operations. Then it ends
+// event streams and hands back what is leased.
+func (s *Server) Run(ctx context.Context) error {
+	bulked := make(chan struct{})
+	go func() { defer close(bulked); s.bulk.Run(ctx) }()
+	stop := context.AfterFunc(ctx, func() {
+		s.closing.Store(true)
+		s.feed.Close()
+	})
+	defer stop()
+	err := s.puller.Run(ctx)
+	<-bulked
+	return err
+}
+
+// assemble builds the table of routes. A route that nobody has said a permission
+// of, or that comes twice, is an error.
+func (s *Server) assemble() (http.Handler, error) {
+	mux := http.NewServeMux()
+	byPath := map[string]methods{}
+	for _, r := range Routes() {
+		if !known(r.Need) {
+			return nil, fmt.Errorf("route %s %s has no permission", r.Method, r.Path)
+		}
+		if byPath[r.Path] == nil {
+			byPath[r.Path] = methods{}
+		}
+		if byPath[r.Path][r.Method] != nil {
+			return nil, fmt.Errorf("route %s %s comes twice", r.Method, r.Path)
+		}
+		byPath[r.Path][r.Method] = s.serve(r)
+	}
+	for path, m := range byPath {
+		mux.Handle(path, m)
+	}
+	mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
+		problem(http.StatusNotFound, "not_found", "there is no such route").write(w, requestID(r))
+	})
+	if !s.config.NoUI {
+		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Bulk: s.bulk, Feed: s.feed,
+			Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Log: s.log})
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("/", pages)
+	}
+	var h http.Handler = mux
+	if s.config.Prefix != "" {
+		outer := http.NewServeMux()
+		outer.Handle(s.config.Prefix+"/", http.StripPrefix(s.config.Prefix, mux))
+		h = outer
+	}
+	return s.guard(h), nil
+}
+
+func known(need access.Permission) bool {
+	for _, p := range access.Permissions() {
+		if p == need {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,189 @@
+package server
+
+import (
+	"bufio"
+	"encoding/csv"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+type byID struct {
+	ID tusk.ID `path:"id" doc:"of the task"`
+}
+
+type listInput struct {
+	query.Tasks
+	Limit  int    `query:"limit" doc:"1 to 1,000; default: 100"`
+	Cursor string `query:"cursor" doc:"next of the page before"`
+}
+
+// TaskPage is one page of tasks.
+type TaskPage struct {
+	Tasks []Task `json:"tasks"`
+	Next  string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last"`
+}
+
+func listTasks(c *call, in listInput) (TaskPage, error) {
+	page := TaskPage{Tasks: []Task{}}
+	f, err := pageFilter(in)
+	if err != nil {
+		return page, err
+	}
+	tasks, more, err := query.Visible(c.r.Context(), c.client, c.who.Sees, f)
+	if err != nil {
+		return page, err
+	}
+	for _, t := range tasks {
+		page.Tasks = append(page.Tasks, c.view(t))
+	}
+	if !more.IsZero() {
+		page.Next = newCursor(in.Tasks, more)
+	}
+	return page, nil
+}
+
+func pageFilter(in listInput) (tusk.Filter, error) {
+	f, err := in.Filter()
+	if err != nil {
+		return f, err
+	}
+	if f.Limit = in.Limit; f.Limit == 0 {
+		f.Limit = 100
+	}
+	if f.Limit < 1 || f.Limit > store.MaxPage {
+		return f, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", store.MaxPage)
+	}
+	f.Before, err = readCursor(in.Tasks, in.Cursor)
+	return f, err
+}
+
+func getTask(c *call, in byID) (TaskDetail, error) {
+	t, err := c.visible(in.ID)
+	if err != nil {
+		return TaskDetail{}, err
+	}
+	return c.detailView(*t), nil
+}
+
+// visible gets a task that the caller may know of; another does not exist.
+func (c *call) visible(id tusk.ID) (*tusk.TaskInfo, error) {
+	c.target = id.String()
+	t, err := c.client.Get(c.r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if !c.who.Sees(t.Queue, t.Tenant) {
+		return nil, problem(http.StatusNotFound, "not_found", "task %s: not found", id)
+	}
+	return t, nil
+}
+
+// visibleIDs leaves out the tasks that an identity may not know of.
+func (c *call) visibleIDs(ids []tusk.ID) (map[tusk.ID]bool, error) {
+	tasks, err := c.client.List(c.r.Context(), tusk.Filter{IDs: ids, Limit: max(len(ids), 1)})
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[tusk.ID]bool, len(tasks))
+	for _, t := range tasks {
+		if c.who.Sees(t.Queue, t.Tenant) {
+			seen[t.ID] = true
+		}
+	}
+	return seen, nil
+}
+
+// ExportLimit is the most tasks that one export has.
+const ExportLimit = 100000
+
+type exportInput struct {
+	query.Tasks
+	Format string `query:"format" doc:"csv or jsonl; default: jsonl"`
+}
+
+// exportTasks streams, page by page. Cells that a spreadsheet would take for a
+// formula are made text.
+func exportTasks(c *call, in exportInput) (nothing, error) {
+	f, err := in.Filter()
+	if err != nil {
+		return nothing{}, err
+	}
+	if in.Format != "" && in.Format != "csv" && in.Format != "jsonl" {
+		return nothing{}, fieldProblem(http.StatusBadRequest, "invalid_parameter", "format", "want csv or jsonl")
+	}
+	f.Limit = store.MaxPage
+	page, more, err := query.Visible(c.r.Context(), c.client, c.who.Sees, f)
+	if err != nil {
+		return nothing{}, err
+	}
+	out := bufio.NewWriter(c.w)
+	write, end := jsonLines(out), out.Flush
+	h, kind, name := c.w.Header(), "application/jsonl", "tasks.jsonl"
+	if in.Format == "csv" {
+		kind, name = "text/csv; charset=utf-8", "tasks.csv"
+		write = csvLines(out)
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	control := http.NewResponseController(c.w)
+	for n := 0; n < ExportLimit; n += len(page) {
+		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // of each page
+		for _, t := range page {
+			if err := write(c.view(t)); err != nil {
+				return nothing{}, nil // who asked has gone
+			}
+		}
+		if more.IsZero() || end() != nil {
+			break
+		}
+		f.Before = more
+		if page, more, err = query.Visible(c.r.Context(), c.client, c.who.Sees, f); err != nil {
+			c.log.Warn("export: cut short", "request", c.id, "error", err)
+			panic(http.ErrAbortHandler) // the only way to tell after the header
+		}
+	}
+	_ = end()
+	return nothing{}, nil
+}
+
+func jsonLines(out *bufio.Writer) func(Task) error {
+	e := json.NewEncoder(out)
+	return func(t Task) error { return e.Encode(t) }
+}
+
+func csvLines(out *bufio.Writer) func(Task) error {
+	w := csv.NewWriter(out)
+	_ = w.Write([]string{"id", "state", "kind", "queue", "tenant", "priority", "attempt", "max_attempts", "key", "tags",
+		"enqueued_at", "run_at", "claimed_at", "finished_at", "reason", "args"})
+	return func(t Task) error {
+		err := w.Write([]string{t.ID, t.State, t.Kind, t.Queue, t.Tenant, strconv.Itoa(int(t.Priority)), strconv.Itoa(t.Attempt),
+			strconv.Itoa(t.MaxAttempts), cell(t.Key), cell(strings.Join(t.Tags, " ")), stamp(t.EnqueuedAt), stamp(t.RunAt),
+			stamp(t.ClaimedAt), stamp(t.FinishedAt), cell(t.Reason), cell(string(t.Args))})
+		w.Flush()
+		return err
+	}
+}
+
+func cell(text string) string {
+	if text != "" && strings.ContainsAny(text[:1], "=+-@\t\r") {
+		return "'" + text
+	}
+	return text
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339Nano)
+}
+
+func whoAmI(c *call, _ struct{}) (access.Identity, error) { return c.who, nil }

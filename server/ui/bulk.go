@@ -1,0 +1,122 @@
+package ui
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// startBulk asks first, with the number of tasks that match, then begins.
+func startBulk(v *visit) (answer, error) {
+	text := v.r.PostFormValue("query")
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		return answer{}, failure(http.StatusBadRequest, "The filter cannot be read.")
+	}
+	q := query.FromValues(values)
+	f, err := q.Filter()
+	if err != nil {
+		return answer{}, err
+	}
+	action := v.r.PostFormValue("action")
+	c, err := v.change(action)
+	if err != nil {
+		return answer{}, err
+	}
+	v.detail = action + " where " + q.Values().Encode()
+	count, err := v.count(f)
+	if err != nil {
+		return answer{}, err
+	}
+	typed := ""
+	if c.Op == tusk.OpDelete {
+		typed = count
+	}
+	if v.r.PostFormValue("confirm") != "yes" || typed != "" && strings.TrimSpace(v.r.PostFormValue("typed")) != v.r.PostFormValue("type") {
+		fields := url.Values{"query": {text}, "action": {action}, "scope": {"all"}, "type": {typed}}
+		for _, name := range []string{"priority", "to", "when"} {
+			if value := v.r.PostFormValue(name); value != "" {
+				fields.Set(name, value)
+			}
+		}
+		return answer{page: "confirm", title: "All that match?", section: "tasks", data: confirmation{
+			Question: strings.ToUpper(action[:1]) + action[1:] + " all " + count + " tasks that match?",
+			Detail:   filterWords(q), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
+			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
+	}
+	o, err := v.Bulk.Start(v.r.Context(), v.who, f, c)
+	if err != nil {
+		return answer{}, err
+	}
+	v.target = o.ID
+	return goTo("/bulk", "started"), nil
+}
+
+// count is exact up to a page; beyond, it says that there are more.
+func (v *visit) count(f tusk.Filter) (string, error) {
+	f.Limit = store.MaxPage
+	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
+	text := strconv.Itoa(len(tasks))
+	if !more.IsZero() {
+		text += "+"
+	}
+	return text, err
+}
+
+func filterWords(q query.Tasks) string {
+	var parts []string
+	for _, c := range chips(q) {
+		parts = append(parts, c.Name+" is "+c.Value)
+	}
+	if len(parts) == 0 {
+		return "There is no filter: that is every task there is."
+	}
+	return "Where " + strings.Join(parts, ", ") + "."
+}
+
+func retryErrors(v *visit) (answer, error) {
+	v.target = v.r.PathValue("fingerprint")
+	f := tusk.Filter{Fingerprint: v.target, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
+	if _, err := v.Bulk.Start(v.r.Context(), v.who, f, tusk.Change{Op: tusk.OpRetry}); err != nil {
+		return answer{}, err
+	}
+	return goTo("/bulk", "started"), nil
+}
+
+// knows reports whether the visitor may know of an operation: without bounds any,
+// else one's own.
+func (v *visit) knows(o bulk.Operation) bool {
+	return len(v.who.Queues)+len(v.who.Tenants) == 0 || o.Who.Name == v.who.Name && o.Who.Via == v.who.Via
+}
+
+func operations(v *visit) (answer, error) {
+	all, err := v.Bulk.List(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	var seen []bulk.Operation
+	for _, o := range all {
+		if v.knows(o) {
+			seen = append(seen, o)
+		}
+	}
+	return answer{page: "bulk", title: "Bulk operations", section: "bulk", data: seen}, nil
+}
+
+func cancelBulk(v *visit) (answer, error) {
+	v.target = v.r.PathValue("id")
+	o, err := v.Bulk.Get(v.r.Context(), v.target)
+	if err != nil {
+		return answer{}, err
+	}
+	if !v.knows(o) {
+		return answer{}, bulk.ErrNotFound
+	}
+	return goTo("/bulk", "stopping"), v.Bulk.Cancel(v.r.Context(), o.ID)
+}

@@ -1,0 +1,43 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// failureOf says of any error what a visitor should know of it.
+func failureOf(err error) *Failure {
+	var f *Failure
+	var q *query.Error
+	switch {
+	case errors.As(err, &f):
+		return f
+	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid):
+		return &Failure{http.StatusBadRequest, err.Error()}
+	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, bulk.ErrNotFound):
+		return &Failure{http.StatusNotFound, "There is no such thing here, or no longer."}
+	case errors.Is(err, tusk.ErrRefused):
+		return &Failure{http.StatusConflict, err.Error()}
+	case errors.Is(err, tusk.ErrConflict):
+		return &Failure{http.StatusConflict, "Somebody else changed it at the same time. Try again."}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Failure{http.StatusServiceUnavailable, "The database took too long to answer. Try again, or choose fewer tasks."}
+	case errors.Is(err, store.ErrUnavailable):
+		return &Failure{http.StatusServiceUnavailable, "The database cannot be reached. Try again in a moment."}
+	case errors.Is(err, store.ErrReadOnly):
+		return &Failure{http.StatusServiceUnavailable, "The database is read-only at present."}
+	case errors.Is(err, store.ErrFull):
+		return &Failure{http.StatusInsufficientStorage, "The database's storage is full."}
+	case errors.Is(err, store.ErrSchemaMissing), errors.Is(err, store.ErrSchemaOld), errors.Is(err, store.ErrSchemaNew), errors.Is(err, store.ErrSchemaForeign):
+		return &Failure{http.StatusServiceUnavailable, err.Error()}
+	default:
+		return &Failure{http.StatusInternalServerError, "Something went wrong here. The server's log has the details."}
+	}
+}

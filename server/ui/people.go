@@ -1,0 +1,198 @@
+package ui
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/server/access"
+)
+
+type peopleData struct {
+	Tokens  []access.Token
+	Users   []access.User
+	Roles   []access.Role
+	Secret  string // of a token that was just made
+	Problem string
+	Local   bool // people can log in here
+}
+
+func people(v *visit) (answer, error) { return v.people("", nil) }
+
+func (v *visit) people(secret string, problem error) (a answer, err error) {
+	a = answer{page: "access", title: "Access", section: "access"}
+	d := peopleData{Secret: secret, Roles: access.Roles(), Local: v.Gate != nil && !v.Gate.Dev}
+	if problem != nil {
+		known := failureOf(problem)
+		if known.Status >= 500 {
+			return a, problem
+		}
+		d.Problem, a.status = known.Text, known.Status
+	}
+	if d.Tokens, err = v.Book.Tokens(v.r.Context()); err != nil {
+		return a, err
+	}
+	d.Users, err = v.Book.Users(v.r.Context())
+	a.data = d
+	return a, err
+}
+
+// createToken shows the secret in its answer, the only time that anybody can. The
+// audit log is written here, since the answer is a page.
+func createToken(v *visit) (answer, error) {
+	f := v.r.PostForm
+	t := access.Token{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")), Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
+	v.target, v.detail = t.Name, string(t.Role)
+	var err error
+	if days := f.Get("expires"); days != "" {
+		var n int
+		if n, err = number(days); err != nil || n < 1 || n > 3650 {
+			return v.people("", failure(http.StatusBadRequest, "A token expires in 1 to 3650 days."))
+		}
+		t.ExpiresAt = time.Now().AddDate(0, 0, n).UTC().Truncate(time.Second)
+	}
+	secret, _, err := v.Book.CreateToken(v.r.Context(), t, v.who.Name)
+	v.note("tokens.create", err)
+	return v.people(secret, err)
+}
+
+func words(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func revokeToken(v *visit) (answer, error) {
+	v.target = v.r.PathValue("id")
+	return goTo("/access", "revoked"), v.Book.RevokeToken(v.r.Context(), v.target)
+}
+
+func putUser(v *visit) (answer, error) {
+	f := v.r.PostForm
+	u := access.User{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")), Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
+	v.target, v.detail = u.Name, string(u.Role)
+	if err := v.Book.PutUser(v.r.Context(), u, f.Get("password")); err != nil {
+		return v.people("", err)
+	}
+	return goTo("/access", "saved"), nil
+}
+
+func removeUser(v *visit) (answer, error) {
+	v.target = v.r.PathValue("name")
+	return goTo("/access", "removed"), v.Book.RemoveUser(v.r.Context(), v.target)
+}
+
+type auditData struct {
+	Entries []access.Entry
+	Who     string
+	More    bool
+	Limit   int
+}
+
+const shownEntries = 200
+
+func audit(v *visit) (answer, error) {
+	entries, err := v.Book.Entries(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	d := auditData{Who: v.r.URL.Query().Get("who"), Limit: access.MaxAudit}
+	for _, e := range entries {
+		if d.Who != "" && d.Who != e.Who {
+			continue
+		}
+		if len(d.Entries) == shownEntries {
+			d.More = true
+			break
+		}
+		d.Entries = append(d.Entries, e)
+	}
+	return answer{page: "audit", title: "Audit log", section: "audit", data: d}, nil
+}
+
+type loginData struct {
+	Next, Name, Problem string
+	Provider            bool
+}
+
+func loginPage(v *visit) (answer, error) {
+	if v.who.Name != "" && v.who.May(access.Read) {
+		return goTo("/"), nil
+	}
+	return answer{page: "login", title: "Log in", data: loginData{Next: next(v.r), Provider: v.Gate.Provider != nil}}, nil
+}
+
+func login(v *visit) (answer, error) {
+	name := strings.TrimSpace(v.r.PostFormValue("name"))
+	who, err := v.Gate.Login(v.w, v.r, name, v.r.PostFormValue("password"))
+	v.who.Name, v.who.Via = "("+short(name)+")", "login"
+	if who.Name != "" {
+		v.who = who
+	}
+	if !errors.Is(err, access.ErrTooMany) { // those would fill the log
+		v.note("login", err)
+	}
+	v.who = who
+	status := 0
+	switch {
+	case errors.Is(err, access.ErrWrong):
+		status = http.StatusUnauthorized
+	case errors.Is(err, access.ErrTooMany):
+		status = http.StatusTooManyRequests
+	case err != nil:
+		return answer{}, err
+	default:
+		return goTo(next(v.r)), nil
+	}
+	return answer{page: "login", title: "Log in", status: status,
+		data: loginData{Next: next(v.r), Name: name, Problem: "Not logged in: " + err.Error() + ".", Provider: v.Gate.Provider != nil}}, nil
+}
+
+// next is where to go after a login: a path of these pages, nowhere else.
+func next(r *http.Request) string {
+	to := r.FormValue("next")
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") || strings.HasPrefix(to, loginURL) {
+		return "/"
+	}
+	return to
+}
+
+func short(text string) string {
+	if len(text) > 64 {
+		return strings.ToValidUTF8(text[:64], "") + "…"
+	}
+	return text
+}
+
+func logout(v *visit) (answer, error) {
+	return goTo(loginURL), v.Gate.Logout(v.w, v.r)
+}
+
+func loginElsewhere(v *visit) (answer, error) {
+	return answer{done: true}, v.Gate.Begin(v.w, v.r)
+}
+
+func loggedInElsewhere(v *visit) (answer, error) {
+	who, err := v.Gate.End(v.w, v.r)
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		return answer{}, failure(http.StatusUnauthorized, "The login did not succeed. Begin again from the login page.")
+	case errors.Is(err, access.ErrNoRole):
+		return answer{}, failure(http.StatusForbidden, "You are logged in, but your account has no role here. Ask an admin to add one of your groups.")
+	case err != nil:
+		return answer{}, err
+	}
+	v.who = who
+	v.note("login", nil)
+	return goTo("/"), nil
+}
+
+// setTheme keeps the choice in a cookie, so that pages come in the right colours
+// without a script.
+func setTheme(v *visit) (answer, error) {
+	choice := v.r.PostFormValue("theme")
+	if choice != "dark" && choice != "light" {
+		choice = "auto"
+	}
+	http.SetCookie(v.w, &http.Cookie{Name: "tusk_theme", Value: choice, Path: v.Prefix + "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode})
+	return goTo(next(v.r)), nil
+}

@@ -1,0 +1,100 @@
+package ui
+
+import "github.com/tuskqueue/tusk/server/access"
+
+// Route is a page or a form.
+type Route struct {
+	Method, Path string
+	Need         access.Permission
+	Audit        string // the action in the audit log; empty: not logged
+	Stream       bool   // answers for as long as it is watched
+	Aggregate    bool   // tells of all tenants together
+
+	show func(v *visit) (answer, error)
+	only needs
+}
+
+// needs says what of the options a route needs.
+type needs int
+
+const (
+	needsNothing needs = iota
+	needsGate
+	needsBook
+	needsProvider
+)
+
+func (r Route) has(p *pages) bool {
+	switch r.only {
+	case needsGate:
+		return p.Gate != nil && !p.Gate.Dev
+	case needsProvider:
+		return p.Gate != nil && p.Gate.Provider != nil
+	case needsBook:
+		return p.Book != nil
+	default:
+		return true
+	}
+}
+
+// Routes is the table of all pages and forms.
+func Routes() []Route {
+	get := func(path string, show func(*visit) (answer, error)) Route {
+		return Route{Method: "GET", Path: path, Need: access.Read, show: show}
+	}
+	sums := func(path string, show func(*visit) (answer, error)) Route {
+		return Route{Method: "GET", Path: path, Need: access.Read, Aggregate: true, show: show}
+	}
+	post := func(path, audit string, show func(*visit) (answer, error)) Route {
+		return Route{Method: "POST", Path: path, Need: access.Operate, Audit: audit, show: show}
+	}
+	admin := func(method, path, audit string, show func(*visit) (answer, error)) Route {
+		return Route{Method: method, Path: path, Need: access.Admin, Audit: audit, show: show, only: needsBook}
+	}
+	open := func(method, path string, only needs, show func(*visit) (answer, error)) Route {
+		return Route{Method: method, Path: path, Need: access.Open, show: show, only: only}
+	}
+	return []Route{
+		sums("/{$}", overview),
+		sums("/series.json", series),
+		{Method: "GET", Path: "/live", Need: access.Read, Aggregate: true, Stream: true, show: live},
+		sums("/queues", queues),
+		post("/queues/{queue}/pause", "queues.pause", pauseQueue),
+		post("/queues/{queue}/resume", "queues.resume", resumeQueue),
+
+		get("/tasks", tasks),
+		{Method: "GET", Path: "/tasks/new", Need: access.Enqueue, show: newTask},
+		{Method: "POST", Path: "/tasks/new", Need: access.Enqueue, Audit: "tasks.enqueue", show: enqueue},
+		post("/tasks/selected", "tasks.edit", editSelected),
+		get("/tasks/{id}", task),
+		post("/tasks/{id}/{action}", "tasks.edit", editTask),
+		post("/bulk", "bulk.start", startBulk),
+		get("/bulk", operations),
+		post("/bulk/{id}/cancel", "bulk.cancel", cancelBulk),
+
+		sums("/errors", errorGroups),
+		post("/errors/{fingerprint}/retry", "errors.retry", retryErrors),
+
+		get("/schedules", schedules),
+		{Method: "GET", Path: "/new-schedule", Need: access.Operate, show: newSchedule},
+		post("/new-schedule", "schedules.put", putSchedule),
+		get("/schedules/{name}", schedule),
+		post("/schedules/{name}/{action}", "schedules.edit", editSchedule),
+
+		sums("/workers", workers),
+		get("/help", help),
+		admin("GET", "/audit", "", audit),
+		admin("GET", "/access", "", people),
+		admin("POST", "/access/tokens", "tokens.create", createToken),
+		admin("POST", "/access/tokens/{id}/revoke", "tokens.revoke", revokeToken),
+		admin("POST", "/access/users", "users.put", putUser),
+		admin("POST", "/access/users/{name}/remove", "users.remove", removeUser),
+
+		open("GET", "/login", needsGate, loginPage),
+		open("POST", "/login", needsGate, login),
+		open("POST", "/logout", needsGate, logout),
+		open("GET", "/login/oidc", needsProvider, loginElsewhere),
+		open("GET", "/login/oidc/callback", needsProvider, loggedInElsewhere),
+		open("POST", "/theme", needsNothing, setTheme),
+	}
+}

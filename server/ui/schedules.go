@@ -1,0 +1,236 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+func (v *visit) setPaused(about string, set func(ctx context.Context, name string) error) (answer, error) {
+	name := v.r.PathValue("queue")
+	v.target = name
+	if !v.who.SeesQueue(name) || !v.who.SeesAllTenants() {
+		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
+	}
+	return goTo("/queues", about), set(v.r.Context(), name)
+}
+
+func schedules(v *visit) (answer, error) {
+	all, err := v.client.Schedules(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	var seen []tusk.ScheduleInfo
+	for _, s := range all {
+		if v.who.Sees(s.Queue, s.Tenant) {
+			seen = append(seen, s)
+		}
+	}
+	return answer{page: "schedules", title: "Schedules", section: "schedules", data: seen}, nil
+}
+
+// scheduleForm is a schedule as a form has it.
+type scheduleForm struct {
+	Name, Spec, Zone, Kind, Queue, Tenant, Args, Missed, Overlap, Tags string
+	Priority, MaxAttempts, Timeout, Jitter                             string
+	Problem                                                            string
+	New                                                                bool
+}
+
+type scheduleData struct {
+	tusk.ScheduleInfo
+	Form  scheduleForm
+	Ticks []time.Time
+}
+
+const shownTicks = 8
+
+func (v *visit) findSchedule() (tusk.ScheduleInfo, error) {
+	v.target = v.r.PathValue("name")
+	all, err := v.client.Schedules(v.r.Context())
+	if err != nil {
+		return tusk.ScheduleInfo{}, err
+	}
+	for _, s := range all {
+		if s.Name == v.target && v.who.Sees(s.Queue, s.Tenant) {
+			return s, nil
+		}
+	}
+	return tusk.ScheduleInfo{}, tusk.ErrNotFound
+}
+
+func schedule(v *visit) (answer, error) {
+	s, err := v.findSchedule()
+	if err != nil {
+		return answer{}, err
+	}
+	d := scheduleData{ScheduleInfo: s, Form: v.formOf(s)}
+	if spec, err := s.Parse(); err == nil {
+		next := s.Next
+		if now := time.Now(); next.Before(now) {
+			next = spec.Next(now)
+		}
+		for ; len(d.Ticks) < shownTicks && !next.IsZero(); next = spec.Next(next) {
+			d.Ticks = append(d.Ticks, next)
+		}
+	}
+	return answer{page: "schedule", title: s.Name, section: "schedules", data: d}, nil
+}
+
+func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {
+	f := scheduleForm{Name: s.Name, Spec: s.Spec, Zone: s.Zone, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Args: v.code(s.Args, true).Text,
+		Missed: string(s.Missed), Overlap: string(s.Overlap), Tags: strings.Join(s.Tags, ", "), Priority: strconv.Itoa(int(s.Priority))}
+	if s.Jitter > 0 {
+		f.Jitter = s.Jitter.String()
+	}
+	// Only what the form shows is read of the settings.
+	var settings struct {
+		MaxAttempts int           `json:"max_attempts"`
+		Timeout     time.Duration `json:"timeout"`
+	}
+	if json.Unmarshal(s.Settings, &settings) == nil {
+		if settings.MaxAttempts > 0 {
+			f.MaxAttempts = strconv.Itoa(settings.MaxAttempts)
+		}
+		if settings.Timeout > 0 {
+			f.Timeout = settings.Timeout.String()
+		}
+	}
+	return f
+}
+
+func newSchedule(*visit) (answer, error) {
+	return answer{page: "scheduleform", title: "New schedule", section: "schedules",
+		data: scheduleForm{Queue: tusk.DefaultQueue, Zone: "UTC", Args: "{}", New: true}}, nil
+}
+
+func putSchedule(v *visit) (answer, error) {
+	form := v.r.PostForm
+	f := scheduleForm{Name: form.Get("name"), Spec: strings.TrimSpace(form.Get("spec")), Zone: form.Get("zone"), Kind: form.Get("kind"),
+		Queue: form.Get("queue"), Tenant: form.Get("tenant"), Args: form.Get("args"), Missed: form.Get("missed"), Overlap: form.Get("overlap"),
+		Tags: form.Get("tags"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Timeout: form.Get("timeout"),
+		Jitter: form.Get("jitter"), New: form.Get("new") == "1"}
+	v.target, v.detail = f.Name, f.Spec
+	s, err := v.scheduleOf(f)
+	if err == nil {
+		err = v.client.PutSchedule(v.r.Context(), s)
+	}
+	if err == nil {
+		return goTo("/schedules/"+s.Name, "saved"), nil
+	}
+	known := failureOf(err)
+	if known.Status >= 500 || known.Status == http.StatusForbidden {
+		return answer{}, err
+	}
+	f.Problem = known.Text
+	return answer{page: "scheduleform", title: "Schedule", section: "schedules", data: f, status: known.Status}, nil
+}
+
+func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
+	queue := f.Queue
+	if queue == "" {
+		queue = tusk.DefaultQueue
+	}
+	if !v.who.Sees(queue, f.Tenant) {
+		return s, failure(http.StatusForbidden, "You may not use this queue and tenant.")
+	}
+	all, err := v.client.Schedules(v.r.Context())
+	if err != nil {
+		return s, err
+	}
+	var stored []byte
+	for _, other := range all {
+		if other.Name == f.Name {
+			stored = other.Args
+		}
+		if other.Name == f.Name && (f.New || !v.who.Sees(other.Queue, other.Tenant)) {
+			return s, failure(http.StatusConflict, "A schedule of that name exists already.")
+		}
+	}
+	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
+	for _, tag := range strings.Split(f.Tags, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			o.Tags = append(o.Tags, tag)
+		}
+	}
+	priority, err1 := number(f.Priority)
+	attempts, err2 := number(f.MaxAttempts)
+	if err1 != nil || err2 != nil || priority < -32768 || priority > 32767 {
+		return s, failure(http.StatusBadRequest, "Priority and attempts are whole numbers.")
+	}
+	o.Priority, o.MaxAttempts = int16(priority), attempts
+	args, err := v.unmask(f.Args, stored)
+	if err != nil {
+		return s, err
+	}
+	s = tusk.Schedule{Name: f.Name, Spec: f.Spec, Zone: f.Zone, Args: tusk.RawArgs{Name: f.Kind, JSON: args}, Options: o,
+		Missed: tusk.MissedPolicy(f.Missed), Overlap: tusk.OverlapPolicy(f.Overlap)}
+	if o.Timeout, err = span(f.Timeout); err != nil {
+		return s, err
+	}
+	s.Jitter, err = span(f.Jitter)
+	return s, err
+}
+
+// unmask takes args from a form. Those that were not changed are the stored ones,
+// with what the form could not show; others must not have gaps.
+func (v *visit) unmask(text string, stored []byte) (json.RawMessage, error) {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if len(stored) > 0 && strings.TrimSpace(text) == strings.TrimSpace(v.code(stored, true).Text) {
+		return stored, nil
+	}
+	if strings.Contains(text, `"[hidden]"`) {
+		return nil, failure(http.StatusBadRequest, "Some values in the args are hidden: leave the args as they are, or write all values anew.")
+	}
+	return json.RawMessage(text), nil
+}
+
+func number(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	return strconv.Atoi(text)
+}
+
+func span(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, failure(http.StatusBadRequest, "A duration is written like 90s, 15m or 1h30m.")
+	}
+	return d, nil
+}
+
+func editSchedule(v *visit) (answer, error) {
+	s, err := v.findSchedule()
+	if err != nil {
+		return answer{}, err
+	}
+	to := "/schedules/" + s.Name
+	v.detail = v.r.PathValue("action")
+	switch ctx := v.r.Context(); v.detail {
+	case "pause":
+		return goTo(to, "paused"), v.client.PauseSchedule(ctx, s.Name)
+	case "resume":
+		return goTo(to, "resumed"), v.client.ResumeSchedule(ctx, s.Name)
+	case "run":
+		_, err := v.client.RunSchedule(ctx, s.Name)
+		return goTo(to, "ran"), err
+	case "remove":
+		if v.r.PostFormValue("confirm") != "yes" {
+			return answer{page: "confirm", title: "Remove the schedule?", section: "schedules", data: confirmation{
+				Question: "Remove the schedule " + s.Name + "?", Detail: "Tasks that it has enqueued stay.", Button: "Remove",
+				Action: v.url("schedules", s.Name, "remove"), Back: v.url("schedules", s.Name)}}, nil
+		}
+		return goTo("/schedules", "removed"), v.client.RemoveSchedule(ctx, s.Name)
+	default:
+		return answer{}, failure(http.StatusNotFound, "There is no such action.")
+	}
+}

@@ -1,0 +1,419 @@
+package ui
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const pageSize = 50
+
+type tasksData struct {
+	Query    query.Tasks
+	State    string // the chosen one, when it is one
+	Values   url.Values
+	Tasks    []tusk.TaskInfo
+	Next     string // query of the next page
+	First    string // query of the first page; empty: this is it
+	Queues   []string
+	Chips    []chip
+	Span     string
+	Group    *store.ErrorGroup
+	Showing  int
+	Everyone bool // no filter at all
+}
+
+// chip is one part of the filter, with the query without it.
+type chip struct{ Name, Value, Without string }
+
+func tasks(v *visit) (answer, error) {
+	a := answer{page: "tasks", title: "Tasks", section: "tasks"}
+	values := v.r.URL.Query()
+	q := query.FromValues(values)
+	f, err := q.Filter()
+	if err != nil {
+		return a, err
+	}
+	f.Limit = pageSize
+	if before := values.Get("before"); before != "" {
+		if f.Before, err = tusk.ParseID(before); err != nil {
+			return a, err
+		}
+	}
+	// An id in the search field is a task, not a key.
+	if id, err := tusk.ParseID(q.Key); err == nil {
+		return goTo("/tasks/" + id.String()), nil
+	}
+	d := tasksData{Query: q, Values: q.Values(), Everyone: q.IsZero(), Span: q.From, Chips: chips(q)}
+	var more tusk.ID
+	if d.Tasks, more, err = query.Visible(v.r.Context(), v.client, v.who.Sees, f); err != nil {
+		return a, err
+	}
+	d.Showing = len(d.Tasks)
+	if !more.IsZero() {
+		next := q.Values()
+		next.Set("before", more.String())
+		d.Next = next.Encode()
+	}
+	if !f.Before.IsZero() {
+		d.First = "?" + q.Values().Encode()
+	}
+	if len(q.State) == 1 {
+		d.State = q.State[0]
+	}
+	if d.State == "discarded" && len(d.Chips) == 1 {
+		a.section, a.title = "dead", "Dead letters"
+	}
+	if v.who.SeesAllTenants() {
+		if d.Queues, err = v.queueNames(); err != nil {
+			return a, err
+		}
+		d.Group = v.group(q.Fingerprint)
+	}
+	a.data = d
+	return a, nil
+}
+
+func chips(q query.Tasks) []chip {
+	var all []chip
+	values := q.Values()
+	for _, name := range []string{"state", "queue", "kind", "tenant", "tag", "key", "fingerprint", "from", "until"} {
+		for i, value := range values[name] {
+			without := q.Values()
+			without[name] = slices.Delete(slices.Clone(values[name]), i, i+1)
+			all = append(all, chip{name, value, "?" + without.Encode()})
+		}
+	}
+	return all
+}
+
+func (v *visit) queueNames() ([]string, error) {
+	queues, err := v.client.Queues(v.r.Context())
+	var names []string
+	for _, q := range queues {
+		if v.who.SeesQueue(q.Name) {
+			names = append(names, q.Name)
+		}
+	}
+	return names, err
+}
+
+// group finds the error group that a list is about; nil when there is none.
+func (v *visit) group(fingerprint string) *store.ErrorGroup {
+	if fingerprint == "" {
+		return nil
+	}
+	groups, err := v.client.Errors(v.r.Context(), store.ErrorFilter{Limit: 1000})
+	if err != nil {
+		return nil
+	}
+	for _, g := range groups {
+		if g.Fingerprint == fingerprint && v.who.SeesQueue(g.Queue) {
+			return &g
+		}
+	}
+	return nil
+}
+
+type taskData struct {
+	*tusk.TaskInfo
+	Detail  store.Detail
+	All     bool // show everything, however long
+	Actions []string
+	Local   string // run at, for a form
+}
+
+func task(v *visit) (answer, error) {
+	t, err := v.visible()
+	if err != nil {
+		return answer{}, err
+	}
+	d := taskData{TaskInfo: t, All: v.r.URL.Query().Get("all") == "1", Actions: actionsOf(t.State)}
+	if t.Detail != nil {
+		d.Detail = *t.Detail
+	}
+	slices.Reverse(d.Detail.Attempts)
+	return answer{page: "task", title: t.Kind, section: "tasks", data: d}, nil
+}
+
+// actionsOf lists what a state allows; the engine has the last word.
+func actionsOf(s tusk.State) []string {
+	switch s {
+	case store.Running:
+		return []string{"cancel"}
+	case store.Available:
+		return []string{"cancel", "reschedule", "reprioritize", "move", "delete"}
+	case store.Scheduled, store.Retryable:
+		return []string{"retry", "cancel", "reschedule", "reprioritize", "move", "delete"}
+	case store.Pending:
+		return []string{"cancel", "delete"}
+	default:
+		return []string{"retry", "delete"}
+	}
+}
+
+// visible gets the task of the path if the visitor may know of it.
+func (v *visit) visible() (*tusk.TaskInfo, error) {
+	id, err := tusk.ParseID(v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	v.target = id.String()
+	t, err := v.client.Get(v.r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if !v.who.Sees(t.Queue, t.Tenant) {
+		return nil, tusk.ErrNotFound
+	}
+	return t, nil
+}
+
+// change reads what a form wants done.
+func (v *visit) change(action string) (c tusk.Change, err error) {
+	for op := tusk.OpCancel; op <= tusk.OpReschedule; op++ {
+		if op.String() == action {
+			c.Op = op
+		}
+	}
+	v.detail = action
+	switch c.Op {
+	case tusk.OpCancel:
+		c.Reason = "cancelled by " + v.who.Name
+	case tusk.OpReprioritize:
+		n, err := strconv.ParseInt(v.r.PostFormValue("priority"), 10, 16)
+		if err != nil {
+			return c, failure(http.StatusBadRequest, "A priority is a whole number from -32768 to 32767. Lower runs sooner.")
+		}
+		c.Priority = int16(n)
+	case tusk.OpMove:
+		c.Queue = strings.TrimSpace(v.r.PostFormValue("to"))
+		if !v.who.SeesQueue(c.Queue) {
+			return c, failure(http.StatusForbidden, "You may not use that queue.")
+		}
+		return c, tusk.ValidateName("queue", c.Queue)
+	case tusk.OpReschedule:
+		c.RunAt, c.Delay, err = when(v.r.PostFormValue("when"))
+	case tusk.OpRetry, tusk.OpDelete:
+	default:
+		return c, failure(http.StatusNotFound, "There is no such action.")
+	}
+	return c, err
+}
+
+// when reads "10m" or an instant.
+func when(text string) (at time.Time, in time.Duration, err error) {
+	text = strings.TrimSpace(text)
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return at, d, nil
+	}
+	if at, err = query.Instant("when", text, time.Now()); err != nil || at.IsZero() {
+		return at, 0, failure(http.StatusBadRequest, "Say when: a time from now like 10m or 2h, or an instant like 2026-01-31T12:00 (UTC).")
+	}
+	return at, 0, nil
+}
+
+// confirmation asks before what cannot be undone.
+type confirmation struct {
+	Question, Detail, Button string
+	Action                   string // where the form goes
+	Fields                   url.Values
+	Type                     string // what has to be typed; empty: nothing
+	Back                     string
+}
+
+func editTask(v *visit) (answer, error) {
+	t, err := v.visible()
+	if err != nil {
+		return answer{}, err
+	}
+	action := v.r.PathValue("action")
+	c, err := v.change(action)
+	if err != nil {
+		return answer{}, err
+	}
+	if c.Op == tusk.OpDelete && v.r.PostFormValue("confirm") != "yes" {
+		return answer{page: "confirm", title: "Delete the task?", section: "tasks", data: confirmation{
+			Question: "Delete this task and its history?", Detail: t.Kind + " · " + t.ID.String(), Button: "Delete",
+			Action: v.url("tasks", t.ID, "delete"), Back: v.url("tasks", t.ID)}}, nil
+	}
+	edited, err := v.client.Edit(v.r.Context(), []tusk.ID{t.ID}, c)
+	if err != nil {
+		return answer{}, err
+	}
+	to := "/tasks/" + t.ID.String()
+	switch e := edited[0]; e.Result {
+	case store.Missing:
+		return answer{}, tusk.ErrNotFound
+	case store.Refused:
+		return answer{}, failure(http.StatusConflict, "The task is %v by now: that does not allow it.", e.State)
+	case store.KeyTaken:
+		return answer{}, failure(http.StatusConflict, "Another unfinished task has its key.")
+	case store.Requested:
+		return goTo(to, "requested"), nil
+	}
+	switch c.Op {
+	case tusk.OpDelete:
+		return goTo("/tasks", "deleted"), nil
+	case tusk.OpCancel:
+		return goTo(to, "cancelled"), nil
+	case tusk.OpRetry:
+		return goTo(to, "retried"), nil
+	default:
+		return goTo(to, "changed"), nil
+	}
+}
+
+// editSelected changes the tasks whose boxes are ticked, or all that match.
+func editSelected(v *visit) (answer, error) {
+	if v.r.PostFormValue("scope") == "all" {
+		return startBulk(v)
+	}
+	c, err := v.change(v.r.PostFormValue("action"))
+	if err != nil {
+		return answer{}, err
+	}
+	var ids []tusk.ID
+	for _, text := range v.r.PostForm["id"] {
+		id, err := tusk.ParseID(text)
+		if err != nil {
+			return answer{}, err
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return answer{}, failure(http.StatusBadRequest, "No task is selected. Tick the boxes of some, or choose all that match.")
+	}
+	back := "/tasks?" + v.r.PostFormValue("query")
+	v.target = strconv.Itoa(len(ids)) + " tasks"
+	if c.Op == tusk.OpDelete && v.r.PostFormValue("confirm") != "yes" {
+		fields := url.Values{"id": v.r.PostForm["id"], "action": {"delete"}, "query": {v.r.PostFormValue("query")}}
+		return answer{page: "confirm", title: "Delete tasks?", section: "tasks", data: confirmation{
+			Question: "Delete " + v.target + " and their history?", Detail: "Tasks that run are left alone.", Button: "Delete",
+			Action: v.url("tasks", "selected"), Fields: fields, Back: v.Prefix + back}}, nil
+	}
+	mine, err := v.mine(ids)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := v.client.Edit(v.r.Context(), mine, c); err != nil {
+		return answer{}, err
+	}
+	return goTo(back, "edited"), nil
+}
+
+// mine leaves out the tasks that the visitor may not know of.
+func (v *visit) mine(ids []tusk.ID) ([]tusk.ID, error) {
+	found, err := v.client.List(v.r.Context(), tusk.Filter{IDs: ids, Limit: min(len(ids), store.MaxPage)})
+	if err != nil {
+		return nil, err
+	}
+	var mine []tusk.ID
+	for _, t := range found {
+		if v.who.Sees(t.Queue, t.Tenant) {
+			mine = append(mine, t.ID)
+		}
+	}
+	return mine, nil
+}
+
+// taskForm is a task to enqueue, as a form has it.
+type taskForm struct {
+	Kind, Queue, Args, Key, Tenant, Tags, When, Priority, MaxAttempts string
+	Problem                                                           string
+	Of                                                                string // the task that it was copied from
+}
+
+func newTask(v *visit) (answer, error) {
+	f := taskForm{Queue: tusk.DefaultQueue, Args: "{}"}
+	if of := v.r.URL.Query().Get("of"); of != "" {
+		if !v.who.May("read") {
+			return answer{}, failure(http.StatusForbidden, "Your role may not read tasks.")
+		}
+		v.r.SetPathValue("id", of)
+		t, err := v.visible()
+		if err != nil {
+			return answer{}, err
+		}
+		f = taskForm{Kind: t.Kind, Queue: t.Queue, Args: v.code(t.Args, true).Text, Tenant: t.Tenant, Tags: strings.Join(t.Tags, ", "), Of: of,
+			Priority: strconv.Itoa(int(t.Priority)), MaxAttempts: strconv.Itoa(t.MaxAttempts)}
+	}
+	return answer{page: "new", title: "New task", section: "tasks", data: f}, nil
+}
+
+func enqueue(v *visit) (answer, error) {
+	form := v.r.PostForm
+	f := taskForm{Kind: form.Get("kind"), Queue: form.Get("queue"), Args: form.Get("args"), Key: form.Get("key"), Tenant: form.Get("tenant"),
+		Tags: form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Of: form.Get("of")}
+	v.target = f.Kind
+	e, err := v.enqueueForm(f)
+	if err != nil {
+		known := failureOf(err)
+		if known.Status >= 500 || known.Status == http.StatusForbidden {
+			return answer{}, err
+		}
+		f.Problem = known.Text
+		return answer{page: "new", title: "New task", section: "tasks", data: f, status: known.Status}, nil
+	}
+	v.target = e.ID.String()
+	about := "enqueued"
+	if e.Result != tusk.Added {
+		about = "duplicate"
+	}
+	if !v.who.May("read") {
+		return goTo("/tasks/new", about), nil
+	}
+	return goTo("/tasks/"+e.ID.String(), about), nil
+}
+
+func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
+	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key}
+	for _, tag := range strings.Split(f.Tags, ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			o.Tags = append(o.Tags, tag)
+		}
+	}
+	if f.When != "" {
+		if o.RunAt, o.Delay, err = when(f.When); err != nil {
+			return e, err
+		}
+	}
+	if f.Priority != "" {
+		n, err := strconv.ParseInt(f.Priority, 10, 16)
+		if err != nil {
+			return e, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
+		}
+		o.Priority = int16(n)
+	}
+	if f.MaxAttempts != "" {
+		if o.MaxAttempts, err = strconv.Atoi(f.MaxAttempts); err != nil {
+			return e, failure(http.StatusBadRequest, "The most attempts are a whole number.")
+		}
+	}
+	queue := f.Queue
+	if queue == "" {
+		queue = tusk.DefaultQueue
+	}
+	if !v.who.Sees(queue, f.Tenant) {
+		return e, failure(http.StatusForbidden, "You may not use this queue and tenant.")
+	}
+	var stored []byte
+	if f.Of != "" && v.who.May("read") {
+		v.r.SetPathValue("id", f.Of)
+		if t, err := v.visible(); err == nil {
+			stored = t.Args
+		}
+	}
+	args, err := v.unmask(f.Args, stored)
+	if err != nil {
+		return e, err
+	}
+	return v.client.Enqueue(v.r.Context(), tusk.RawArgs{Name: f.Kind, JSON: args}, o)
+}

@@ -1,0 +1,273 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+)
+
+type templates map[string]*template.Template
+
+// page is what every template gets.
+type page struct {
+	Title, Section string
+	Who            access.Identity
+	Data           any
+	Note           string
+	Theme          string
+	Here           string // path and query, without the prefix
+	Status         int
+
+	Environment string
+	ReadOnly    bool
+	LogOut      bool // there is somebody to log out
+	Admin, API  bool
+	Version     string
+	Now         time.Time
+}
+
+// notes are what a form says when it is done. The URL has only the name.
+var notes = map[string]string{
+	"enqueued": "The task is enqueued.", "duplicate": "An unfinished task has that key: this is it.",
+	"cancelled": "The task is cancelled.", "requested": "The task runs: its worker is asked to stop.",
+	"retried": "The task may run again.", "deleted": "The task is deleted.", "changed": "The task is changed.",
+	"edited": "Done. What did not allow the change was left alone.",
+	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
+	"saved": "Saved.", "removed": "Removed.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
+	"started": "Started. It goes on in the background.",
+}
+
+func (v *visit) base(a answer) page {
+	here := *v.r.URL
+	q := here.Query()
+	q.Del("note")
+	here.RawQuery = q.Encode()
+	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
+		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Environment: v.Environment, ReadOnly: v.ReadOnly,
+		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI,
+		Version: tusk.Version(), Now: time.Now().UTC()}
+	return p
+}
+
+// fail shows an error. What is nobody's business goes to the log.
+func (p *pages) fail(w http.ResponseWriter, r *http.Request, base page, err error) {
+	f := failureOf(err)
+	if f.Status >= 500 {
+		p.Log.Error("page failed", "path", r.URL.Path, "error", err)
+	}
+	base.Title, base.Data, base.Status, base.Theme = http.StatusText(f.Status), f, f.Status, theme(r)
+	if base.Now.IsZero() {
+		base.Now, base.Here, base.Version = time.Now().UTC(), r.URL.RequestURI(), tusk.Version()
+	}
+	p.render(w, answer{page: "failure", status: f.Status}, base)
+}
+
+// May is for templates: forms that would be refused are not shown. The refusal
+// does not depend on it.
+func (p page) May(permission string) bool {
+	return p.Who.May(access.Permission(permission)) && (!p.ReadOnly || permission == string(access.Read))
+}
+
+func theme(r *http.Request) string {
+	if c, err := r.Cookie("tusk_theme"); err == nil && (c.Value == "dark" || c.Value == "light") {
+		return c.Value
+	}
+	return "auto"
+}
+
+// parse reads every page together with the layout.
+func (p *pages) parse() (templates, error) {
+	all := templates{}
+	entries, err := files.ReadDir("templates")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := strings.TrimSuffix(e.Name(), ".html")
+		if name == "layout" || name == "parts" {
+			continue
+		}
+		t, err := template.New(name).Option("missingkey=error").Funcs(p.functions()).
+			ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+e.Name())
+		if err != nil {
+			return nil, err
+		}
+		all[name] = t
+	}
+	return all, nil
+}
+
+func (p *pages) functions() template.FuncMap {
+	return template.FuncMap{
+		"url":    p.url,
+		"num":    num,
+		"dur":    dur,
+		"when":   func(t time.Time) instant { return instant{t, time.Now()} },
+		"code":   p.code,
+		"short":  func(id fmt.Stringer) string { return id.String()[24:] },
+		"join":   strings.Join,
+		"states": func() []string { return stateNames },
+		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"dict":   func(pairs ...any) (map[string]any, error) { return pairMap(pairs) },
+		"list":   func(items ...string) []string { return items },
+		"known":  func(span string) bool { return slices.Contains([]string{"", "15m", "1h", "24h", "168h"}, span) },
+		"swap":   swap,
+		"line":   p.line,
+		"sum":    func(a, b int64) int64 { return a + b },
+		"title":  func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
+		"asset":  func(name string) string { return path.Join("/", p.Prefix, "static", name) },
+	}
+}
+
+// url makes the address of a page: path segments are escaped one by one.
+func (p *pages) url(segments ...any) string {
+	var b strings.Builder
+	b.WriteString(p.Prefix)
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(fmt.Sprint(s)))
+	}
+	if len(segments) == 0 {
+		b.WriteByte('/')
+	}
+	return b.String()
+}
+
+func pairMap(pairs []any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict: want pairs")
+	}
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return m, nil
+}
+
+var stateNames = []string{"scheduled", "pending", "available", "running", "retryable", "completed", "cancelled", "discarded"}
+
+// instant is an instant for the part "when".
+type instant struct {
+	time.Time
+	now time.Time
+}
+
+// Relative says how far the instant is away.
+func (i instant) Relative() string {
+	d := i.now.Sub(i.Time)
+	switch {
+	case d < -time.Second:
+		return "in " + dur(-d)
+	case d < time.Second:
+		return "now"
+	default:
+		return dur(d) + " ago"
+	}
+}
+
+// Exact is the instant in UTC.
+func (i instant) Exact() string { return i.UTC().Format("2006-01-02 15:04:05.000 UTC") }
+
+// Machine is the instant for machines.
+func (i instant) Machine() string { return i.UTC().Format(time.RFC3339Nano) }
+
+func num(n any) string {
+	text := fmt.Sprint(n)
+	sign := ""
+	if rest, negative := strings.CutPrefix(text, "-"); negative {
+		sign, text = "-", rest
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return sign + text
+}
+
+// dur writes a duration in its one or two largest units.
+func dur(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + dur(-d)
+	case d == 0:
+		return "0 s"
+	case d < time.Millisecond:
+		return strconv.FormatInt(d.Microseconds(), 10) + " µs"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case d < time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < time.Hour:
+		return units(d, time.Minute, "min", time.Second, "s")
+	case d < 48*time.Hour:
+		return units(d, time.Hour, "h", time.Minute, "min")
+	default:
+		return units(d, 24*time.Hour, "d", time.Hour, "h")
+	}
+}
+
+func units(d, large time.Duration, largeName string, small time.Duration, smallName string) string {
+	text := fmt.Sprintf("%d %s", d/large, largeName)
+	if rest := d % large / small; rest > 0 {
+		text += fmt.Sprintf(" %d %s", rest, smallName)
+	}
+	return text
+}
+
+// swap is the query with one value changed; empty: left out.
+func swap(v url.Values, name, value string) template.URL {
+	changed := url.Values{}
+	for n, all := range v {
+		changed[n] = all
+	}
+	if changed.Del(name); value != "" {
+		changed.Set(name, value)
+	}
+	return template.URL(changed.Encode()) //nolint:gosec // what Encode writes is safe in a URL
+}
+
+const lineBytes = 160
+
+// line is JSON on one line of a table.
+func (p *pages) line(text []byte) string {
+	text = p.Mask.JSON(text)
+	if len(text) > lineBytes {
+		text = text[:lineBytes]
+	}
+	return strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "")
+}
+
+// shown is JSON as pages show it: masked, indented, and cut unless all is asked for.
+type shown struct {
+	Text string
+	Cut  int // bytes that are left out
+}
+
+const shownBytes = 4 << 10
+
+func (p *pages) code(text []byte, all bool) shown {
+	text = p.Mask.JSON(text)
+	var out bytes.Buffer
+	if len(text) > 1<<20 || json.Indent(&out, text, "", "  ") != nil {
+		out.Reset()
+		out.Write(text)
+	}
+	s := shown{Text: out.String()}
+	if !all && len(s.Text) > shownBytes {
+		s.Cut = len(s.Text) - shownBytes
+		s.Text = strings.ToValidUTF8(s.Text[:shownBytes], "")
+	}
+	return s
+}

@@ -1,0 +1,302 @@
+// Package ui has the pages: HTML made on the server, forms that work without
+// scripts, and a small script that keeps numbers and charts up to date.
+//
+// It may touch a tusk.Client and the packages beside it that package server uses,
+// too. Requests come in from package server or from a program that mounts
+// Handler; every page and every form asks access first.
+package ui
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/feed"
+	"github.com/tuskqueue/tusk/server/mask"
+)
+
+//go:embed templates static
+var files embed.FS
+
+// Options of the pages.
+type Options struct {
+	// Prefix is the path under which the pages are found, as browsers see it;
+	// default: none. The handler is given requests without it.
+	Prefix string
+	// Who tells who sent a request, when a program with logins of its own mounts
+	// the pages. Either Who or Gate is needed: nobody gets in otherwise.
+	Who func(r *http.Request) (access.Identity, error)
+	// Gate logs people in, and Book has tokens, users and the audit log.
+	Gate *access.Gate
+	Book *access.Book
+	// Bulk and Feed are shared with the API; default: the pages have their own.
+	Bulk *bulk.Runner
+	Feed *feed.Feed
+
+	Mask        mask.Mask
+	ReadOnly    bool
+	Environment string
+	NoAPI       bool // the API is not found beside the pages: no links to it
+	Log         *slog.Logger
+}
+
+type pages struct {
+	Options
+	client    *tusk.Client
+	templates templates
+	mux       *http.ServeMux
+}
+
+// Handler returns the pages, for a server of one's own:
+//
+//	h, err := ui.Handler(client, ui.Options{Prefix: "/admin/tusk", Who: myLogin})
+//	mux.Handle("/admin/tusk/", http.StripPrefix("/admin/tusk", h))
+//
+// It sets the security headers that the pages need and refuses requests that
+// other sites make a browser send.
+func Handler(client *tusk.Client, o Options) (http.Handler, error) {
+	o.NoAPI = true
+	pages, err := New(client, o)
+	if err != nil {
+		return nil, err
+	}
+	protected := http.NewCrossOriginProtection().Handler(pages)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		SecurityHeaders(w.Header(), r.TLS != nil)
+		protected.ServeHTTP(w, r)
+	}), nil
+}
+
+// New returns the bare pages, for package server.
+func New(client *tusk.Client, o Options) (http.Handler, error) {
+	if client == nil {
+		return nil, errors.New("ui: needs a client")
+	}
+	if o.Who == nil && o.Gate == nil {
+		return nil, errors.New("ui: needs Who or Gate: without them nobody could get in")
+	}
+	if o.Who == nil {
+		o.Who = o.Gate.Identify
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Bulk == nil {
+		o.Bulk = bulk.New(client, o.Log)
+	}
+	if o.Feed == nil {
+		o.Feed = feed.New(client, o.Log)
+	}
+	p := &pages{Options: o, client: client, mux: http.NewServeMux()}
+	var err error
+	if p.templates, err = p.parse(); err != nil {
+		return nil, fmt.Errorf("ui: %w", err)
+	}
+	for _, r := range Routes() {
+		if r.has(p) {
+			p.mux.Handle(r.Method+" "+r.Path, p.serve(r))
+		}
+	}
+	static, err := fs.Sub(files, "static")
+	if err != nil {
+		return nil, fmt.Errorf("ui: %w", err)
+	}
+	p.mux.Handle("GET /static/", http.StripPrefix("/static", cached(http.FileServerFS(static))))
+	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		p.fail(w, r, page{}, failure(http.StatusNotFound, "There is no such page."))
+	})
+	return p.mux, nil
+}
+
+// SecurityHeaders sets what keeps pages from being framed, and from running or
+// loading anything that is not theirs.
+func SecurityHeaders(h http.Header, https bool) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
+		"font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("X-Robots-Tag", "noindex, nofollow")
+	if https {
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+}
+
+// cached lets browsers keep files for an hour: their names do not change.
+func cached(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/") || path.Ext(r.URL.Path) == ".md" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Cache-Control", "public, max-age=3600")
+		next.ServeHTTP(w, r)
+	})
+}
+
+const (
+	longest  = 15 * time.Second
+	maxForm  = 4 << 20
+	loginURL = "/login"
+)
+
+// visit is one request for a page.
+type visit struct {
+	*pages
+	w   http.ResponseWriter
+	r   *http.Request
+	who access.Identity
+
+	target, detail string // for the audit log
+}
+
+// answer is what becomes of a visit: a page, or another place to go to.
+type answer struct {
+	page    string // name of the template
+	title   string
+	section string // of the navigation
+	data    any
+	status  int
+	to      string // redirect, without the prefix
+	done    bool   // answered already
+}
+
+func goTo(to string, about ...string) answer {
+	if len(about) > 0 {
+		sign := "?"
+		if strings.Contains(to, "?") {
+			sign = "&"
+		}
+		to += sign + "note=" + url.QueryEscape(about[0])
+	}
+	return answer{to: to}
+}
+
+// Failure is an error that a page tells its visitor.
+type Failure struct {
+	Status int
+	Text   string
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+func failure(status int, text string, args ...any) error {
+	return &Failure{status, fmt.Sprintf(text, args...)}
+}
+
+func (p *pages) serve(route Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !route.Stream {
+			ctx, cancel := context.WithTimeout(r.Context(), longest)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		v := &visit{pages: p, w: w, r: r}
+		if v.turnedAway(route) {
+			return
+		}
+		if r.Method == http.MethodPost {
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+			if err := r.ParseForm(); err != nil {
+				p.fail(w, r, v.base(answer{}), failure(http.StatusRequestEntityTooLarge, "The form is too large, or is none."))
+				return
+			}
+		}
+		a, err := route.show(v)
+		if route.Audit != "" && a.page == "" {
+			v.note(route.Audit, err)
+		}
+		switch {
+		case err != nil:
+			p.fail(w, r, v.base(answer{section: a.section}), err)
+		case a.done:
+		case a.to != "":
+			http.Redirect(w, r, p.Prefix+a.to, http.StatusSeeOther)
+		default:
+			p.render(w, a, v.base(a))
+		}
+	})
+}
+
+// turnedAway answers those who may not see a route.
+func (v *visit) turnedAway(route Route) bool {
+	who, err := v.Who(v.r)
+	if err == nil {
+		v.who = who
+		if rec, ok := v.w.(interface{ Seen(who string) }); ok {
+			rec.Seen(who.Name)
+		}
+	}
+	if route.Need == access.Open {
+		return false
+	}
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		if v.r.Method == http.MethodGet && v.Gate != nil && !route.Stream {
+			http.Redirect(v.w, v.r, v.Prefix+loginURL+"?next="+url.QueryEscape(v.r.URL.RequestURI()), http.StatusSeeOther)
+			return true
+		}
+		err = failure(http.StatusUnauthorized, "You are not logged in.")
+	case errors.Is(err, access.ErrTooMany):
+		err = failure(http.StatusTooManyRequests, "Too many failed logins from your address. Try again in a minute.")
+	case err != nil:
+	case !who.May(route.Need):
+		err = failure(http.StatusForbidden, "Your role (%s) does not have the permission that this takes (%s).", who.Role, route.Need)
+	case route.Need == access.Admin && len(who.Queues)+len(who.Tenants) > 0:
+		err = failure(http.StatusForbidden, "Only an admin without bounds may do that.")
+	case route.Aggregate && !who.SeesAllTenants():
+		err = failure(http.StatusForbidden, "You are bound to tenants, and this page tells of all. Your tasks are under Tasks.")
+	case v.ReadOnly && v.r.Method != http.MethodGet && v.r.Method != http.MethodHead:
+		err = failure(http.StatusForbidden, "This server is read-only.")
+	}
+	if err != nil {
+		v.fail(v.w, v.r, v.base(answer{}), err)
+	}
+	return err != nil
+}
+
+func (p *pages) render(w http.ResponseWriter, a answer, base page) {
+	var out bytes.Buffer
+	if err := p.templates[a.page].ExecuteTemplate(&out, "layout", base); err != nil {
+		p.Log.Error("page", "page", a.page, "error", err)
+		http.Error(w, "this page could not be made", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	if a.status != 0 {
+		w.WriteHeader(a.status)
+	}
+	_, _ = out.WriteTo(w) // who asked may have gone
+}
+
+func (v *visit) note(action string, failed error) {
+	if v.Book == nil || v.who.Name == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 5*time.Second)
+	defer cancel()
+	e := access.Entry{Who: v.who.Name, Via: v.who.Via, Role: v.who.Role, Action: action, Target: v.target, Detail: v.detail, Result: "ok",
+		Request: v.w.Header().Get("X-Request-Id"), Address: access.Address(v.r)}
+	if failed != nil {
+		e.Result = "failed"
+	}
+	if err := v.Book.Record(ctx, tusk.NewID(), e); err != nil {
+		v.Log.Error("audit log", "entry", fmt.Sprintf("%+v", e), "error", err)
+	}
+}

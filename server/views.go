@@ -1,0 +1,246 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What the API shows of tasks, queues and the rest: stable names, instants in
+// UTC, durations as text.
+
+// Duration is a duration as text: 1m30s.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil || v < 0 {
+		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, not %q", short(string(text)))
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Schema implements huma.SchemaProvider.
+func (Duration) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "string", Description: "a duration like 90s, 15m or 1h30m", Examples: []any{"1m30s"}}
+}
+
+// Instant is an RFC 3339 instant in JSON.
+type Instant struct{ time.Time }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Instant) UnmarshalText(text []byte) error {
+	v, err := time.Parse(time.RFC3339Nano, string(text))
+	if err != nil || v.Year() < 1 || v.Year() > 9999 {
+		return problem(400, "invalid_time", "want an instant like 2026-01-31T12:00:00Z, not %q", short(string(text)))
+	}
+	t.Time = v
+	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler, which time.Time would otherwise do.
+func (t *Instant) UnmarshalJSON(text []byte) error {
+	var s string
+	if string(text) == "null" {
+		return nil
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return problem(400, "invalid_time", "want an instant like 2026-01-31T12:00:00Z")
+	}
+	return t.UnmarshalText([]byte(s))
+}
+
+// Schema implements huma.SchemaProvider.
+func (Instant) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "string", Format: "date-time"}
+}
+
+// Task is a task as the API shows it.
+type Task struct {
+	ID          string            `json:"id"`
+	Kind        string            `json:"kind"`
+	Queue       string            `json:"queue"`
+	Tenant      string            `json:"tenant,omitempty"`
+	State       string            `json:"state"`
+	Reason      string            `json:"reason,omitempty"`
+	Priority    int16             `json:"priority"`
+	Attempt     int               `json:"attempt"`
+	MaxAttempts int               `json:"max_attempts"`
+	Crashes     int               `json:"crashes,omitempty"`
+	Args        json.RawMessage   `json:"args"`
+	Tags        []string          `json:"tags,omitempty"`
+	Key         string            `json:"key,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	Schedule    string            `json:"schedule,omitempty"`
+	Tick        time.Time         `json:"tick,omitzero"`
+	EnqueuedAt  time.Time         `json:"enqueued_at"`
+	RunAt       time.Time         `json:"run_at"`
+	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
+	ClaimedAt   time.Time         `json:"claimed_at,omitzero"`
+	FinishedAt  time.Time         `json:"finished_at,omitzero"`
+	Worker      string            `json:"worker,omitempty"`
+}
+
+// TaskDetail is a task with all that is known of it.
+type TaskDetail struct {
+	Task
+	CancelRequested bool            `json:"cancel_requested,omitempty"`
+	Progress        *store.Progress `json:"progress,omitempty"`
+	Output          json.RawMessage `json:"output,omitempty"`
+	Attempts        []Attempt       `json:"attempts"`
+	Logs            []store.LogLine `json:"logs"`
+}
+
+// Attempt is one ended run of a task.
+type Attempt struct {
+	Number      int       `json:"number"`
+	Outcome     string    `json:"outcome"`
+	StartedAt   time.Time `json:"started_at"`
+	EndedAt     time.Time `json:"ended_at"`
+	Worker      string    `json:"worker"`
+	Error       string    `json:"error,omitempty"`
+	Trace       string    `json:"trace,omitempty"`
+	Fingerprint string    `json:"fingerprint,omitempty"`
+}
+
+func (s *Server) view(t tusk.TaskInfo) Task {
+	v := Task{ID: t.ID.String(), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, State: t.State.String(), Reason: t.Reason,
+		Priority: t.Priority, Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
+		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Metadata: t.Metadata, Timeout: Duration(t.Timeout),
+		Schedule: t.Schedule, Tick: utc(t.Tick), EnqueuedAt: utc(t.EnqueuedAt), RunAt: utc(t.RunAt), ExpiresAt: utc(t.ExpiresAt),
+		ClaimedAt: utc(t.ClaimedAt), FinishedAt: utc(t.FinishedAt)}
+	if !t.Worker.IsZero() {
+		v.Worker = t.Worker.String()
+	}
+	if len(v.Args) == 0 {
+		v.Args = json.RawMessage("{}")
+	}
+	return v
+}
+
+func (s *Server) detailView(t tusk.TaskInfo) TaskDetail {
+	v := TaskDetail{Task: s.view(t), Attempts: []Attempt{}, Logs: []store.LogLine{}}
+	d := t.Detail
+	if d == nil {
+		return v
+	}
+	v.CancelRequested, v.Progress, v.Output = d.CancelRequested, d.Progress, s.config.Mask.JSON(d.Output)
+	for _, a := range d.Attempts {
+		v.Attempts = append(v.Attempts, Attempt{a.Number, a.Outcome.String(), utc(a.StartedAt), utc(a.EndedAt),
+			a.Worker.String(), a.Error, a.Trace, a.Fingerprint})
+	}
+	v.Logs = append(v.Logs, d.Logs...)
+	return v
+}
+
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}
+
+// TaskInput is a task that somebody enqueues.
+type TaskInput struct {
+	Kind        string            `json:"kind" required:"true" doc:"which handler runs it"`
+	Args        json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte"`
+	Queue       string            `json:"queue,omitempty" doc:"default: default"`
+	Tenant      string            `json:"tenant,omitempty"`
+	Priority    int16             `json:"priority,omitempty" doc:"lower runs sooner"`
+	Tags        []string          `json:"tags,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	RunAt       *Instant          `json:"run_at,omitempty" doc:"not before"`
+	Delay       Duration          `json:"delay,omitempty"`
+	ExpiresAt   *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
+	ExpiresIn   Duration          `json:"expires_in,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty" doc:"default: 25"`
+	Timeout     Duration          `json:"timeout,omitempty" doc:"of each attempt"`
+	Backoff     *BackoffInput     `json:"backoff,omitempty"`
+	Key         string            `json:"key,omitempty" doc:"at most one unfinished task of a queue has it"`
+	OnConflict  string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
+	SourceTime  *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
+}
+
+// BackoffInput says how long to wait before the next attempt.
+type BackoffInput struct {
+	Shape  string   `json:"shape" enum:"constant,linear,exponential"`
+	Base   Duration `json:"base"`
+	Max    Duration `json:"max,omitempty"`
+	Jitter float64  `json:"jitter,omitempty" doc:"0 to 1"`
+}
+
+func (t TaskInput) task() (tusk.NewTask, error) {
+	o, err := t.options()
+	if t.Kind == "" {
+		err = errors.Join(fieldProblem(400, "missing_field", "kind", "is missing"), err)
+	}
+	return tusk.NewTask{Args: tusk.RawArgs{Name: t.Kind, JSON: t.Args}, Options: o}, err
+}
+
+func (t TaskInput) options() (*tusk.Options, error) {
+	o := &tusk.Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
+		RunAt: instant(t.RunAt), Delay: time.Duration(t.Delay), ExpiresAt: instant(t.ExpiresAt), ExpiresIn: time.Duration(t.ExpiresIn),
+		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), Key: t.Key, SourceTime: instant(t.SourceTime)}
+	if b := t.Backoff; b != nil {
+		switch base, most := time.Duration(b.Base), time.Duration(b.Max); b.Shape {
+		case "constant":
+			o.Backoff = tusk.ConstantBackoff(base)
+		case "linear":
+			o.Backoff = tusk.LinearBackoff(base)
+		case "exponential":
+			o.Backoff = tusk.ExponentialBackoff(base, most, b.Jitter)
+		default:
+			return o, fieldProblem(422, "invalid_backoff", "backoff.shape", "want constant, linear or exponential")
+		}
+		o.Backoff.Max, o.Backoff.Jitter = time.Duration(b.Max), b.Jitter
+	}
+	switch t.OnConflict {
+	case "", "skip":
+		o.OnConflict = tusk.Skip
+	case "replace":
+		o.OnConflict = tusk.Replace
+	case "rerun":
+		o.OnConflict = tusk.Rerun
+	default:
+		return o, fieldProblem(400, "invalid_policy", "on_conflict", "want skip, replace or rerun")
+	}
+	return o, nil
+}
+
+func instant(t *Instant) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}
+
+// allowed says whether an identity may put a task there.
+func allowed(who access.Identity, queue, tenant string) error {
+	if queue == "" {
+		queue = tusk.DefaultQueue
+	}
+	if !who.Sees(queue, tenant) {
+		return problem(403, "forbidden", "your %s may not use this queue and tenant", who.Via)
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,54 @@
+-- up
+set local lock_timeout = '5s';
+
+-- The server whose transaction ids the log speaks of.
+create table tusk.server (
+  one               boolean not null primary key default true check (one),
+  system_identifier bigint  not null
+);
+insert into tusk.server (system_identifier) select system_identifier from pg_control_system();
+
+-- After a restore into another server: the log's transaction ids mean nothing
+-- there. What had been claimed and ended is put before everything, and what had
+-- not, leased or available, is written anew. Nobody may work meanwhile. Returns
+-- the number of tasks that can be claimed.
+create function tusk.rebase() returns bigint language plpgsql as $$
+#variable_conflict use_column
+declare
+  _open bigint;
+begin
+  perform tusk.need_read_committed();
+  lock table tusk.task, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
+  create temporary table rebase on commit drop as
+  select distinct on (t.id) t.*
+  from tusk.task t
+  where tusk.unclaimed(t.lane, t.xid, t.n)
+    or exists (select from tusk.running r where r.id = t.id and r.lane = t.lane and t.xid between r.lo and r.hi)
+  order by t.id, t.xid desc, t.n desc;
+  delete from tusk.task t using rebase o where t.id = o.id and t.xid = o.xid and t.n = o.n;
+  update tusk.task t set xid = '3' where t.xid <> '3';
+  update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3');
+  delete from tusk.lease;
+  delete from tusk.finished;
+  delete from tusk.stop;
+  delete from tusk.lane_position;
+  delete from tusk.lane_tally;
+  insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+  select l.id, 1, '4:4:', null, '0', 0, 0 from (select distinct x.id from tusk.lane x) l;
+  insert into tusk.lane_tally (lane, seen, added) select l.id, '4:4:', 0 from (select distinct x.id from tusk.lane x) l;
+  insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+    settings, failure)
+  select o.lane, o.id, o.enqueued_at, o.attempt, o.crashes, o.kind, o.args, o.run_at, o.expires_at, o.claimed_at, o.tenant, o.key,
+    o.tags, o.settings, o.failure
+  from rebase o order by o.xid, o.n;
+  get diagnostics _open = row_count;
+  update tusk.worker w set dead = true;
+  update tusk.leader l set id = null, expires_at = '-infinity';
+  update tusk.server s set system_identifier = (select c.system_identifier from pg_control_system() c);
+  return _open;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.rebase;
+drop table tusk.server;

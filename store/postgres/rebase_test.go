@@ -1,0 +1,80 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
+	ctx := context.Background()
+	from := pgtest.DSN(t)
+	s, pool := open(t, from, true)
+	if _, err := pool.Exec(ctx, "do $$ begin for i in 1 .. 3000 loop perform pg_current_xact_id(); commit; end loop; end $$"); err != nil {
+		t.Fatal(err)
+	}
+	w := startWorker(t, s)
+	goRound(t, s, w, 20)
+	if _, err := s.Enqueue(ctx, newTasks(30, "q")); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()})
+	if err != nil || len(claimed) != 10 {
+		t.Fatal(len(claimed), err)
+	}
+	if _, err := s.Finish(ctx, completed(claimed[:5])); err != nil {
+		t.Fatal(err)
+	}
+	server, err := pgtest.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	to := server.Database(t)
+	dump, err := exec.Command("pg_dump", "--no-owner", "-d", from).Output()
+	if err != nil {
+		t.Skipf("pg_dump: %v", err)
+	}
+	restore := exec.Command("psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", to)
+	restore.Stdin = bytes.NewReader(dump)
+	if out, err := restore.CombinedOutput(); err != nil {
+		t.Fatalf("psql: %v: %s", err, out)
+	}
+	r, _ := open(t, to, false)
+	next := startWorker(t, r)
+	c := store.ClaimRequest{Worker: next, Queues: []string{"q"}, Limit: 100, Token: store.NewToken()}
+	if _, err := r.Claim(ctx, c); !errors.Is(err, postgres.ErrMoved) {
+		t.Fatal(err)
+	}
+	if _, err := r.Enqueue(ctx, newTasks(1, "q")); !errors.Is(err, postgres.ErrMoved) || !errors.Is(err, store.ErrNotCommitted) {
+		t.Fatal(err)
+	}
+	if n, err := r.Rebase(ctx); err != nil || n != 25 {
+		t.Fatal(n, err)
+	}
+	next = startWorker(t, r)
+	c.Worker = next
+	again, err := r.Claim(ctx, c)
+	if err != nil || len(again) != 25 {
+		t.Fatal(len(again), err)
+	}
+	if lost, err := r.Finish(ctx, completed(claimed[5:])); err != nil || len(lost) != 5 {
+		t.Fatal("finishes from before the dump:", len(lost), err)
+	}
+	if list, err := r.List(ctx, store.Filter{States: []store.State{store.Completed}}); err != nil || len(list) != 25 {
+		t.Fatal(len(list), err)
+	}
+	if lost, err := r.Finish(ctx, completed(again)); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	goRound(t, r, next, 10)
+	if counts, err := r.Count(ctx); err != nil || len(counts) > 0 {
+		t.Fatal(counts, err)
+	}
+}
