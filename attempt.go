@@ -35,7 +35,7 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if err != nil {
 		return err
 	}
-	t := &Task[json.RawMessage]{TaskInfo: info, Args: args, attempt: a, store: w.client.store}
+	t := &Task[json.RawMessage]{TaskInfo: info, Args: args, attempt: a, client: w.client}
 	return w.handle(ctx, t)
 }
 
@@ -67,6 +67,11 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 	} else {
 		out := w.decide(a, err, r)
 		out.Note = a.Final()
+		if then, children := a.Then(); out.State == store.Completed {
+			out.Then = then
+		} else if out.State == store.Pending {
+			out.Then, out.Needs = then, children
+		}
 		w.finish.Add(out, a.Batch())
 	}
 	w.claimMore()
@@ -87,7 +92,9 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
 	if h := w.mux.handlers[a.Task.Kind]; h != nil {
 		end.Retry = h.retry
 	}
-	return lifecycle.After(a.Task, settings, end, rand.Float64())
+	out := lifecycle.After(a.Task, settings, end, rand.Float64())
+	out.KeepTurn = a.Task.Turn && out.State == store.Retryable && w.client.keepsTurn(a.Task.Queue)
+	return out
 }
 
 // causeOf finds out whether a handler failed by itself or because it was stopped.

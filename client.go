@@ -13,6 +13,7 @@ import (
 type Client struct {
 	store  store.Store
 	config ClientConfig
+	limits limitCache
 }
 
 // ClientConfig configures a client. The zero value will do.

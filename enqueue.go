@@ -39,8 +39,11 @@ type Options struct {
 	Queue    string // default: "default"
 	Tenant   string // whom the task belongs to; default: nobody
 	Priority int16  // lower runs sooner
-	Tags     []string
-	Metadata map[string]string // for people and middleware; not read by Tusk
+	// Partition tells tasks of a tenant apart in queues with limits: one at a time
+	// of each document, for example. Like a key, it is any text.
+	Partition string
+	Tags      []string
+	Metadata  map[string]string // for people and middleware; not read by Tusk
 
 	RunAt     time.Time     // not before this instant
 	Delay     time.Duration // not before this long from now, by the database's clock
@@ -187,10 +190,18 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	if bad != nil {
 		return nil, bad
 	}
+	return c.put(ctx, into, stored)
+}
+
+// put passes checked tasks through the hooks and on to the engine.
+func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.NewTask) ([]Enqueued, error) {
 	for _, hook := range c.config.BeforeEnqueue {
 		if err := hook(ctx, stored); err != nil {
 			return nil, fmt.Errorf("before enqueue: %w", err)
 		}
+	}
+	if err := c.takeTurns(ctx, stored); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	for i := range stored {
 		if err := c.config.KeyRing.seal(&stored[i]); err != nil {
@@ -212,7 +223,7 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	o := optionsOf(t)
 	n = store.NewTask{ID: o.ID, Kind: t.Args.Kind(), Queue: o.Queue, Tenant: o.Tenant, Priority: o.Priority, Tags: o.Tags,
 		RunAt: ceilMillisecond(o.RunAt), Delay: o.Delay, ExpiresAt: ceilMillisecond(o.ExpiresAt), ExpiresIn: o.ExpiresIn,
-		Key: o.Key, OnConflict: o.OnConflict, SourceTime: o.SourceTime.Truncate(time.Millisecond)}
+		Partition: o.Partition, Key: o.Key, OnConflict: o.OnConflict, SourceTime: o.SourceTime.Truncate(time.Millisecond)}
 	if n.ID.IsZero() {
 		n.ID = NewID()
 	}
@@ -229,7 +240,8 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 		ValidateName("kind", n.Kind),
 		ValidateName("queue", n.Queue),
 		validateTenant(n.Tenant),
-		validateKey(n.Key),
+		validateKey("key", n.Key),
+		validateKey("partition", n.Partition),
 		validateTags(n.Tags),
 		validateWhen("run at", n.RunAt, n.Delay),
 		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),

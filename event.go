@@ -18,6 +18,7 @@ const (
 	EventCompleted EventKind = "completed"
 	EventFailed    EventKind = "failed" // and will be retried
 	EventSnoozed   EventKind = "snoozed"
+	EventWaiting   EventKind = "waiting"  // for its children
 	EventReturned  EventKind = "returned" // handed back, as when the worker shuts down
 	EventCancelled EventKind = "cancelled"
 	EventDiscarded EventKind = "discarded"
@@ -107,6 +108,8 @@ func eventOf(o *store.Outcome) Event {
 		e.Kind = EventSnoozed
 	case store.Available:
 		e.Kind = EventReturned
+	case store.Pending:
+		e.Kind = EventWaiting
 	case store.Cancelled:
 		e.Kind = EventCancelled
 	default:

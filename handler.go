@@ -94,7 +94,7 @@ func (m *Mux) check(kind string, missing bool) error {
 
 func decoding[T any](fn func(ctx context.Context, t *Task[T]) error) HandlerFunc {
 	return func(ctx context.Context, t *Task[json.RawMessage]) error {
-		typed := &Task[T]{TaskInfo: t.TaskInfo, attempt: t.attempt, store: t.store}
+		typed := &Task[T]{TaskInfo: t.TaskInfo, attempt: t.attempt, client: t.client}
 		if raw, ok := any(&typed.Args).(*json.RawMessage); ok {
 			*raw = t.Args
 		} else if err := json.Unmarshal(t.Args, &typed.Args); err != nil {

@@ -143,7 +143,11 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (Enqueued, error)
 	if err != nil {
 		return Enqueued{}, err
 	}
-	results, err := c.store.Enqueue(ctx, []store.NewTask{t})
+	tasks := []store.NewTask{t}
+	if err := c.takeTurns(ctx, tasks); err != nil {
+		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	results, err := c.store.Enqueue(ctx, tasks)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("schedule %s: %w", name, err)
 	}

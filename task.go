@@ -37,6 +37,7 @@ type TaskInfo struct {
 	Metadata    map[string]string
 	Schedule    string    // the schedule that enqueued it; empty: none
 	Tick        time.Time // the tick for which it did
+	Node        string    // its name in its workflow
 }
 
 // Task is a task in the hands of its handler.
@@ -45,7 +46,7 @@ type Task[T any] struct {
 	Args T
 
 	attempt *run.Attempt
-	store   store.Store
+	client  *Client
 }
 
 // RecordOutput stores v, encoded as JSON, as the task's output. The last one of
@@ -93,7 +94,7 @@ func (t *Task[T]) IdempotencyKey() string { return t.ID.String() }
 // transaction must be rolled back; ErrUnsupported when the engine has no
 // transactions of that type.
 func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
-	engine, ok := store.As[store.Transactor](t.store)
+	engine, ok := store.As[store.Transactor](t.client.store)
 	if !ok {
 		return fmt.Errorf("complete: %w: return nil instead, and make the handler idempotent", ErrUnsupported)
 	}
@@ -102,8 +103,9 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 		return fmt.Errorf("complete: %w", err)
 	}
 	task := t.TaskInfo.Task
+	then, _ := t.attempt.Then()
 	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
-		Ran: t.attempt.Age(), Note: t.attempt.Final()}})
+		Then: then, Ran: t.attempt.Age(), Note: t.attempt.Final()}})
 	if err != nil {
 		return fmt.Errorf("complete: %w", err)
 	}
@@ -121,7 +123,7 @@ func newTaskInfo(t store.Task) (TaskInfo, error) {
 		return info, err
 	}
 	info.MaxAttempts, info.Timeout, info.Backoff = s.MaxAttempts, s.Timeout, s.Backoff
-	info.Schedule, info.Tick = s.Schedule, s.Tick
+	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
 	if info.MaxAttempts == 0 {
 		info.MaxAttempts = lifecycle.DefaultMaxAttempts
 	}

@@ -44,11 +44,11 @@ func ValidateName(what, name string) error {
 	return nil
 }
 
-func validateKey(key string) error {
+func validateKey(field, key string) error {
 	if len(key) > MaxKeyBytes {
-		return invalid("key", "too_long", "has %d bytes, at most %d are allowed", len(key), MaxKeyBytes)
+		return invalid(field, "too_long", "has %d bytes, at most %d are allowed", len(key), MaxKeyBytes)
 	}
-	return validateText("key", key)
+	return validateText(field, key)
 }
 
 func validateTags(tags []string) error {

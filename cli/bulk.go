@@ -112,6 +112,9 @@ func (nothingStored) Enqueue(_ context.Context, tasks []store.NewTask) ([]store.
 	return make([]store.Enqueued, len(tasks)), nil
 }
 
+// Records is asked for the limits of queues: a dry run has none.
+func (nothingStored) Records(context.Context, string) ([]store.Record, error) { return nil, nil }
+
 type bulk struct {
 	app      *App
 	client   *tusk.Client

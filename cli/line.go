@@ -25,6 +25,7 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	"kind":         func(l *line, raw json.RawMessage) error { return textField(raw, &l.kind) },
 	"args":         func(l *line, raw json.RawMessage) error { l.args = raw; return nil },
 	"queue":        func(l *line, raw json.RawMessage) error { return textField(raw, &l.options.Queue) },
+	"partition":    func(l *line, raw json.RawMessage) error { return textField(raw, &l.options.Partition) },
 	"tenant":       func(l *line, raw json.RawMessage) error { return textField(raw, &l.options.Tenant) },
 	"priority":     func(l *line, raw json.RawMessage) error { return numberField(raw, &l.options.Priority) },
 	"max_attempts": func(l *line, raw json.RawMessage) error { return attemptsField(raw, &l.options.MaxAttempts) },

@@ -34,8 +34,8 @@ var commands = []struct {
 	build []func(*App) *cobra.Command
 }{
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
-	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newSchedulesCommand}},
-	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
+	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newSchedulesCommand, newWorkflowsCommand}},
+	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
 		newTokensCommand, newUsersCommand, newConfigCommand, newVersionCommand}},
 }
 

@@ -32,6 +32,7 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	f.StringToStringVar(&o.Metadata, "metadata", nil, "`name=value`,… for people and middleware")
 	f.Lookup("metadata").DefValue = "" // else the help says []
 	f.StringVar(&o.Tenant, "tenant", "", "`name` of whom the task belongs to")
+	f.StringVar(&o.Partition, "partition", "", "`text` that tells tasks of a tenant apart in queues with limits")
 }
 
 // addOwnTo adds the flags of a single task.

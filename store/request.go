@@ -80,7 +80,8 @@ type Outcome struct {
 	Task *Task
 
 	// State is where it goes: completed, cancelled, discarded; retryable or
-	// scheduled, with a Delay; or available, which is to be handed back.
+	// scheduled, with a Delay; available, which is to be handed back; or pending,
+	// with Needs.
 	State State
 	Delay time.Duration // from the engine's now; for retryable and scheduled
 
@@ -91,6 +92,17 @@ type Outcome struct {
 	Error       string // empty: the attempt did not fail
 	Trace       string
 	Fingerprint string
+
+	// KeepTurn lets a task that will be retried keep its turn: nobody else gets it
+	// meanwhile, and it need not wait for another.
+	KeepTurn bool
+
+	// Then are tasks to enqueue with the outcome, if it is accepted: the next stage
+	// of a pipeline, the children that the task will wait for.
+	Then []NewTask
+	// Needs are what a task that goes to pending waits for, in place of what it
+	// needed before. With none open it is available at once.
+	Needs []Need
 
 	Ran  time.Duration // how long the handler ran
 	Ago  time.Duration // how long ago it ended, by the worker's monotonic clock
@@ -112,9 +124,21 @@ type Leadership struct {
 
 // Admitted says what an Admit did.
 type Admitted struct {
-	Count  int
-	Queues []string      // that got tasks, each once
-	Next   time.Duration // until the next waiting task is due; negative: none waits
+	Count     int           // made available
+	Cancelled int           // cancelled because what they needed had failed
+	Queues    []string      // that got tasks, each once
+	Next      time.Duration // until the next waiting task is due; negative: none waits
+}
+
+// Turns are those of one queue, tenant and partition.
+type Turns struct {
+	Queue, Tenant, Partition string
+	// Held is the number of tasks that have their turn: granted, and not ended
+	// since, nor put off without KeepTurn.
+	Held int64
+	// Waiting are the first of those that wait for it: lower priorities first, then
+	// those that have waited longest.
+	Waiting []ID
 }
 
 // Retention says how long finished tasks are kept, by outcome. A zero duration
@@ -134,6 +158,7 @@ type Filter struct {
 	States      []State
 	Tags        []string // all of them
 	Key         string
+	Workflow    ID
 	Fingerprint string    // of an error of the latest failed attempt
 	From, Until time.Time // enqueued in [From, Until)
 	Before      ID        // only smaller ids: the last one of the page before
@@ -201,10 +226,11 @@ type Edit struct {
 // every engine:
 //
 //	Cancel        not finished; a running task is Requested to stop
-//	Retry         scheduled, retryable: available now; finished: available again with no attempts counted
+//	Retry         scheduled, retryable: available now; finished: again from the start, with no attempts counted,
+//	              pending if something that it needs has not ended as it should
 //	Delete        anything but running
-//	Reprioritize  scheduled, retryable, available
-//	Move          scheduled, retryable, available
+//	Reprioritize  scheduled, retryable, available, and pending for its turn
+//	Move          scheduled, retryable, available; a task that runs in turns waits for one of its new queue
 //	Reschedule    scheduled, retryable, available
 type Change struct {
 	Op       Op

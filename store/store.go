@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// Store is what an engine implements: sixteen methods in six roles, each a batch
+// Store is what an engine implements: eighteen methods in six roles, each a batch
 // or a bounded chore. It never grows by a method for what a new field of a
 // request can say.
 type Store interface {
@@ -52,8 +52,10 @@ type Leaser interface {
 
 	// Finish ends attempts and puts each task where its outcome says, together
 	// with everything that follows from it: the attempt's history, the key that
-	// becomes free, the rerun that was waiting for it. Each outcome is accepted
-	// once, and only while its lease is open. The others are reported as lost, in
+	// becomes free, the rerun that was waiting for it. An attempt that somebody
+	// asked to stop goes nowhere to run again: where its outcome says retryable,
+	// scheduled, available or pending, it ends cancelled, with the reason of who
+	// asked, so that no cancel is forgotten. Each outcome is accepted once, and only while its lease is open. The others are reported as lost, in
 	// any order, and change nothing.
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
@@ -68,8 +70,20 @@ type Keeper interface {
 	Lead(ctx context.Context, c Candidate) (Leadership, error)
 
 	// Admit makes up to limit waiting tasks available whose time has come, in
-	// order of their run time.
+	// order of their run time, and cancels up to limit pending ones that cannot
+	// run any more because a task that they need has failed.
 	Admit(ctx context.Context, term int64, limit int) (Admitted, error)
+
+	// Turns returns, by queue, tenant and partition, who has a turn and who waits
+	// for one: first up to groups groups in which somebody waits, in the order of
+	// who has waited longest, with up to heads waiting tasks of each; then all
+	// others in which somebody has a turn, without their waiting tasks.
+	Turns(ctx context.Context, term int64, groups, heads int) ([]Turns, error)
+
+	// Grant gives tasks that wait for their turn their turn and makes them
+	// available, in the order given. Others among the ids are passed over. It
+	// returns how many it admitted.
+	Grant(ctx context.Context, term int64, ids []ID) (int, error)
 
 	// Rescue declares workers dead that have not beaten within their TTL and
 	// returns up to limit attempts of dead workers, still leased: the caller

@@ -18,7 +18,7 @@ type State int8
 // only when somebody retries it by hand.
 const (
 	Scheduled State = iota + 1 // its run time has not come
-	Pending                    // blocked by a limit, a dependency or its tenant's turn
+	Pending                    // waits for what it needs, for its turn, or for a running task of its key to end
 	Available                  // may be claimed
 	Running                    // claimed; its lease is open
 	Retryable                  // failed, and waits for its next attempt
@@ -85,10 +85,44 @@ type NewTask struct {
 	OnConflict OnConflict
 	SourceTime time.Time // when the key's source changed; for Rerun. Zero: newer than all
 
+	// Needs are tasks that must end first: this one is pending until then. Each was
+	// enqueued before, or comes earlier in the same call; one that does not exist
+	// counts as failed.
+	Needs []Need
+	// Workflow groups tasks, so that List finds them. Zero: none.
+	Workflow ID
+
+	// Turn has the task wait for its turn once it could run: it is pending until
+	// Grant names it. The turns of a queue are counted by tenant and Partition.
+	Turn      bool
+	Partition string
+
 	// Settings is what only the layer above reads: limits of attempts and time,
 	// the retry policy, the user's metadata. Engines hand it back unread. Nil is
 	// the usual value and costs nothing.
 	Settings []byte
+}
+
+// Need is a task that must end before another may run.
+type Need struct {
+	Task      ID
+	OnFailure OnFailure
+}
+
+// OnFailure says what becomes of a task when one that it needs ends cancelled or
+// discarded, or is deleted. A completed one is always what was needed.
+type OnFailure int8
+
+const (
+	CancelOnFailure   OnFailure = iota // it is cancelled, by the next Admit, and so are those that need it
+	ContinueOnFailure                  // the end was all it needed
+	WaitOnFailure                      // it stays pending: somebody may retry what it needs
+)
+
+// NeedState is a need and what has become of it.
+type NeedState struct {
+	Need
+	State State // of the needed task; 0: there is no such task
 }
 
 // OnConflict says what an enqueue does when its key has an unfinished task.
@@ -120,7 +154,11 @@ type Task struct {
 	Args     []byte
 	Tags     []string
 	Key      string
+	Workflow ID
 	Settings []byte
+
+	Turn      bool // it runs only in its turn
+	Partition string
 
 	State   State
 	Attempt int    // the latest attempt, counted from 1 at its claim; 0: never claimed
@@ -147,6 +185,7 @@ type Detail struct {
 	Progress        *Progress
 	Logs            []LogLine // oldest first
 	CancelRequested bool      // running, and told to stop
+	Needs           []NeedState
 }
 
 // Attempt is one ended run of a task.

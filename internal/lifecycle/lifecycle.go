@@ -43,6 +43,9 @@ var (
 // ErrUnknownKind says that the worker has no handler for the task's kind.
 var ErrUnknownKind = errors.New("no handler for this kind")
 
+// ErrWait says that the task waits for children and runs again after them.
+var ErrWait = errors.New("waits for its children")
+
 // unknownKindDelay keeps a task that no handler of this worker knows out of its
 // way, so that it does not come straight back.
 const unknownKindDelay = 5 * time.Second
@@ -58,6 +61,8 @@ func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 		out.State = store.Completed
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
+	case errors.Is(err, ErrWait):
+		out.State, out.Attempt = store.Pending, t.Attempt-1
 	case errors.Is(err, ErrUnknownKind):
 		out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, unknownKindDelay, t.Attempt-1, t.Crashes
 	case errors.Is(err, ErrShutdown):

@@ -17,6 +17,7 @@ type Settings struct {
 	Metadata    json.RawMessage `json:"metadata,omitempty"` // a JSON object
 	Schedule    string          `json:"schedule,omitempty"` // whose tick it is
 	Tick        time.Time       `json:"tick,omitzero"`
+	Node        string          `json:"node,omitempty"` // the task's name in its workflow
 }
 
 // Encode returns the stored form.

@@ -36,6 +36,8 @@ type Attempt struct {
 	logs     []store.LogLine // not known to be stored
 	logLines int
 	logBytes int
+	then     []store.NewTask // to enqueue with the outcome
+	children int             // how many of those are to be waited for
 	inTx     bool
 	begun    time.Time
 }
@@ -155,6 +157,34 @@ func (a *Attempt) Final() *store.Note {
 		return nil
 	}
 	return &store.Note{Progress: a.progress, Output: a.output, Logs: a.logs}
+}
+
+// SetThen notes what is to be enqueued when the attempt has completed.
+func (a *Attempt) SetThen(tasks []store.NewTask) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.then, a.children = tasks, 0
+}
+
+// AddChild notes a task to be enqueued and waited for, and counts them.
+func (a *Attempt) AddChild(child store.NewTask) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.then = append(a.then, child)
+	a.children++
+	return a.children
+}
+
+// Then returns what is to be enqueued, and which of it is to be waited for.
+func (a *Attempt) Then() (tasks []store.NewTask, children []store.Need) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.children > 0 {
+		for _, n := range a.then {
+			children = append(children, store.Need{Task: n.ID, OnFailure: store.ContinueOnFailure})
+		}
+	}
+	return a.then, children
 }
 
 // SetInTx remembers that the handler finished the task in its own transaction.

@@ -18,7 +18,7 @@ func (l *Leader) admit(ctx context.Context, term int64) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case did.Count == admitBatch:
+	case did.Count == admitBatch || did.Cancelled == admitBatch:
 		return 0, nil
 	case did.Next >= 0 && did.Next < admitEvery:
 		return did.Next, nil

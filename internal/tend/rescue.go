@@ -2,9 +2,12 @@ package tend
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -20,6 +23,10 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if err != nil || len(tasks) == 0 {
 		return rescueEvery, err
 	}
+	keepTurn, err := l.keepTurns(ctx, tasks)
+	if err != nil {
+		return 0, err
+	}
 	outcomes := make([]store.Outcome, len(tasks))
 	for i := range tasks {
 		settings, err := lifecycle.DecodeSettings(tasks[i].Settings)
@@ -27,6 +34,7 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 			l.o.Log.Error("rescue: going on with default settings", "task", tasks[i].ID, "error", err)
 		}
 		outcomes[i] = lifecycle.Died(&tasks[i], settings, rand.Float64())
+		outcomes[i].KeepTurn = tasks[i].Turn && keepTurn[tasks[i].Queue]
 	}
 	lost, err := l.store.Finish(ctx, outcomes)
 	if err != nil {
@@ -37,6 +45,26 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 		return 0, nil
 	}
 	return rescueEvery, nil
+}
+
+// keepTurns tells the queues whose tasks keep their turn while they are retried.
+func (l *Leader) keepTurns(ctx context.Context, tasks []store.Task) (map[string]bool, error) {
+	if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Turn }) {
+		return nil, nil
+	}
+	records, err := l.store.Records(ctx, allot.RecordKind)
+	if err != nil {
+		return nil, err
+	}
+	keep := map[string]bool{}
+	for _, r := range records {
+		var limits allot.Limits
+		if err := json.Unmarshal(r.Body, &limits); err != nil {
+			l.o.Log.Error("rescue: limits cannot be read", "queue", r.Name, "error", err)
+		}
+		keep[r.Name] = limits.BlockOnRetry
+	}
+	return keep, nil
 }
 
 // report leaves out the tasks that their worker finished after all.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/tick"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -17,12 +19,16 @@ const scheduleEvery = 500 * time.Millisecond
 // up no other.
 func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error) {
 	records, err := l.store.Records(ctx, tick.RecordKind)
+	if err != nil || len(records) == 0 {
+		return scheduleEvery, err
+	}
+	limits, err := l.store.Records(ctx, allot.RecordKind)
 	if err != nil {
 		return 0, err
 	}
 	var failed error
 	for _, r := range records {
-		err := l.fire(ctx, term, r)
+		err := l.fire(ctx, term, r, limits)
 		switch {
 		case errors.Is(err, store.ErrNotLeader):
 			return 0, err
@@ -35,7 +41,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 
 // fire enqueues the tasks of the ticks that are due and moves the cursor in the
 // same write, so that no tick fires twice and none is lost.
-func (l *Leader) fire(ctx context.Context, term int64, r store.Record) error {
+func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits []store.Record) error {
 	var s tick.Schedule
 	if err := json.Unmarshal(r.Body, &s); err != nil {
 		return err
@@ -53,6 +59,7 @@ func (l *Leader) fire(ctx context.Context, term int64, r store.Record) error {
 		if tasks[i], err = s.Task(r.Name, at, l.o.NewID()); err != nil {
 			return err
 		}
+		tasks[i].Turn = slices.ContainsFunc(limits, func(l store.Record) bool { return l.Name == s.Queue })
 		s.LastTask = tasks[i].ID.String()
 	}
 	if r.Body, err = json.Marshal(s); err != nil {

@@ -22,6 +22,7 @@ type Store interface {
 	store.Keeper
 	store.Recorder
 	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
+	Workers(ctx context.Context) ([]store.Worker, error)
 }
 
 // Options of a Leader. All but Maintain and Rescued are needed.
@@ -47,6 +48,8 @@ type Leader struct {
 	term  int64
 	until time.Time     // by this process's monotonic clock
 	ahead time.Duration // how far the engine's clock is ahead of this process's
+
+	turns turns // of the chore that hands them out, and read by it alone
 }
 
 // New makes a leader.
@@ -57,6 +60,7 @@ func New(s Store, o Options) *Leader {
 	l.loops = []*loop.Loop{
 		l.lead,
 		l.chore("admit", 15*time.Second, l.admit),
+		l.chore("turn", 30*time.Second, l.turn),
 		l.chore("rescue", 15*time.Second, l.rescue),
 		l.chore("schedule", 30*time.Second, l.schedule),
 		l.chore("prune", time.Minute, l.prune),

@@ -43,13 +43,20 @@ func (s *Store) edit(id store.ID, c *store.Change, now time.Time) store.Edited {
 // apply makes a change if the task's state allows it.
 func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult {
 	switch {
-	case t.State == store.Pending:
+	case t.State == store.Pending && s.awaits(t):
 		return s.editAwaiting(t, c)
+	case t.State == store.Pending && c.Op == store.Reprioritize && t.queues():
+		s.take(t)
+		t.Priority = c.Priority
+		s.putDue(t, now, store.Scheduled)
+		return store.Changed
+	case t.State == store.Pending && c.Op != store.Cancel && c.Op != store.Delete:
+		return store.Refused
 	case t.State == store.Running:
 		if c.Op != store.Cancel {
 			return store.Refused
 		}
-		t.detail.CancelRequested = true
+		t.detail.CancelRequested, t.why = true, c.Reason
 		return store.Requested
 	case t.State.Finished() && c.Op != store.Retry && c.Op != store.Delete:
 		return store.Refused
@@ -57,12 +64,13 @@ func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult 
 	switch c.Op {
 	case store.Cancel:
 		s.take(t)
+		s.yield(t)
 		t.Reason = c.Reason
 		s.end(t, store.Cancelled, now, now)
 	case store.Retry:
 		return s.retry(t, c, now)
 	case store.Delete:
-		s.forget(t)
+		s.forget(t, now)
 	case store.Reprioritize:
 		s.relocate(t, t.Queue, c.Priority)
 	case store.Move:
@@ -84,7 +92,15 @@ func (s *Store) editAwaiting(t *task, c *store.Change) store.EditResult {
 	s.keys[name{t.Queue, t.Key}].awaiting = nil
 	s.take(t)
 	s.remove(t)
+	s.unneed(t)
 	return store.Changed
+}
+
+// awaits reports whether a pending task awaits the end of a running one of its
+// key, rather than what it needs.
+func (s *Store) awaits(t *task) bool {
+	is := s.keys[name{t.Queue, t.Key}]
+	return is != nil && is.awaiting == t
 }
 
 func (s *Store) retry(t *task, c *store.Change, now time.Time) store.EditResult {
@@ -106,12 +122,16 @@ func (s *Store) retry(t *task, c *store.Change, now time.Time) store.EditResult 
 // reschedule gives a task a new run time; a finished one begins again.
 func (s *Store) reschedule(t *task, c *store.Change, now time.Time) {
 	s.take(t)
+	if t.State == store.Available {
+		s.yield(t)
+	}
 	wait := store.Scheduled
 	if t.State == store.Retryable {
 		wait = store.Retryable
 	}
 	if t.State.Finished() {
 		t.Attempt, t.Crashes, t.Reason, t.FinishedAt = 0, 0, "", time.Time{}
+		s.need(t, t.needs)
 	}
 	t.RunAt = runAt(&store.NewTask{RunAt: c.RunAt, Delay: c.Delay}, now)
 	s.putDue(t, now, wait)
@@ -139,7 +159,13 @@ func (s *Store) move(t *task, queue string) store.EditResult {
 			delete(s.keys, name{t.Queue, t.Key})
 		}
 	}
+	s.yield(t)
 	s.relocate(t, queue, t.Priority)
+	if t.Turn && t.State == store.Available {
+		s.take(t)
+		s.put(t, store.Pending)
+		s.queueUp(t)
+	}
 	return store.Changed
 }
 

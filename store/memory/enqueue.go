@@ -101,6 +101,7 @@ func (is *identity) standsFor() store.ID {
 func (s *Store) add(n *store.NewTask, now time.Time) *task {
 	t := newTask(n, now)
 	s.insert(t)
+	s.need(t, n.Needs)
 	s.putDue(t, now, store.Scheduled)
 	return t
 }
@@ -113,6 +114,7 @@ func (s *Store) await(is *identity, n *store.NewTask, now time.Time) {
 	}
 	is.awaiting = newTask(n, now)
 	s.insert(is.awaiting)
+	s.need(is.awaiting, n.Needs)
 	s.put(is.awaiting, store.Pending)
 }
 
@@ -133,7 +135,8 @@ func (s *Store) replace(t *task, n *store.NewTask, now time.Time) {
 
 func newTask(n *store.NewTask, now time.Time) *task {
 	t := &task{Task: store.Task{
-		ID: n.ID, Queue: n.Queue, Tenant: n.Tenant, Key: n.Key, EnqueuedAt: now,
+		ID: n.ID, Queue: n.Queue, Tenant: n.Tenant, Key: n.Key, Workflow: n.Workflow, EnqueuedAt: now,
+		Turn: n.Turn, Partition: n.Partition,
 	}}
 	t.become(n, now)
 	return t

@@ -33,6 +33,8 @@ func (s *Store) finish(t *task, o *store.Outcome, now time.Time) {
 	is := s.keys[name{t.Queue, t.Key}]
 	if is != nil && is.awaiting != nil && !state.Finished() {
 		state, reason = store.Cancelled, "superseded" // the newer one takes its place
+	} else if t.detail.CancelRequested && !state.Finished() {
+		state, reason = store.Cancelled, t.why
 	}
 	ended := now.Add(-max(o.Ago, 0))
 	if ended.Before(t.ClaimedAt) {
@@ -44,9 +46,19 @@ func (s *Store) finish(t *task, o *store.Outcome, now time.Time) {
 	}
 	s.release(t)
 	t.Attempt, t.Crashes, t.Reason = o.Attempt, o.Crashes, reason
+	if state == o.State {
+		s.enqueue(o.Then, now)
+	}
+	if putOff := state == store.Retryable || state == store.Scheduled; state != store.Available && !(putOff && o.KeepTurn) {
+		s.yield(t)
+	}
 	switch {
 	case state.Finished():
 		s.end(t, state, ended, now)
+	case state == store.Pending:
+		s.need(t, o.Needs)
+		t.RunAt = now
+		s.putDue(t, now, store.Scheduled)
 	case state == store.Available:
 		t.RunAt = now
 		s.put(t, state)
@@ -71,6 +83,7 @@ func (s *Store) release(t *task) {
 func (s *Store) end(t *task, state store.State, at, now time.Time) {
 	t.FinishedAt = at
 	s.put(t, state)
+	s.tell(t.ID, state, now)
 	is := s.keys[name{t.Queue, t.Key}]
 	if is == nil {
 		return

@@ -67,6 +67,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	if err := s.leads(term, now); err != nil {
 		return done, fmt.Errorf("admit: %w", err)
 	}
+	done.Cancelled = s.cancelDoomed(limit, now)
 	seen := map[string]bool{}
 	for t := s.soonest(); t != nil; t = s.soonest() {
 		if t.RunAt.After(now) || done.Count == limit {
@@ -74,6 +75,11 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 			break
 		}
 		s.take(t)
+		if t.Turn && !t.holds {
+			s.put(t, store.Pending)
+			s.queueUp(t)
+			continue
+		}
 		s.put(t, store.Available)
 		done.Count++
 		if !seen[t.Queue] {
@@ -141,7 +147,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		if kept <= 0 {
 			continue
 		}
-		deleted += s.pruneOld(of, now.Add(-kept), limit-deleted)
+		deleted += s.pruneOld(of, now.Add(-kept), now, limit-deleted)
 	}
 	return deleted, nil
 }
@@ -162,14 +168,14 @@ func retention(keep store.Retention, of verdict) time.Duration {
 }
 
 // pruneOld deletes up to limit tasks that ended at an instant or before it.
-func (s *Store) pruneOld(of verdict, until time.Time, limit int) (deleted int) {
+func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted int) {
 	list := s.finished[of]
 	for len(list) > 0 && (list[0].gone() || !list[0].FinishedAt.After(until)) {
 		if !list[0].gone() {
 			if deleted == limit {
 				break
 			}
-			s.forget(list[0].task)
+			s.forget(list[0].task, now)
 			deleted++
 		}
 		list[0] = placed{}
@@ -182,9 +188,12 @@ func (s *Store) pruneOld(of verdict, until time.Time, limit int) (deleted int) {
 }
 
 // forget deletes a task with its history, and its key with the last task of it.
-func (s *Store) forget(t *task) {
+func (s *Store) forget(t *task, now time.Time) {
 	s.take(t)
 	s.remove(t)
+	s.yield(t)
+	s.unneed(t)
+	s.tell(t.ID, 0, now)
 	at := name{t.Queue, t.Key}
 	is := s.keys[at]
 	if is == nil {

@@ -29,6 +29,9 @@ type Store struct {
 	waiting   waiting              // the scheduled and the retryable ones
 	finished  map[verdict][]placed // the finished ones, in order of their end
 	keys      map[name]*identity
+	children  map[store.ID][]*task // by the id of what they need
+	doomed    []*task              // something that they need may have failed
+	turns     map[turn]*turns
 	workers   map[store.ID]*worker
 	counts    map[verdict]int64 // of the unfinished ones
 	leader    leader
@@ -46,6 +49,8 @@ func New() *Store {
 		queues:    map[string]*queue{},
 		finished:  map[verdict][]placed{},
 		keys:      map[name]*identity{},
+		children:  map[store.ID][]*task{},
+		turns:     map[turn]*turns{},
 		workers:   map[store.ID]*worker{},
 		counts:    map[verdict]int64{},
 		records:   map[string]map[string]store.Record{},
@@ -61,6 +66,10 @@ type task struct {
 	store.Task
 	detail store.Detail
 	group  *store.ErrorGroup // of the latest failed attempt
+	needs  []store.Need
+	open   map[store.ID]bool // those of the needs that are not met
+	holds  bool              // has its turn
+	why    string            // the reason of a cancel that was requested
 
 	// place grows with every change of state. Lists of places are never searched
 	// for what has left them: an entry whose place is no longer the task's is
@@ -159,11 +168,20 @@ func (s *Store) put(t *task, state store.State) {
 	}
 }
 
-// putDue makes a task available, or has it wait in the given state when its run
-// time has not come.
+// putDue makes a task available, or has it wait: pending while a need is open, in
+// the given state when its run time has not come, and pending again for its turn.
 func (s *Store) putDue(t *task, now time.Time, wait store.State) {
+	if len(t.open) > 0 {
+		s.put(t, store.Pending)
+		return
+	}
 	if t.RunAt.After(now) {
 		s.put(t, wait)
+		return
+	}
+	if t.Turn && !t.holds {
+		s.put(t, store.Pending)
+		s.queueUp(t)
 		return
 	}
 	t.RunAt = now

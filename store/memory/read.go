@@ -30,6 +30,9 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		}
 		if t.matches(&f) {
 			page = append(page, t.answer(f.Detail))
+			if f.Detail {
+				page[len(page)-1].Detail.Needs = s.needStates(t)
+			}
 		}
 	}
 	return page, nil
@@ -63,6 +66,7 @@ func (t *task) matches(f *store.Filter) bool {
 	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) &&
 		among(f.States, t.State) &&
 		(f.Key == "" || f.Key == t.Key) &&
+		(f.Workflow.IsZero() || f.Workflow == t.Workflow) &&
 		(f.Fingerprint == "" || t.group != nil && f.Fingerprint == t.group.Fingerprint) &&
 		!t.EnqueuedAt.Before(f.From) &&
 		(f.Until.IsZero() || t.EnqueuedAt.Before(f.Until))

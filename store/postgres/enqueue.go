@@ -34,6 +34,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
 	s.ringFor(tasks)
+	s.settle(ctx, tasks)
 	return results, nil
 }
 
@@ -74,11 +75,11 @@ func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask) (
 	return results, nil
 }
 
-// plain reports whether all tasks go straight into the log.
+// plain reports whether all tasks go straight into the log, and say nothing rare.
 func plain(tasks []store.NewTask) bool {
 	for i := range tasks {
 		t := &tasks[i]
-		if t.Key != "" || !t.RunAt.IsZero() || t.Delay > 0 || t.ExpiresIn > 0 {
+		if t.Key != "" || !t.RunAt.IsZero() || t.Delay > 0 || t.ExpiresIn > 0 || isRare(t) || len(t.Needs) > 0 {
 			return false
 		}
 	}
@@ -130,8 +131,40 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 	return c.exec(ctx, s.sql["add"], lanes, ids, kinds, args, tenants, tags, settings, expiries)
 }
 
-// put stores tasks of every sort through the function of that name.
+// isRare reports whether a task has what most have not.
+func isRare(t *store.NewTask) bool { return !t.Workflow.IsZero() || t.Turn || t.Partition != "" }
+
+// put stores tasks of every sort, through the function of that name, or through
+// put_needing if any needs others.
 func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
+	name, args := "put", columns(tasks)
+	rare, needing := false, false
+	for i := range tasks {
+		rare = rare || isRare(&tasks[i])
+		needing = needing || len(tasks[i].Needs) > 0
+	}
+	switch {
+	case needing:
+		name, args = "put_needing", append(append(args, rareColumns(tasks)...), needColumns(tasks)...)
+	case rare:
+		name, args = "put_more", append(args, rareColumns(tasks)...)
+	}
+	results := make([]store.Enqueued, len(tasks))
+	err := c.each(ctx, func(scan func(...any) error) error {
+		var place, result int
+		var text string
+		if err := scan(&place, &text, &result); err != nil {
+			return err
+		}
+		id, err := store.ParseID(text)
+		results[place-1] = store.Enqueued{ID: id, Result: store.EnqueueResult(result)}
+		return err
+	}, s.sql[name], args...)
+	return results, err
+}
+
+// columns are the parameters of the function put.
+func columns(tasks []store.NewTask) []any {
 	n := len(tasks)
 	lanes, ids := make([]int64, n), make(uuids, n)
 	kinds, args := make([]string, n), make([][]byte, n)
@@ -147,18 +180,20 @@ func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]st
 		expiresAt[i], expiresIn[i] = timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()
 		conflicts[i], sources[i] = int16(t.OnConflict), timeOrNull(t.SourceTime)
 	}
-	results := make([]store.Enqueued, n)
-	err := c.each(ctx, func(scan func(...any) error) error {
-		var place, result int
-		var text string
-		if err := scan(&place, &text, &result); err != nil {
-			return err
-		}
-		id, err := store.ParseID(text)
-		results[place-1] = store.Enqueued{ID: id, Result: store.EnqueueResult(result)}
-		return err
-	}, s.sql["put"], lanes, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys, conflicts, sources)
-	return results, err
+	return []any{lanes, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys, conflicts, sources}
+}
+
+// rareColumns are parameters of the function put that may be left out.
+func rareColumns(tasks []store.NewTask) []any {
+	n := len(tasks)
+	workflows := make(pgtype.FlatArray[pgtype.UUID], n)
+	turns, partitions := make([]*bool, n), make([]*string, n)
+	for i := range tasks {
+		t := &tasks[i]
+		workflows[i] = pgtype.UUID{Bytes: t.Workflow, Valid: !t.Workflow.IsZero()}
+		turns[i], partitions[i] = orNull(t.Turn), orNull(t.Partition)
+	}
+	return []any{workflows, turns, partitions}
 }
 
 // copy stores plain tasks by COPY, in one round trip: the rows follow the

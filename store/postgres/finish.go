@@ -14,8 +14,8 @@ import (
 // errHeld says that an open transaction of somebody is about to finish a task.
 var errHeld = errors.New("an open transaction is about to finish the task")
 
-// Finish implements store.Leaser. It is one call of the function finish; when
-// that finds lost tasks it writes nothing, and is called again without them.
+// Finish implements store.Leaser. Outcomes that bring more than the end of their
+// attempt are written apart from the others.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	rest, lost := eachOnce(outcomes)
 	if n := finalNotes(rest); len(n) > 0 {
@@ -24,30 +24,90 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		}
 	}
 	var held []store.ID
-	for len(rest) > 0 {
-		gone := map[attempt]bool{}
-		err := s.query(ctx, "finish", func(raw [][]byte) error {
-			id := store.ID(idOf(raw[1]))
-			gone[attempt{id, idOf(raw[0])}] = true
-			if raw[2][0] != 0 {
-				held = append(held, id)
-			} else {
-				lost = append(lost, id)
-			}
-			return nil
-		}, flushOf(rest).args()...)
+	for _, part := range partsOf(rest) {
+		l, h, err := s.flush(ctx, part)
 		if err != nil {
 			return nil, fmt.Errorf("finish: %w", err)
 		}
-		if len(gone) == 0 {
-			break
-		}
-		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[attempt{o.Task.ID, o.Task.Lease}] })
+		lost, held = append(lost, l...), append(held, h...)
 	}
 	if len(held) > 0 {
 		return lost, fmt.Errorf("finish: %w: %v", errHeld, held)
 	}
 	return lost, nil
+}
+
+// partsOf splits outcomes into those that are written together: usually one part.
+func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
+	if !slices.ContainsFunc(outcomes, hasExtras) {
+		return [][]*store.Outcome{outcomes}
+	}
+	var plain, more []*store.Outcome
+	for _, o := range outcomes {
+		if hasExtras(o) {
+			more = append(more, o)
+		} else {
+			plain = append(plain, o)
+		}
+	}
+	return [][]*store.Outcome{plain, more}
+}
+
+// flush writes outcomes by one call of the function finish or finish_more; when
+// that finds lost tasks it writes nothing, and is called again without them.
+func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
+	for len(rest) > 0 {
+		name, args := "finish", flushOf(rest).args()
+		var x *extras
+		if hasExtras(rest[0]) {
+			x = extrasOf(rest)
+			if err := s.nameLanes(ctx, driverSession{s.pool}, x.tasks, true); err != nil {
+				return nil, nil, err
+			}
+			name, args = "finish_more", append(args, x.args()...)
+		}
+		gone, calledOff := map[attempt]bool{}, false
+		err := s.query(ctx, name, func(raw [][]byte) error {
+			switch id := store.ID(idOf(raw[1])); {
+			case raw[3] != nil:
+				s.ring(string(raw[3]))
+			case raw[2] == nil:
+				calledOff = true
+			case raw[2][0] != 0:
+				held, gone[attempt{id, idOf(raw[0])}] = append(held, id), true
+			default:
+				lost, gone[attempt{id, idOf(raw[0])}] = append(lost, id), true
+			}
+			return nil
+		}, args...)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case calledOff:
+			l, h, err := s.flushEach(ctx, rest)
+			return append(lost, l...), append(held, h...), err
+		case len(gone) == 0:
+			if x != nil {
+				s.ringFor(x.tasks)
+				s.settleChildren(ctx, x.doubts)
+			}
+			return lost, held, nil
+		}
+		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[attempt{o.Task.ID, o.Task.Lease}] })
+	}
+	return lost, held, nil
+}
+
+// flushEach writes outcomes one by one: some bring tasks that have to be dropped.
+func (s *Store) flushEach(ctx context.Context, outcomes []*store.Outcome) (lost, held []store.ID, err error) {
+	for _, o := range outcomes {
+		l, h, err := s.flush(ctx, []*store.Outcome{o})
+		if err != nil {
+			return nil, nil, err
+		}
+		lost, held = append(lost, l...), append(held, h...)
+	}
+	return lost, held, nil
 }
 
 // attempt is what a finish is accepted once for.
@@ -204,20 +264,34 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 		}
 	}
 	for _, o := range rest {
-		sums := stats{}
-		sums.count(o)
-		t := o.Task
-		s.trips.Add(1)
-		var done bool
-		err := tx.each(ctx, func(scan func(...any) error) error { return scan(&done) }, s.sql["finish_tx"], [16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),
-			t.Key != "", t.Key, isPlain(o), int16(o.State), o.Delay.Microseconds(), o.Attempt, o.Crashes, clean(o.Reason),
-			clean(o.Error), clean(o.Trace), clean(o.Fingerprint), max(o.Ago, 0).Microseconds())
+		done, err := s.finishOne(ctx, tx, o)
 		if err != nil {
 			return nil, translate(err)
 		}
 		if !done {
-			lost = append(lost, t.ID)
+			lost = append(lost, o.Task.ID)
 		}
 	}
 	return lost, nil
+}
+
+// finishOne ends one attempt inside an open transaction; false: it is lost.
+func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, err error) {
+	sums := stats{}
+	sums.count(o)
+	t := o.Task
+	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),
+		t.Key != "", t.Key, isPlain(o), int16(o.State), o.Delay.Microseconds(), o.Attempt, o.Crashes, clean(o.Reason),
+		clean(o.Error), clean(o.Trace), clean(o.Fingerprint), max(o.Ago, 0).Microseconds()}
+	name := "finish_tx"
+	if hasExtras(o) {
+		x := extrasOf([]*store.Outcome{o})
+		if err := s.nameLanes(ctx, tx, x.tasks, false); err != nil {
+			return false, err
+		}
+		name, args = "finish_tx_more", append(args, x.args()...)
+	}
+	s.trips.Add(1)
+	err = tx.each(ctx, func(scan func(...any) error) error { return scan(&done) }, s.sql[name], args...)
+	return done, err
 }

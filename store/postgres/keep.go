@@ -29,8 +29,9 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	done := store.Admitted{Next: -1}
 	err := s.query(ctx, "admit", func(raw [][]byte) error {
 		done.Count = int(int32Of(raw[0]))
-		done.Queues = textsOf(raw[1])
-		if next := int64Of(raw[2]); next >= 0 {
+		done.Cancelled = int(int32Of(raw[1]))
+		done.Queues = textsOf(raw[2])
+		if next := int64Of(raw[3]); next >= 0 {
 			done.Next = time.Duration(next) * time.Microsecond
 		}
 		return nil
@@ -48,7 +49,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 	err := s.query(ctx, "rescue", func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
-		t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[14]), idOf(raw[15]), string(raw[16])
+		t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[17]), idOf(raw[18]), string(raw[19])
 		tasks = append(tasks, t)
 		return nil
 	}, term, limit)

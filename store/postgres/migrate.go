@@ -1,12 +1,14 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,7 +82,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	}
 	var taken []store.Migration
 	for _, r := range results {
-		one := all[r.Source.Version-1]
+		one := *withVersion(all, r.Source.Version)
 		if r.Direction == "up" {
 			one.AppliedAt = time.Now().UTC()
 		}
@@ -102,8 +104,8 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	var version int64
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
-		if version > 0 && version <= int64(len(all)) {
-			all[version-1].AppliedAt = at.UTC()
+		if one := withVersion(all, version); one != nil {
+			one.AppliedAt = at.UTC()
 		}
 		return nil
 	})
@@ -111,6 +113,15 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 		return nil, fmt.Errorf("migrations: %w", translate(err))
 	}
 	return all, nil
+}
+
+// withVersion finds a step; nil: there is none of that version.
+func withVersion(all []store.Migration, version int64) *store.Migration {
+	at, found := slices.BinarySearchFunc(all, version, func(m store.Migration, v int64) int { return cmp.Compare(m.Version, v) })
+	if !found {
+		return nil
+	}
+	return &all[at]
 }
 
 // steps reads the migrations, whose files are named by their version: 00001_tables.sql.
@@ -127,8 +138,8 @@ func (s *Store) steps() ([]store.Migration, error) {
 		}
 		number, name, _ := strings.Cut(strings.TrimSuffix(path.Base(file), ".sql"), "_")
 		version, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || version != int64(i+1) {
-			return nil, fmt.Errorf("migration %s: want version %d", file, i+1)
+		if err != nil || i > 0 && version <= all[i-1].Version {
+			return nil, fmt.Errorf("migration %s: want a version of its own", file)
 		}
 		all[i] = store.Migration{Version: version, Name: name, SQL: s.inSchema(string(text))}
 	}

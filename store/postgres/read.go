@@ -25,8 +25,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	err := s.queryText(ctx, text, func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
-		t.Lease, t.Worker, t.Queue = idOf(raw[14]), idOf(raw[15]), string(raw[16])
-		t.State, t.Reason, t.FinishedAt = stateOf(raw[17]), string(raw[18]), timeOf(raw[19])
+		t.Lease, t.Worker, t.Queue = idOf(raw[17]), idOf(raw[18]), string(raw[19])
+		t.State, t.Reason, t.FinishedAt = stateOf(raw[20]), string(raw[21]), timeOf(raw[22])
 		tasks = append(tasks, t)
 		return nil
 	}, args...)
@@ -74,6 +74,9 @@ func (s *Store) where(f *store.Filter) (text string, args []any) {
 	}
 	if f.Key != "" {
 		add("s.key = ?", f.Key)
+	}
+	if !f.Workflow.IsZero() {
+		add("s.workflow = ?", [16]byte(f.Workflow))
 	}
 	if f.Fingerprint != "" {
 		add("s.failure = ?", f.Fingerprint)
@@ -133,6 +136,16 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 		if raw[3] != nil {
 			return json.Unmarshal(jsonb(raw[3]), &d.Logs)
 		}
+		return nil
+	}, ids)
+	if err != nil {
+		return err
+	}
+	err = s.query(ctx, "needs", func(raw [][]byte) error {
+		d := byID[idOf(raw[0])].Detail
+		d.Needs = append(d.Needs, store.NeedState{
+			Need: store.Need{Task: idOf(raw[1]), OnFailure: store.OnFailure(stateOf(raw[2]))}, State: stateOf(raw[3]),
+		})
 		return nil
 	}, ids)
 	if err != nil {

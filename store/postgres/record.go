@@ -40,6 +40,7 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 		return 0, nil, fmt.Errorf("put record: %w", translate(err))
 	}
 	s.ringFor(p.Tasks)
+	s.settle(ctx, p.Tasks)
 	return version, results, nil
 }
 

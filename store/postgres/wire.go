@@ -74,9 +74,21 @@ func textsOf(raw []byte) []string {
 	return texts
 }
 
+// idsOf reads an array of ids; nil when it is empty.
+func idsOf(raw []byte) []store.ID {
+	if len(raw) < 20 {
+		return nil
+	}
+	ids := make([]store.ID, binary.BigEndian.Uint32(raw[12:]))
+	for i := range ids {
+		ids[i] = idOf(raw[24+20*i:])
+	}
+	return ids
+}
+
 // readTask reads the columns that every answer with tasks begins with: lane,
 // id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
-// claimed_at, tenant, key, tags, settings.
+// claimed_at, tenant, key, tags, settings, workflow, turn, partition.
 func readTask(t *store.Task, raw [][]byte) (lane int64) {
 	lane = int64Of(raw[0])
 	t.Priority = priorityOf(lane)
@@ -96,6 +108,9 @@ func readTask(t *store.Task, raw [][]byte) (lane int64) {
 	t.Key = string(raw[11])
 	t.Tags = textsOf(raw[12])
 	t.Settings = bytesOf(raw[13])
+	t.Workflow = idOf(raw[14])
+	t.Turn = raw[15] != nil && raw[15][0] != 0
+	t.Partition = string(raw[16])
 	return lane
 }
 

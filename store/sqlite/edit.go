@@ -48,15 +48,12 @@ func (w *work) edit(id store.ID, c *store.Change) (store.Edited, error) {
 func (w *work) apply(t *stored, c *store.Change) (store.EditResult, error) {
 	switch {
 	case t.State == store.Pending:
-		if c.Op != store.Cancel && c.Op != store.Delete {
-			return store.Refused, nil
-		}
-		return store.Changed, w.forget(t) // it only awaits another's end
+		return w.applyPending(t, c)
 	case t.State == store.Running:
 		if c.Op != store.Cancel {
 			return store.Refused, nil
 		}
-		return store.Requested, w.stop(t)
+		return store.Requested, w.stop(t, c.Reason)
 	case t.State.Finished() && c.Op != store.Retry && c.Op != store.Delete:
 		return store.Refused, nil
 	}
@@ -77,8 +74,35 @@ func (w *work) apply(t *stored, c *store.Change) (store.EditResult, error) {
 	return store.Refused, nil
 }
 
+// applyPending makes a change to a task that waits for others, for its turn, or
+// only for the end of a running one of its key.
+func (w *work) applyPending(t *stored, c *store.Change) (store.EditResult, error) {
+	awaits, err := w.awaits(t)
+	switch {
+	case err != nil:
+		return 0, err
+	case c.Op == store.Delete, c.Op == store.Cancel && awaits:
+		return store.Changed, w.forget(t)
+	case c.Op == store.Cancel:
+		return store.Changed, w.cancel(t, c.Reason)
+	case c.Op != store.Reprioritize || !t.Turn:
+		return store.Refused, nil
+	}
+	if was, err := w.leave(t); !was || err != nil {
+		return store.Refused, err // its turn is not what it waits for
+	}
+	kind, err := w.kind(t.Queue, t.Kind)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := w.run("edit.relocate", kind, c.Priority, t.num); err != nil {
+		return 0, err
+	}
+	return store.Changed, w.queueUp(t.ID, turn{t.Queue, t.Tenant, t.Partition}, c.Priority)
+}
+
 // stop has the worker of a running task told at its next beat.
-func (w *work) stop(t *stored) error {
+func (w *work) stop(t *stored, reason string) error {
 	if w.claims == nil {
 		var err error
 		if w.claims, err = allLeases(w.ctx, w.session); err != nil {
@@ -89,7 +113,7 @@ func (w *work) stop(t *stored) error {
 	if l == nil {
 		return fmt.Errorf("task %s is running without a lease", t.ID)
 	}
-	_, err := w.run("stop.add", t.ID, l.token, l.worker)
+	_, err := w.run("stop.add", t.ID, l.token, l.worker, nullText(reason))
 	return err
 }
 
@@ -97,9 +121,25 @@ func (w *work) cancel(t *stored, reason string) error {
 	if err := w.take(t); err != nil {
 		return err
 	}
-	t.State = store.Cancelled
-	if _, err := w.run("edit.cancel", nullText(reason), w.now, t.num); err != nil || t.Key == "" {
+	if err := w.yield(t); err != nil {
 		return err
+	}
+	t.State = store.Cancelled
+	if _, err := w.run("edit.cancel", nullText(reason), w.now, t.num); err != nil {
+		return err
+	}
+	if t.needs > 0 {
+		if _, err := w.run("need.close", t.ID); err != nil {
+			return err
+		}
+	}
+	if t.needed {
+		if err := w.tell(t.ID, store.Cancelled); err != nil {
+			return err
+		}
+	}
+	if t.Key == "" {
+		return nil
 	}
 	return w.free(t.Queue, t.Key, t.ID)
 }
@@ -129,6 +169,11 @@ func (w *work) reschedule(t *stored, c *store.Change) error {
 	if err := w.take(t); err != nil {
 		return err
 	}
+	if t.State == store.Available {
+		if err := w.yield(t); err != nil {
+			return err
+		}
+	}
 	wait := store.Scheduled
 	if t.State == store.Retryable {
 		wait = store.Retryable
@@ -143,7 +188,7 @@ func (w *work) reschedule(t *stored, c *store.Change) error {
 }
 
 // revive clears what a finished task counted, once its last attempt is in the
-// history.
+// history, and has it wait again for what it needs.
 func (w *work) revive(t *stored) error {
 	if !t.last.IsZero() {
 		if _, err := w.run("attempt.trim", t.num); err != nil {
@@ -153,8 +198,10 @@ func (w *work) revive(t *stored) error {
 			return err
 		}
 	}
-	_, err := w.run("edit.revive", t.num)
-	return err
+	if _, err := w.run("edit.revive", t.num); err != nil {
+		return err
+	}
+	return w.review(t)
 }
 
 func (w *work) move(t *stored, queue string) (store.EditResult, error) {
@@ -166,6 +213,9 @@ func (w *work) move(t *stored, queue string) (store.EditResult, error) {
 		if err != nil || !free {
 			return store.KeyTaken, err
 		}
+	}
+	if err := w.yield(t); err != nil {
+		return 0, err
 	}
 	return store.Changed, w.relocate(t, queue, t.Priority)
 }
@@ -203,7 +253,10 @@ func (w *work) relocate(t *stored, queue string, priority int16) error {
 	if _, err := w.run("edit.relocate", kind, priority, t.num); err != nil {
 		return err
 	}
-	if t.State == store.Available {
+	switch {
+	case t.State == store.Available && t.Turn && !t.holds:
+		return w.putInLine(t, queue, priority, t.runAt)
+	case t.State == store.Available:
 		return w.putAvailable(t, queue, priority, t.runAt)
 	}
 	w.waits(queue, t.State, 1)

@@ -103,14 +103,23 @@ func (w *work) add(n *store.NewTask, state store.State) error {
 	due := runAt(n, w.now)
 	var l *lane
 	var id, pos any
-	if state == store.Scheduled && due <= w.now {
+	awaits, inLine := state == store.Pending, false
+	switch {
+	case awaits:
+	case len(n.Needs) > 0:
+		state = store.Pending
+	case due > w.now:
+	case n.Turn:
+		state, inLine = store.Pending, true
+	default:
 		if l, err = w.lane(n.Queue, n.Priority); err != nil {
 			return err
 		}
 		state, id, pos = store.Available, l.id, l.tail+1
 	}
 	stored, err := w.run("task.add", n.ID, kind, n.Priority, state, id, pos, nullBytes(n.Args), nullText(n.Tenant), tags,
-		nullText(n.Key), nullBytes(n.Settings), w.now, due, expiresAt(n, w.now))
+		nullText(n.Key), nullBytes(n.Settings), w.now, due, expiresAt(n, w.now),
+		nullID(n.Workflow), partition(n), nullCount(len(n.Needs)))
 	if err != nil || stored == 0 {
 		return err // nothing stored: the same task has come before
 	}
@@ -120,7 +129,19 @@ func (w *work) add(n *store.NewTask, state store.State) error {
 	} else {
 		w.waits(n.Queue, state, 1)
 	}
-	return w.addTags(n.ID, n.Tags)
+	if err := w.addTags(n.ID, n.Tags); err != nil {
+		return err
+	}
+	if inLine {
+		return w.queueUp(n.ID, turn{n.Queue, n.Tenant, n.Partition}, n.Priority)
+	}
+	if len(n.Needs) == 0 {
+		return nil
+	}
+	if err := w.addNeeds(n.ID, n.Needs); err != nil || awaits {
+		return err
+	}
+	return w.release(n.ID)
 }
 
 // replace gives a task that is not running new values. It keeps its place in
@@ -206,6 +227,14 @@ func encodeTags(tags []string) (any, error) {
 	}
 	text, err := json.Marshal(tags)
 	return string(text), err
+}
+
+// partition is null for a task that does not run in turns.
+func partition(n *store.NewTask) any {
+	if !n.Turn {
+		return nil
+	}
+	return n.Partition
 }
 
 func nullText(text string) any {

@@ -68,44 +68,79 @@ func (w *work) end(e *end) (bool, error) {
 	if e.plain() {
 		done, err := w.run("finish.complete", e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
 			e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
-		if err != nil || done == 0 {
+		if err != nil {
 			return false, err
 		}
-	} else {
-		r, err := w.one("lease.holds", e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
-		if err != nil || r == nil {
-			return false, err
+		if done > 0 {
+			return true, w.completed(e)
 		}
-		e.num = r.int(0)
-		if err := w.supersede(e); err != nil {
-			return false, err
-		}
-		if err := w.history(e); err != nil {
-			return false, err
-		}
-		if err := w.settle(e); err != nil {
+	}
+	r, err := w.one("lease.holds", e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
+	if err != nil || r == nil {
+		return false, err
+	}
+	e.num = r.int(0)
+	for _, step := range []func(*end) error{w.override, w.history, w.then, w.settle, w.follow} {
+		if err := step(e); err != nil {
 			return false, err
 		}
 	}
-	return true, w.follow(e)
+	return true, nil
+}
+
+// completed does what is left to do for a plain end.
+func (w *work) completed(e *end) error {
+	if err := w.then(e); err != nil {
+		return err
+	}
+	if e.Task.Turn {
+		if err := w.giveBack(e.Task); err != nil {
+			return err
+		}
+	}
+	return w.follow(e)
 }
 
 // plain reports whether the attempt did what most do: it completed its task, and
-// there is nothing to note about it that the task's row has no room for.
+// there is nothing to note about it that the task's row has no room for. What comes
+// after a task with a key must meet it while it still has the key.
 func (e *end) plain() bool {
-	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Attempt == e.Task.Attempt
+	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Attempt == e.Task.Attempt &&
+		(len(e.Then) == 0 || e.Task.Key == "")
 }
 
-// supersede cancels a task that was to run again when a newer one of its key
-// awaits its end.
-func (w *work) supersede(e *end) error {
-	if e.Task.Key == "" || e.state.Finished() {
+// override cancels a task that was to run again when a newer one of its key awaits
+// its end, or somebody has asked it to stop.
+func (w *work) override(e *end) error {
+	if e.state.Finished() {
 		return nil
 	}
-	k, err := w.key(e.Task.Queue, e.Task.Key)
-	if err == nil && k.task == e.Task.ID && !k.awaiting.IsZero() {
-		e.state, e.reason = store.Cancelled, "superseded"
+	if e.Task.Key != "" {
+		k, err := w.key(e.Task.Queue, e.Task.Key)
+		if err != nil {
+			return err
+		}
+		if k.task == e.Task.ID && !k.awaiting.IsZero() {
+			e.state, e.reason = store.Cancelled, "superseded"
+			return nil
+		}
 	}
+	if any, err := w.anyStops(); !any || err != nil {
+		return err
+	}
+	r, err := w.one("stop.reason", e.Task.ID)
+	if r != nil {
+		e.state, e.reason = store.Cancelled, r.text(0)
+	}
+	return err
+}
+
+// then enqueues what comes with an outcome, unless that was overridden.
+func (w *work) then(e *end) error {
+	if len(e.Then) == 0 || e.state != e.State {
+		return nil
+	}
+	_, err := w.enqueue(e.Then)
 	return err
 }
 
@@ -141,19 +176,38 @@ func (w *work) settle(e *end) error {
 		return err
 	}
 	w.wrote = true
-	t := &stored{num: e.num, failure: r.int(0)}
-	switch queue, priority := e.Task.Queue, e.Task.Priority; {
-	case e.state.Finished():
-		w.regroup(t.failure, e.state, 1)
-		_, err = w.run("finish.end", e.ended, e.num)
-	case e.state == store.Available:
-		err = w.putAvailable(t, queue, priority, w.now)
-	default:
-		w.waits(queue, e.state, 1)
-		w.regroup(t.failure, e.state, 1)
-		_, err = w.run("task.wait", e.state, after(w.now, max(e.Delay, 0)), e.num)
+	t := &stored{Task: *e.Task, num: e.num, failure: r.int(0), needs: r.int(1), needed: !r.null(2), holds: e.Task.Turn}
+	if !e.keepsTurn() {
+		if err := w.yield(t); err != nil {
+			return err
+		}
 	}
-	return err
+	switch {
+	case e.state.Finished():
+		return w.settleFinished(e, t)
+	case e.state == store.Available:
+		return w.putAvailable(t, t.Queue, t.Priority, w.now)
+	case e.state == store.Pending:
+		if err := w.need(t, e.Needs); err != nil {
+			return err
+		}
+		return w.putDue(t, t.Queue, t.Priority, w.now, store.Scheduled)
+	}
+	return w.putWaiting(t, t.Queue, e.state, after(w.now, max(e.Delay, 0)))
+}
+
+func (w *work) settleFinished(e *end, t *stored) error {
+	w.regroup(t.failure, e.state, 1)
+	if _, err := w.run("finish.end", e.ended, e.num); err != nil || !t.needed {
+		return err
+	}
+	return w.tell(t.ID, e.state)
+}
+
+// keepsTurn reports whether a task that will run again keeps its turn: one that is
+// handed back does.
+func (e *end) keepsTurn() bool {
+	return e.state == store.Available || e.KeepTurn && (e.state == store.Retryable || e.state == store.Scheduled)
 }
 
 // follow does what every accepted end brings with it.
@@ -178,23 +232,28 @@ func (w *work) follow(e *end) error {
 	return nil
 }
 
-// unstop forgets that somebody wanted a task stopped. Usually nobody wants any.
+// unstop forgets that somebody wanted a task stopped.
 func (w *work) unstop(id store.ID) error {
+	if any, err := w.anyStops(); !any || err != nil {
+		return err
+	}
+	_, err := w.run("stop.drop", id)
+	return err
+}
+
+// anyStops reports whether somebody wants any task stopped. Usually nobody does.
+func (w *work) anyStops() (bool, error) {
 	if w.stops == unknown {
 		r, err := w.one("stop.any")
 		if err != nil {
-			return err
+			return false, err
 		}
 		w.stops = none
 		if r != nil {
 			w.stops = some
 		}
 	}
-	if w.stops == none {
-		return nil
-	}
-	_, err := w.run("stop.drop", id)
-	return err
+	return w.stops == some, nil
 }
 
 // account adds the attempt to the statistics of the minute in which it ended.

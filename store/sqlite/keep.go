@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -60,39 +61,75 @@ func leads(ctx context.Context, c session, term, now int64) error {
 // Admit implements store.Keeper.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	done := store.Admitted{Next: -1}
+	var doomed bool
 	err := s.read(ctx, func(ctx context.Context, c session) (err error) {
 		now := s.clock.now()
 		if err := leads(ctx, c, term, now); err != nil {
 			return err
 		}
+		if doomed, err = anyDoomed(ctx, c); err != nil {
+			return err
+		}
 		done.Next, err = nextDue(ctx, c, now)
 		return err
 	})
-	seen := map[string]bool{}
+	for err == nil && doomed && done.Cancelled < limit {
+		var cancelled int
+		cancelled, doomed, done.Next, err = s.cancelSome(ctx, term, min(chunk, limit-done.Cancelled))
+		done.Cancelled += cancelled
+	}
 	for err == nil && done.Next == 0 && done.Count < limit {
-		err = s.write(ctx, true, func(w *work) error {
-			if err := leads(ctx, w.session, term, w.now); err != nil {
-				return err
+		var admitted []*stored
+		admitted, done.Next, err = s.admitSome(ctx, term, min(chunk, limit-done.Count))
+		done.Count += len(admitted)
+		for _, t := range admitted {
+			if !slices.Contains(done.Queues, t.Queue) {
+				done.Queues = append(done.Queues, t.Queue)
 			}
-			due, err := w.due(min(chunk, limit-done.Count))
-			if err != nil {
-				return err
-			}
-			if err := w.admit(due); err != nil {
-				return err
-			}
-			for _, t := range due {
-				if !seen[t.Queue] {
-					seen[t.Queue] = true
-					done.Queues = append(done.Queues, t.Queue)
-				}
-			}
-			done.Count += len(due)
-			done.Next, err = nextDue(w.ctx, w.session, w.now)
-			return err
-		})
+		}
 	}
 	return done, wrap("admit", err)
+}
+
+// cancelSome cancels tasks that cannot run any more, in one transaction.
+func (s *Store) cancelSome(ctx context.Context, term int64, limit int) (cancelled int, more bool, next time.Duration, err error) {
+	err = s.write(ctx, true, func(w *work) (err error) {
+		if err := leads(w.ctx, w.session, term, w.now); err != nil {
+			return err
+		}
+		if cancelled, more, err = w.cancelDoomed(limit); err != nil {
+			return err
+		}
+		next, err = nextDue(w.ctx, w.session, w.now)
+		return err
+	})
+	if err != nil {
+		return 0, false, -1, err
+	}
+	return cancelled, more, next, nil
+}
+
+// admitSome lets tasks go whose time has come, in one transaction, and returns
+// those that became available.
+func (s *Store) admitSome(ctx context.Context, term int64, limit int) (admitted []*stored, next time.Duration, err error) {
+	err = s.write(ctx, true, func(w *work) error {
+		if err := leads(w.ctx, w.session, term, w.now); err != nil {
+			return err
+		}
+		due, err := w.due(limit)
+		if err != nil {
+			return err
+		}
+		if admitted, err = w.admit(due); err != nil {
+			return err
+		}
+		next, err = nextDue(w.ctx, w.session, w.now)
+		return err
+	})
+	if err != nil {
+		return nil, -1, err
+	}
+	return admitted, next, nil
 }
 
 // nextDue returns how long until the next waiting task is due; -1: none waits.
@@ -109,25 +146,35 @@ func (w *work) due(limit int) ([]*stored, error) {
 	var due []*stored
 	names := w.names()
 	err := w.all("admit.due", func(r row) error {
-		of, err := names(r.int(1))
-		t := &stored{num: r.int(0), runAt: r.int(4), failure: r.int(5)}
-		t.Queue, t.Priority, t.State = of.queue, int16(r.int(2)), store.State(r.int(3))
+		of, err := names(r.int(2))
+		t := &stored{num: r.int(0), runAt: r.int(5), failure: r.int(6), holds: !r.null(9)}
+		t.ID, t.Queue, t.Priority, t.State = r.id(1), of.queue, int16(r.int(3)), store.State(r.int(4))
+		t.Tenant, t.Turn, t.Partition = r.text(7), !r.null(8), r.text(8)
 		due = append(due, t)
 		return err
 	}, w.now, limit)
 	return due, err
 }
 
-func (w *work) admit(due []*stored) error {
+// admit makes tasks available, but for those that have to wait for their turn, and
+// returns the former.
+func (w *work) admit(due []*stored) (admitted []*stored, err error) {
 	for _, t := range due {
 		if err := w.take(t); err != nil {
-			return err
+			return nil, err
+		}
+		if t.Turn && !t.holds {
+			if err := w.putInLine(t, t.Queue, t.Priority, t.runAt); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if err := w.putAvailable(t, t.Queue, t.Priority, t.runAt); err != nil {
-			return err
+			return nil, err
 		}
+		admitted = append(admitted, t)
 	}
-	return nil
+	return admitted, nil
 }
 
 // Rescue implements store.Keeper.

@@ -77,6 +77,9 @@ func (w *work) free(queue, key string, id store.ID) error {
 		return err
 	}
 	w.waits(queue, store.Pending, -1)
+	if err := w.review(next); err != nil {
+		return err
+	}
 	return w.putDue(next, next.Queue, next.Priority, next.runAt, store.Scheduled)
 }
 

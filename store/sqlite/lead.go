@@ -35,6 +35,8 @@ func (l *list) lead() ([]lead, error) {
 		return []lead{byIDs(f.IDs)}, nil
 	case f.Key != "":
 		return []lead{byIndex("tusk_task_key", "t.key", f.Key)}, nil
+	case !f.Workflow.IsZero():
+		return []lead{byIndex("tusk_task_workflow", "t.workflow", f.Workflow)}, nil
 	case len(f.Tags) > 0:
 		return []lead{{"from tusk_tag g cross join tusk_task t indexed by tusk_task_id on t.id = g.id", "g.tag = ?",
 			"order by g.id desc", []any{f.Tags[0]}}}, nil

@@ -20,7 +20,7 @@ var migrations embed.FS
 
 const (
 	versions = "tusk_migration" // the table in which goose keeps the schema's version
-	newest   = 1                // the version that this program needs
+	newest   = 2                // the version that this program needs
 )
 
 // check fails unless the store is open and the schema the one that this program
@@ -98,7 +98,7 @@ func (s *Store) foreign(ctx context.Context, at int64, tables map[string]bool) e
 	if at != newest {
 		return nil
 	}
-	_, err = s.db.ExecContext(ctx, "select id, lane, pos, state, failure, claimed_at from tusk_task where num = 0")
+	_, err = s.db.ExecContext(ctx, "select id, lane, pos, state, failure, claimed_at, needed from tusk_task where num = 0")
 	if err != nil && strings.Contains(err.Error(), "no such column") {
 		return fmt.Errorf("%w: tusk_task: %w", store.ErrSchemaForeign, err)
 	}

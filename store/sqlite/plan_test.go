@@ -51,6 +51,9 @@ var small = map[string][]string{
 	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                   // the living
 	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond
 	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
+	"need.any":           {"SCAN tusk_need USING COVERING INDEX tusk_need_failed"},                                                    // its first row
+	"need.failed":        {"SCAN tusk_need USING INDEX tusk_need_failed"},                                                             // as many as are cancelled
+	"turn.held":          {"SCAN tusk_turn USING INDEX tusk_turn_held"},                                                               // every one is returned
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {
@@ -131,6 +134,7 @@ func TestEveryListGoesAlongAnIndex(t *testing.T) {
 		{store.Filter{Tenants: []string{"t", "u"}}, "tusk_task_tenant"},
 		{store.Filter{Tags: []string{"x", "y"}}, "g USING PRIMARY KEY (tag=?)"},
 		{store.Filter{Key: "k"}, "tusk_task_key"},
+		{store.Filter{Workflow: store.ID{7}, Before: store.ID{9}}, "tusk_task_workflow"},
 		{store.Filter{States: []store.State{store.Cancelled, store.Discarded}}, "tusk_task_state"},
 		{store.Filter{States: []store.State{store.Scheduled, store.Retryable}, Queues: []string{"q"}}, "tusk_task_state"},
 		{store.Filter{States: []store.State{store.Available, store.Running}}, "tusk_task_id"},

@@ -92,6 +92,7 @@ func (w *work) pruneOld(term int64, o old, limit int) (int, error) {
 		of, err := names(o.kind)
 		t := &stored{num: r.int(0), failure: r.int(4)}
 		t.ID, t.Key, t.Queue, t.State = r.id(1), r.text(3), of.queue, o.state
+		t.needs, t.needed = r.int(5), !r.null(6)
 		if err == nil && !r.null(2) {
 			err = json.Unmarshal(r.blob(2), &t.Tags)
 		}
@@ -114,13 +115,16 @@ func (w *work) forget(t *stored) error {
 	if err := w.dropTags(t); err != nil {
 		return err
 	}
+	if err := w.yield(t); err != nil {
+		return err
+	}
 	for _, name := range []string{"forget.attempts", "forget.note", "forget.logs", "forget.task"} {
 		if _, err := w.run(name, t.num); err != nil {
 			return err
 		}
 	}
-	if t.Key == "" {
-		return nil
+	if err := w.untie(t); err != nil || t.Key == "" {
+		return err
 	}
 	k, err := w.key(t.Queue, t.Key)
 	if err != nil || !k.stored {
@@ -135,6 +139,19 @@ func (w *work) forget(t *stored) error {
 	}
 	k.tasks--
 	return w.writeKey(k)
+}
+
+// untie forgets what a task needed, and tells those who need it that it is gone.
+func (w *work) untie(t *stored) error {
+	if t.needs > 0 {
+		if _, err := w.run("need.drop", t.ID); err != nil {
+			return err
+		}
+	}
+	if t.needed {
+		return w.tell(t.ID, 0)
+	}
+	return nil
 }
 
 // statsUntil returns the last minute of statistics to delete.

@@ -138,6 +138,9 @@ func (l *list) conditions() (where []string, args []any) {
 	if f.Key != "" {
 		must("t.key = ?", f.Key)
 	}
+	if !f.Workflow.IsZero() {
+		must("t.workflow = ?", f.Workflow)
+	}
 	if f.Fingerprint != "" {
 		must("(select e.fingerprint from tusk_error e where e.id = t.failure) = ?", f.Fingerprint)
 	}
@@ -179,6 +182,9 @@ func (l *list) readLease(t *stored) (err error) {
 func (l *list) readDetail(t *stored) error {
 	t.Detail = &store.Detail{}
 	if err := l.readAttempts(t); err != nil {
+		return err
+	}
+	if err := l.readNeeds(t); err != nil {
 		return err
 	}
 	note, err := one(l.ctx, l.session, "list.note", t.num)

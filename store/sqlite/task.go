@@ -18,6 +18,9 @@ type stored struct {
 	runAt   int64
 	failure int64    // error group of the latest failed attempt; 0: none failed
 	last    store.ID // who ran the last attempt, if that has no row of its own
+	needs   int64    // how many tasks it needs
+	needed  bool     // others need it, or did
+	holds   bool     // has its turn
 }
 
 // scan reads a row of the columns that list.tasks names. names turns the number
@@ -39,15 +42,18 @@ func (t *stored) scan(r row, names func(int64) (name, error)) error {
 	t.Attempt, t.Crashes, t.Reason = int(r.int(12)), int(r.int(13)), r.text(14)
 	t.failure = r.int(15)
 	t.EnqueuedAt, t.runAt, t.RunAt = r.time(16), r.int(17), r.time(17)
-	t.ExpiresAt = r.time(18)
+	t.ExpiresAt, t.Workflow = r.time(18), r.id(19)
+	t.Turn, t.Partition = !r.null(20), r.text(20)
 	return nil
 }
 
 // scanRest reads what follows in statements about tasks that need not be in the
-// log: claimed_at, finished_at, worker and the cursor of the lane.
+// log: claimed_at, finished_at, worker, the cursor of the lane, needs, needed and
+// holds.
 func (t *stored) scanRest(r row) {
-	t.ClaimedAt, t.FinishedAt, t.last = r.time(19), r.time(20), r.id(21)
-	if t.State == store.Available && t.pos <= r.int(22) {
+	t.ClaimedAt, t.FinishedAt, t.last = r.time(21), r.time(22), r.id(23)
+	t.needs, t.needed, t.holds = r.int(25), !r.null(26), !r.null(27)
+	if t.State == store.Available && t.pos <= r.int(24) {
 		t.State = store.Running
 	}
 }
@@ -125,21 +131,54 @@ func (w *work) take(t *stored) error {
 		l.changed = true
 	case store.Scheduled, store.Retryable, store.Pending:
 		w.waits(t.Queue, t.State, -1)
+		if t.State == store.Pending && t.Turn && !t.holds {
+			_, err := w.leave(t)
+			return err
+		}
 	}
 	return nil
 }
 
-// putDue makes a task available, or has it wait in the given state when its run
-// time has not come. It takes on the queue and priority given.
-func (w *work) putDue(t *stored, queue string, priority int16, due int64, state store.State) error {
-	if due > w.now {
-		w.waits(queue, state, 1)
-		w.regroup(t.failure, state, 1)
-		_, err := w.run("task.wait", state, due, t.num)
-		t.State = state
+// putDue makes a task available, or has it wait: pending while something that it
+// needs is open, in the given state when its run time has not come, and pending
+// again for its turn. It takes on the queue and priority given.
+func (w *work) putDue(t *stored, queue string, priority int16, due int64, wait store.State) error {
+	is, err := w.isOpen(t)
+	if err != nil {
 		return err
 	}
+	if is {
+		return w.putWaiting(t, queue, store.Pending, due)
+	}
+	return w.putReady(t, queue, priority, due, wait)
+}
+
+// putReady is putDue for a task that waits for no other.
+func (w *work) putReady(t *stored, queue string, priority int16, due int64, wait store.State) error {
+	switch {
+	case due > w.now:
+		return w.putWaiting(t, queue, wait, due)
+	case t.Turn && !t.holds:
+		return w.putInLine(t, queue, priority, due)
+	}
 	return w.putAvailable(t, queue, priority, w.now)
+}
+
+// putWaiting has a task wait.
+func (w *work) putWaiting(t *stored, queue string, state store.State, due int64) error {
+	w.waits(queue, state, 1)
+	w.regroup(t.failure, state, 1)
+	t.State = state
+	_, err := w.run("task.wait", state, due, t.num)
+	return err
+}
+
+// putInLine has a task wait for its turn.
+func (w *work) putInLine(t *stored, queue string, priority int16, due int64) error {
+	if err := w.putWaiting(t, queue, store.Pending, due); err != nil {
+		return err
+	}
+	return w.queueUp(t.ID, turn{queue, t.Tenant, t.Partition}, priority)
 }
 
 // putAvailable puts a task at the end of its lane.

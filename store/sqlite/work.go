@@ -82,6 +82,7 @@ type work struct {
 	waiting map[wait]int64     // tasks that came to wait, or ceased to
 	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
 	stats   map[minute]*store.Stat
+	turns   map[turn]*turns
 	stops   lookup // does anybody want a task stopped?
 }
 
@@ -225,6 +226,9 @@ func (w *work) flush() error {
 		return err
 	}
 	if err := w.flushGroups(); err != nil {
+		return err
+	}
+	if err := w.flushTurns(); err != nil {
 		return err
 	}
 	return w.flushStats()

@@ -310,6 +310,22 @@ var extendClauses = []clause{
 		}
 		t.is(tasks[0].ID, store.Cancelled)
 	}},
+	{"extend/a cancel that was acknowledged is not forgotten, whatever the attempt came to", func(t *T) {
+		id := t.worker()
+		for _, state := range []store.State{store.Retryable, store.Scheduled, store.Available, store.Pending} {
+			t.addOne()
+			task := t.takeOne(id)
+			t.edit(store.Change{Op: store.Cancel, Reason: "no more"}, task.ID)
+			o := failed(task, state, "x")
+			o.Delay = time.Hour
+			t.mustEnd(o)
+			if got := t.is(task.ID, store.Cancelled); got.Reason != "no more" || got.FinishedAt.IsZero() || got.Detail.CancelRequested {
+				t.Errorf("%v: %+v", state, got)
+			}
+			t.edit(store.Change{Op: store.Retry}, task.ID)
+			t.mustEnd(to(store.Completed, t.takeOne(id)))
+		}
+	}},
 	{"extend/a task that was told to stop may still complete", func(t *T) {
 		id := t.worker()
 		t.addOne()

@@ -103,6 +103,16 @@ func (f *Faulty) Admit(ctx context.Context, term int64, limit int) (store.Admitt
 	return through(f, "Admit", func() (store.Admitted, error) { return f.inner.Admit(ctx, term, limit) })
 }
 
+// Turns implements store.Keeper.
+func (f *Faulty) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	return through(f, "Turns", func() ([]store.Turns, error) { return f.inner.Turns(ctx, term, groups, heads) })
+}
+
+// Grant implements store.Keeper.
+func (f *Faulty) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	return through(f, "Grant", func() (int, error) { return f.inner.Grant(ctx, term, ids) })
+}
+
 // Rescue implements store.Keeper.
 func (f *Faulty) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
 	return through(f, "Rescue", func() ([]store.Task, error) { return f.inner.Rescue(ctx, term, limit) })

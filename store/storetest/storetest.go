@@ -44,7 +44,7 @@ type clause struct {
 }
 
 func clauses() []clause {
-	return slices.Concat(enqueueClauses, keyClauses, claimClauses, extendClauses, finishClauses,
+	return slices.Concat(enqueueClauses, keyClauses, claimClauses, extendClauses, finishClauses, needClauses, turnClauses,
 		leadClauses, admitClauses, rescueClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, raceClauses)
 }
 

@@ -22,11 +22,15 @@ create table tusk.task (
   key         text,
   tags        text[],
   settings    bytea,
-  failure     text         -- fingerprint of the latest failed attempt
+  failure     text,        -- fingerprint of the latest failed attempt
+  workflow    uuid,
+  turn        boolean,     -- it runs only in its turn; null: it does not
+  partition   text
 ) partition by range (xid);
 
 create index task_lane on tusk.task (lane, xid, n);
 create index task_id on tusk.task (id);
+create index task_workflow on tusk.task (workflow) where workflow is not null;
 
 -- The log's segments. A segment holds the xids below hi, from where the one
 -- before it ends; the last one has no hi, so that an insert never fails.
@@ -149,10 +153,53 @@ create table tusk.waiting (
   key         text,
   tags        text[],
   settings    bytea,
-  failure     text
+  failure     text,
+  workflow    uuid,
+  turn        boolean,
+  partition   text,
+  line        timestamptz -- since when it waits for its turn and for nothing else; null: it does not
 );
 create index waiting_due on tusk.waiting (run_at, n) where state <> 2;
 create index waiting_lane on tusk.waiting (lane, state);
+create index waiting_workflow on tusk.waiting (workflow) where workflow is not null;
+create index waiting_line on tusk.waiting ((lane >> 16), coalesce(tenant, ''), coalesce(partition, ''), lane, line, n) where line is not null;
+
+-- What tasks need, in the order in which they named it. Kept with the task.
+create table tusk.need (
+  child  uuid     not null,
+  place  int      not null,
+  parent uuid     not null,
+  policy smallint not null,
+  primary key (child, place)
+);
+
+-- Those needs that are not met. Their children are among the waiting, pending.
+create table tusk.open_need (
+  parent uuid     not null,
+  child  uuid     not null,
+  policy smallint not null,
+  primary key (parent, child)
+);
+create index open_need_child on tusk.open_need (child);
+
+-- Open needs that somebody has to look at: the parent may have ended unnoticed,
+-- or it has failed. n is drawn anew whenever there is something new to see.
+create sequence tusk.doubt_n;
+create table tusk.doubt (
+  child  uuid   not null,
+  parent uuid   not null,
+  n      bigint not null default nextval('tusk.doubt_n'),
+  primary key (child, parent)
+);
+create index doubt_n_order on tusk.doubt (n);
+
+-- Tasks that have their turn: granted, and neither ended nor put off since.
+create table tusk.turn (
+  id        uuid   not null primary key,
+  queue     bigint not null,
+  tenant    text   not null,
+  partition text   not null
+);
 
 -- Tasks that ended in another way than by plain completion: dead letters,
 -- cancelled ones, and completions with odd counts.
@@ -174,9 +221,13 @@ create table tusk.dead (
   settings    bytea,
   failure     text,
   reason      text        not null,
-  finished_at timestamptz not null
+  finished_at timestamptz not null,
+  workflow    uuid,
+  turn        boolean,
+  partition   text
 );
 create index dead_finished on tusk.dead (finished_at);
+create index dead_workflow on tusk.dead (workflow) where workflow is not null;
 
 -- Ended attempts but for plain completions, which outcome tells.
 create table tusk.attempt (
@@ -227,8 +278,9 @@ create table tusk.key (
 
 -- Running tasks that somebody wants stopped.
 create table tusk.stop (
-  id    uuid not null primary key,
-  token uuid not null
+  id     uuid not null primary key,
+  token  uuid not null,
+  reason text not null
 );
 
 create table tusk.worker (
@@ -264,5 +316,5 @@ create table tusk.record (
 set local lock_timeout = '5s';
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
-  tusk.lane, tusk.segment, tusk.task;
-drop sequence tusk.record_version, tusk.task_n;
+  tusk.lane, tusk.segment, tusk.task, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
+drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n;

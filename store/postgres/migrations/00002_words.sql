@@ -102,15 +102,17 @@ where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
 create view tusk.task_state as
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
   w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
-  null::uuid as token, null::uuid as worker
+  null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition
 from tusk.waiting w
 union all
 select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
-  d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null, null
+  d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null, null,
+  d.workflow, d.turn, d.partition
 from tusk.dead d
 union all
 select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, r.token, r.worker
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, r.token, r.worker,
+  t.workflow, t.turn, t.partition
 from tusk.running r
 cross join lateral (
   select t.* from tusk.task t
@@ -118,13 +120,15 @@ cross join lateral (
   order by t.xid desc limit 1) t
 union all
 select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, null, null
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, null, null,
+  t.workflow, t.turn, t.partition
 from tusk.task t
 where tusk.unclaimed(t.lane, t.xid, t.n)
 union all
 select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '',
-  greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null
+  greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null,
+  t.workflow, t.turn, t.partition
 from tusk.task t
 join lateral (
   select o.claimed_at, o.finished_at, o.ids, o.ago
@@ -140,7 +144,7 @@ select s.id,
   (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state] as state,
   tusk.queue_of(s.lane) as queue, tusk.priority_of(s.lane) as priority, s.kind, convert_from(s.args, 'UTF8') as args,
   s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
-  s.finished_at, s.worker
+  s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition
 from tusk.task_state s;
 
 -- How many available tasks a lane has, and since when the next one has been due.

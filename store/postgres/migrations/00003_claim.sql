@@ -7,7 +7,8 @@ set local lock_timeout = '5s';
 create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
+  workflow uuid, turn boolean, partition text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -63,7 +64,8 @@ begin
     if pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) then
       return query
       with r as materialized (
-        select t.xid, t.n, t.id, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, t.run_at, t.expires_at, t.tenant, t.key, t.tags, t.settings
+        select t.xid, t.n, t.id, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, t.run_at, t.expires_at, t.tenant, t.key, t.tags, t.settings,
+          t.workflow, t.turn, t.partition
         from tusk.task t
         where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(coalesce(p.win, _here))
           and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, coalesce(p.win, _here))
@@ -85,7 +87,7 @@ begin
           p.claimed + b.size
         from batch b)
       select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
-        r.tags, r.settings
+        r.tags, r.settings, r.workflow, r.turn, r.partition
       from batch cross join r;
       get diagnostics _got = row_count;
       _look := _got = 0 and p.win is not null; -- a window with too few left
@@ -142,7 +144,8 @@ create function tusk.claim_lane(_worker uuid, _token uuid, _lane bigint, _want i
   _from xid8, _n bigint)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
+  workflow uuid, turn boolean, partition text)
 language plpgsql as $$
 #variable_conflict use_column
 begin
@@ -176,7 +179,7 @@ begin
         p.claimed + b.size
       from batch b where b.size > 0)
     select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
-      r.tags, r.settings
+      r.tags, r.settings, r.workflow, r.turn, r.partition
     from r;
     return;
   end if;
@@ -227,7 +230,7 @@ begin
       p.claimed + b.size
     from batch b)
   select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
-    r.tags, r.settings
+    r.tags, r.settings, r.workflow, r.turn, r.partition
   from r;
 end $$;
 
@@ -235,10 +238,11 @@ end $$;
 create function tusk.held(_token uuid)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea)
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
+  workflow uuid, turn boolean, partition text)
 language sql stable as $$
   select r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, t.run_at, t.expires_at, r.claimed_at,
-    t.tenant, t.key, t.tags, t.settings
+    t.tenant, t.key, t.tags, t.settings, t.workflow, t.turn, t.partition
   from tusk.running r
   cross join lateral (
     select t.* from tusk.task t

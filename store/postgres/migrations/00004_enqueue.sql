@@ -11,19 +11,28 @@ create function tusk.expiry(_now timestamptz, _at timestamptz, _in bigint) retur
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
--- Puts a task where its run time wants it: into the log, or among the waiting.
--- It looks at the clock itself: who computed the run time may have been ahead of
--- whoever waited for a lock since.
-create function tusk.place(w tusk.waiting) returns void language plpgsql as $$
+-- Puts a task where its run time wants it: into the log, or among the waiting. A
+-- task in state 2 needs others first; one that runs in turns and does not have its
+-- turn gets in line for it. It looks at the clock itself: who computed the run time
+-- may have been ahead of whoever waited for a lock since. Returns the state.
+create function tusk.place(w tusk.waiting) returns smallint language plpgsql as $$
+declare
+  _now timestamptz := clock_timestamp();
 begin
-  if w.run_at > clock_timestamp() then
+  if w.turn and w.state <> 2 and w.run_at <= _now and not exists (select from tusk.turn h where h.id = w.id) then
+    w.state := 2; w.line := coalesce(w.line, _now);
+  else
+    w.line := null;
+  end if;
+  if w.state = 2 or w.run_at > _now then
     insert into tusk.waiting select w.*;
-    return;
+    return w.state;
   end if;
   insert into tusk.task (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
-    key, tags, settings, failure)
+    key, tags, settings, failure, workflow, turn, partition)
   values (w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at, w.tenant,
-    w.key, w.tags, w.settings, w.failure);
+    w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition);
+  return 3;
 end $$;
 
 -- Takes in one task with a key.
@@ -71,8 +80,9 @@ begin
   end if;
 end $$;
 
--- Gives a task that has not started the values of another. The key is locked,
--- so the task can only have moved on by a claim or an admission.
+-- Gives a task that has not started the values of another. The key is locked, so
+-- the task can only have moved on by a claim, an admission or a grant. One that
+-- needs others keeps its row, in which those who set it free look for it.
 create function tusk.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -80,11 +90,18 @@ declare
   t   tusk.task;
 begin
   for i in 1 .. 3 loop
-    delete from tusk.waiting y where y.id = _id and y.state <> 2 returning * into old;
+    delete from tusk.waiting y where y.id = _id and (y.state <> 2 or y.line is not null) returning * into old;
     if found then
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1; w.tenant := old.tenant;
+      w.workflow := old.workflow; w.turn := old.turn; w.partition := old.partition;
       perform tusk.place(w);
+      return true;
+    end if;
+    update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
+      run_at = w.run_at, expires_at = w.expires_at
+    where y.id = _id;
+    if found then
       return true;
     end if;
     select * into t from tusk.task y where y.id = _id order by y.xid desc, y.n desc limit 1;
@@ -100,6 +117,7 @@ begin
         perform tusk.take(t);
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
         w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.tenant := t.tenant;
+        w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
         perform tusk.place(w);
         return true;
       end if;
@@ -129,7 +147,7 @@ create function tusk.await(k tusk.key, w tusk.waiting) returns uuid language plp
 #variable_conflict use_column
 begin
   if k.awaiting is null then
-    w.state := 2;
+    w.state := 2; w.line := null;
     insert into tusk.waiting select w.*;
     update tusk.key y set awaiting = w.id where y.queue = k.queue and y.key = k.key;
     return w.id;
@@ -156,6 +174,9 @@ begin
     return;
   end if;
   update tusk.key y set holder = k.awaiting, awaiting = null, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
+  if pg_relation_size('tusk.open_need') > 0 and tusk.stays_pending(k.awaiting) then
+    return;
+  end if;
   delete from tusk.waiting y where y.id = k.awaiting returning * into w;
   w.state := 1;
   w.n := nextval('tusk.task_n');
@@ -174,9 +195,11 @@ end $$;
 -- Takes tasks of every sort in, and says what became of each, in order.
 -- Numbers are drawn first, so that the order given is the order in the lanes;
 -- keys are locked in their own order, so that two calls cannot block each other.
+-- Those that are pending need others; put_needing has judged that.
 create function tusk.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
   _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
-  _keys text[], _conflicts smallint[], _sources timestamptz[])
+  _keys text[], _conflicts smallint[], _sources timestamptz[],
+  _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null, _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql as $$
 #variable_conflict use_column
@@ -188,23 +211,28 @@ declare
 begin
   perform tusk.need_read_committed();
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
-  insert into tusk.task (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings)
+  insert into tusk.task (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings,
+    workflow, partition)
   select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk.expiry(_now, _expires_at[g], _expires_in[g]),
-    _tenants[g], _tags[g]::text[], _settings[g]
+    _tenants[g], _tags[g]::text[], _settings[g], _workflows[g], _partitions[g]
   from generate_subscripts(_ids, 1) g
-  where _keys[g] is null and tusk.due(_now, _run_at[g], _delays[g]) <= _now;
-  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, tags, settings)
-  select _ids[g], 1, _lanes[g], tusk.due(_now, _run_at[g], _delays[g]), _ns[g], _now, 0, 0, _kinds[g], _args[g],
-    tusk.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _tags[g]::text[], _settings[g]
+  where _keys[g] is null and tusk.due(_now, _run_at[g], _delays[g]) <= _now and _turns[g] is not true and _pending[g] is not true;
+  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, tags, settings,
+    workflow, turn, partition, line)
+  select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0, _kinds[g], _args[g],
+    tusk.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _tags[g]::text[], _settings[g],
+    _workflows[g], _turns[g], _partitions[g], case when _pending[g] is not true and x.due <= _now then _now end
   from generate_subscripts(_ids, 1) g
-  where _keys[g] is null and tusk.due(_now, _run_at[g], _delays[g]) > _now;
+  cross join lateral (select tusk.due(_now, _run_at[g], _delays[g]) as due) x
+  where _keys[g] is null and (x.due > _now or _turns[g] or _pending[g]);
   return query
   select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null;
   for i in select g from generate_subscripts(_ids, 1) g where _keys[g] is not null order by _lanes[g] >> 16, _keys[g], g loop
-    w.id := _ids[i]; w.state := 1; w.lane := _lanes[i]; w.run_at := tusk.due(_now, _run_at[i], _delays[i]);
+    w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk.due(_now, _run_at[i], _delays[i]);
     w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
     w.expires_at := tusk.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
     w.tags := _tags[i]::text[]; w.settings := _settings[i]; w.claimed_at := null; w.failure := null;
+    w.workflow := _workflows[i]; w.turn := _turns[i]; w.partition := _partitions[i]; w.line := _now;
     return query select i, p.id, p.result from tusk.put_keyed(w, _conflicts[i], _sources[i], _now) p;
   end loop;
 end $$;

@@ -17,11 +17,19 @@ begin
   select * into t from tusk.task y
   where y.id = _id and y.lane = l.lane and y.xid between l.lo and l.hi
   order by y.xid desc limit 1;
-  if t.key is not null and _state not in (6, 7, 8) then
-    perform 1 from tusk.key y where y.queue = _queue and y.key = t.key for update;
-    if exists (select from tusk.key y where y.queue = _queue and y.key = t.key and y.awaiting is not null) then
-      _to := 7; _why := 'superseded';
-      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk.superseded_stat(tusk.queue_of(l.lane), t.kind);
+  if _state not in (6, 7, 8) then
+    if t.key is not null then
+      perform 1 from tusk.key y where y.queue = _queue and y.key = t.key for update;
+      if exists (select from tusk.key y where y.queue = _queue and y.key = t.key and y.awaiting is not null) then
+        _to := 7; _why := 'superseded';
+      end if;
+    end if;
+    if _to <> 7 then
+      select 7, y.reason into _to, _why from tusk.stop y where y.id = _id and y.token = l.token;
+      _to := coalesce(_to, _state);
+    end if;
+    if _to = 7 then
+      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk.cancelled_stat(tusk.queue_of(l.lane), t.kind);
     end if;
   end if;
   delete from tusk.attempt y where y.id = _id and y.error = '';
@@ -38,19 +46,19 @@ begin
   end if;
   if _to in (6, 7, 8) then
     insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, reason, finished_at)
+      tags, settings, failure, reason, finished_at, workflow, turn, partition)
     values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args, t.expires_at, l.claimed_at,
-      t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended);
+      t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn, t.partition);
     if t.key is not null then
       perform tusk.free_key(_queue, t.key, _id, _now);
     end if;
     return;
   end if;
   w.id := _id; w.state := _to; w.lane := l.lane; w.n := nextval('tusk.task_n');
-  w.run_at := _now + case when _to = 3 then 0 else greatest(_delay, 0) end * interval '1 us';
+  w.run_at := _now + case when _to in (2, 3) then 0 else greatest(_delay, 0) end * interval '1 us';
   w.enqueued_at := t.enqueued_at; w.attempt := _attempt; w.crashes := _crashes; w.kind := t.kind; w.args := t.args;
   w.expires_at := t.expires_at; w.claimed_at := l.claimed_at; w.tenant := t.tenant; w.key := t.key; w.tags := t.tags;
-  w.settings := t.settings; w.failure := t.failure;
+  w.settings := t.settings; w.failure := t.failure; w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
   if _to = 3 then
     perform tusk.place(w);
   else
@@ -58,9 +66,9 @@ begin
   end if;
 end $$;
 
--- The statistics of one attempt that was cancelled because a newer task of its
--- key takes over: it was sent to be tried again, so its cancellation is counted here.
-create function tusk.superseded_stat(_queue text, _kind text) returns bytea language sql immutable as $$
+-- The statistics of one attempt that was sent to be tried again and cancelled, because
+-- a newer task of its key takes over or somebody asked for it: counted here.
+create function tusk.cancelled_stat(_queue text, _kind text) returns bytea language sql immutable as $$
   select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
 $$;
 
@@ -76,16 +84,22 @@ returns void language sql volatile as $$
     logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
 $$;
 
+-- Everybody locks leases before keys, and keys before the rows of waiting tasks;
+-- those of the tasks that needed what has ended come last, in the order of their
+-- ids. Only where a table of needs has pages is it asked for them: a relation's size is
+-- the cheapest thing to know of it.
+--
 -- Ends attempts. They come grouped by lease: group g is of _tokens[g] and
 -- _lanes[g] and has the _sizes[g] ids after the first _offs[g] of _ids, sorted.
 -- The ends that are no plain completions come once more in the arrays from
 -- _odd on. If anything is lost or held by an open transaction, nothing is
--- written and those are returned: the caller goes on without them.
+-- written and those are returned: the caller goes on without them. Otherwise it
+-- returns the queues of what was set free.
 create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
   _key_queues bigint[], _keys text[], _key_ids uuid[])
-returns table (token uuid, id uuid, held boolean)
+returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -122,6 +136,9 @@ begin
       if exists (select from tusk.stop) then
         delete from tusk.stop x where x.token = _tokens[1] and x.id = any(_ids);
       end if;
+      if pg_relation_size('tusk.open_need') > 0 then
+        return query select null::uuid, null::uuid, null::boolean, q from tusk.tell_ended(_ids, '{}') q;
+      end if;
       return;
     end if;
   end if;
@@ -135,7 +152,7 @@ begin
     perform 1 from tusk.lease x join unnest(_part) s on x.token = _tokens[s] and x.lane = _lanes[s]
     order by x.token, x.lane for no key update of x;
     foreach g in array _part loop
-      return query select * from tusk.judge(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+      return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
       get diagnostics i = row_count;
       _bad := _bad + i;
     end loop;
@@ -167,6 +184,9 @@ begin
   end loop;
   if exists (select from tusk.stop) then
     delete from tusk.stop x where x.token = any(_tokens) and x.id = any(_ids);
+  end if;
+  if pg_relation_size('tusk.open_need') > 0 then
+    return query select null::uuid, null::uuid, null::boolean, q from tusk.tell_ended(_ids, _odd_ids) q;
   end if;
 end $$;
 
@@ -278,4 +298,4 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_in, tusk.finish, tusk.write_notes,
-  tusk.superseded_stat, tusk.end_attempt;
+  tusk.cancelled_stat, tusk.end_attempt;

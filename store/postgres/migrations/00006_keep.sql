@@ -88,18 +88,21 @@ begin
   if exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= _now) then
     perform tusk.hold_lead(_term);
     with due as materialized (
-      select w.id from tusk.waiting w
+      select w.id, w.turn is true and not exists (select from tusk.turn h where h.id = w.id) as line
+      from tusk.waiting w
       where w.state <> 2 and w.run_at <= _now
       order by w.run_at, w.n
       limit _limit
-      for update skip locked),
+      for update of w skip locked),
+    lined as (
+      update tusk.waiting w set state = 2, line = _now from due where w.id = due.id and due.line),
     gone as (
-      delete from tusk.waiting w using due where w.id = due.id returning w.*),
+      delete from tusk.waiting w using due where w.id = due.id and not due.line returning w.*),
     added as (
       insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
-        settings, failure)
+        settings, failure, workflow, turn, partition)
       select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at, g.tenant, g.key,
-        g.tags, g.settings, g.failure
+        g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
       from (select * from gone order by run_at, n) g)
     select count(*), array_agg(distinct tusk.queue_of(g.lane)) into _count, _queues from gone g;
   end if;
@@ -112,7 +115,8 @@ end $$;
 create function tusk.rescue(_term bigint, _limit int)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea, token uuid, worker uuid)
+  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
+  workflow uuid, turn boolean, partition text, token uuid, worker uuid)
 language plpgsql as $$
 #variable_conflict use_column
 declare

@@ -68,24 +68,27 @@ declare
   w      tusk.waiting;
   _lane  bigint := s.lane;
   _key   bigint := s.lane >> 16;
-  _state smallint;
 begin
   if s.state = 2 then
-    if _op not in (1, 3) then
+    if _op not in (1, 3) and not (_op = 4 and exists (select from tusk.waiting x where x.id = s.id and x.line is not null)) then
       return query select 3::smallint, s.state;
       return;
     end if;
-    update tusk.key k set awaiting = null where k.queue = _key and k.key = s.key;
-    delete from tusk.waiting x where x.id = s.id;
-    return query select 1::smallint, case when _op = 1 then 7 else 0 end::smallint;
-    return;
+    update tusk.key k set awaiting = null where k.queue = _key and k.key = s.key and k.awaiting = s.id;
+    if found then
+      delete from tusk.waiting x where x.id = s.id;
+      perform tusk.forget_needs(s.id, true);
+      perform tusk.tell_one(s.id, 0::smallint);
+      return query select 1::smallint, case when _op = 1 then 7 else 0 end::smallint;
+      return;
+    end if;
   elsif s.state = 4 then
     if _op <> 1 then
       return query select 3::smallint, s.state;
       return;
     end if;
-    insert into tusk.stop (id, token) values (s.id, s.token)
-    on conflict (id) do update set token = excluded.token;
+    insert into tusk.stop (id, token, reason) values (s.id, s.token, _reason)
+    on conflict (id) do update set token = excluded.token, reason = excluded.reason;
     return query select 2::smallint, s.state;
     return;
   elsif s.state >= 6 and _op not in (2, 3) or s.state = 3 and _op = 2 then
@@ -112,22 +115,29 @@ begin
     end if;
   end if;
   perform tusk.take_out(s, _op);
+  if s.turn and (_op in (1, 3, 5) or _op = 6 and s.state = 3) then
+    delete from tusk.turn h where h.id = s.id;
+  end if;
   if _op = 3 then
     delete from tusk.attempt x where x.id = s.id;
     delete from tusk.note x where x.id = s.id;
+    perform tusk.forget_needs(s.id, true);
     if s.key is not null then
       perform tusk.forget_key(_key, s.key, s.id);
     end if;
+    perform tusk.tell_one(s.id, 0::smallint);
     return query select 1::smallint, 0::smallint;
     return;
   elsif _op = 1 then
     insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, reason, finished_at)
+      tags, settings, failure, reason, finished_at, workflow, turn, partition)
     values (s.id, 7, s.lane, s.run_at, s.enqueued_at, s.attempt, s.crashes, s.kind, s.args, s.expires_at, s.claimed_at,
-      s.tenant, s.key, s.tags, s.settings, s.failure, _reason, _now);
+      s.tenant, s.key, s.tags, s.settings, s.failure, _reason, _now, s.workflow, s.turn, s.partition);
+    perform tusk.forget_needs(s.id, false);
     if s.key is not null then
       perform tusk.free_key(_key, s.key, s.id, _now);
     end if;
+    perform tusk.tell_one(s.id, 7::smallint);
     return query select 1::smallint, 7::smallint;
     return;
   end if;
@@ -138,17 +148,19 @@ begin
     else s.run_at end;
   w.enqueued_at := s.enqueued_at; w.attempt := s.attempt; w.crashes := s.crashes; w.kind := s.kind; w.args := s.args;
   w.expires_at := s.expires_at; w.claimed_at := s.claimed_at; w.tenant := s.tenant; w.key := s.key; w.tags := s.tags;
-  w.settings := s.settings; w.failure := s.failure;
+  w.settings := s.settings; w.failure := s.failure; w.workflow := s.workflow; w.turn := s.turn; w.partition := s.partition;
   if s.state >= 6 then
     w.attempt := 0; w.crashes := 0;
+    if pg_relation_size('tusk.need') > 0 and tusk.need_again(s.id) then
+      w.state := 2;
+    end if;
   end if;
-  if _op in (4, 5) and s.state <> 3 then
+  if _op in (4, 5) and s.state in (1, 5) then
     insert into tusk.waiting select w.*; -- it stays what it is, even when due
     return query select 1::smallint, s.state;
     return;
   end if;
-  perform tusk.place(w);
-  return query select 1::smallint, case when w.run_at <= _now then 3 else w.state end::smallint;
+  return query select 1::smallint, tusk.place(w);
 end $$;
 
 -- Takes a task out of where it is, for another place or for none.
@@ -157,7 +169,7 @@ create function tusk.take_out(s tusk.task_state, _op smallint) returns void lang
 declare
   t tusk.task;
 begin
-  if s.state in (1, 5) then
+  if s.state in (1, 2, 5) then
     delete from tusk.waiting x where x.id = s.id;
   elsif s.state >= 6 then
     delete from tusk.dead x where x.id = s.id;

@@ -77,6 +77,9 @@ create function tusk.forget_tasks(_ids uuid[]) returns void language plpgsql as 
 begin
   delete from tusk.attempt x where x.id = any(_ids);
   delete from tusk.note x where x.id = any(_ids);
+  if pg_relation_size('tusk.need') > 0 then
+    delete from tusk.need x where x.child = any(_ids);
+  end if;
 end $$;
 
 -- down

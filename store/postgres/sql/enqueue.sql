@@ -19,3 +19,20 @@ copy tusk.task (lane, id, kind, args, tenant, tags, settings, expires_at) from s
 select p.place, p.id::text, p.result::int
 from tusk.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
   $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[]) p
+
+-- name: put_more
+-- The same, and $15 workflows, $16 turns, $17 partitions
+select p.place, p.id::text, p.result::int
+from tusk.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
+  $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[],
+  $15::uuid[], $16::boolean[], $17::text[]) p
+
+-- name: put_needing
+-- The same, and needs: $18 the numbers of their tasks, $19 parents, $20 policies
+select p.place, p.id::text, p.result::int
+from tusk.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
+  $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[],
+  $15::uuid[], $16::boolean[], $17::text[], $18::int[], $19::uuid[], $20::smallint[]) p
+
+-- name: settle_children
+select queue, doubts from tusk.settle_children($1)

@@ -2,10 +2,11 @@
 select term, now from tusk.candidate($1, $2)
 
 -- name: admit
-select tasks, queues, next from tusk.admit($1, $2)
+select tasks, cancelled, queues, next from tusk.admit_all($1, $2)
 
 -- name: rescue
-select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, token, worker,
+select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings,
+  workflow, turn, partition, token, worker,
   tusk.queue_of(lane)
 from tusk.rescue($1, $2)
 

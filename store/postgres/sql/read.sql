@@ -1,7 +1,7 @@
 -- name: list
 -- What matches is appended.
 select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at, s.tenant, s.key, s.tags,
-  s.settings, s.token, s.worker, tusk.queue_of(s.lane), s.state, s.reason, s.finished_at
+  s.settings, s.workflow, s.turn, s.partition, s.token, s.worker, tusk.queue_of(s.lane), s.state, s.reason, s.finished_at
 from tusk.task_state s
 
 -- name: attempts
@@ -20,6 +20,13 @@ where s.id = any($1) and s.state = 6
 
 -- name: notes
 select id, progress, output, logs from tusk.note where id = any($1)
+
+-- name: needs
+with n as materialized (select child, place, parent, policy from tusk.need where child = any($1)),
+s as materialized (select x.id, max(x.state) as state from tusk.states_of(array(select distinct parent from n)) x group by x.id)
+select n.child, n.parent, n.policy, coalesce(s.state, 0::smallint)
+from n left join s on s.id = n.parent
+order by n.child, n.place
 
 -- name: stops
 select id from tusk.stop where id = any($1)

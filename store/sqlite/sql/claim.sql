@@ -10,7 +10,7 @@ order by priority;
 -- name: claim.tasks
 -- SQLite would plan anew for every value of a bare "limit ?".
 select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
-       attempt, crashes, reason, failure, enqueued_at, run_at, expires_at
+       attempt, crashes, reason, failure, enqueued_at, run_at, expires_at, workflow, partition
 from tusk_task indexed by tusk_task_lane
 where lane = ? and pos > ?
 order by pos
@@ -30,7 +30,7 @@ select lane, first, last, open, token, worker, claimed_at from tusk_lease;
 
 -- name: lease.tasks
 select num, id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
-       attempt, crashes, reason, failure, enqueued_at, run_at, expires_at
+       attempt, crashes, reason, failure, enqueued_at, run_at, expires_at, workflow, partition
 from tusk_task indexed by tusk_task_lane
 where lane = ? and pos between ? and ? and state = 3
 order by pos

@@ -1,6 +1,6 @@
 -- name: stop.add
-insert into tusk_stop (task, token, worker) values (?, ?, ?)
-on conflict (task) do update set token = excluded.token, worker = excluded.worker;
+insert into tusk_stop (task, token, worker, reason) values (?, ?, ?, ?)
+on conflict (task) do update set token = excluded.token, worker = excluded.worker, reason = excluded.reason;
 
 -- name: edit.cancel
 update tusk_task

@@ -11,7 +11,7 @@ order by run_at
 limit 1;
 
 -- name: admit.due
-select num, kind, priority, state, run_at, failure
+select num, id, kind, priority, state, run_at, failure, tenant, partition, holds
 from tusk_task indexed by tusk_task_waiting
 where state in (1, 5) and run_at <= ?
 order by run_at
@@ -45,7 +45,7 @@ where kind = ? and state = ? and finished_at <= ?
 limit 1;
 
 -- name: prune.tasks
-select num, id, tags, key, failure
+select num, id, tags, key, failure, needs, needed
 from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ?
 order by finished_at

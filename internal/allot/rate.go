@@ -1,0 +1,95 @@
+package allot
+
+import "time"
+
+// Rate limits how many tasks may start in a period.
+type Rate struct {
+	Allowed int           `json:"allowed"`
+	Period  time.Duration `json:"period"` // nanoseconds
+	// Algorithm is a token bucket (the default: Allowed at once, refilled evenly) or
+	// a sliding window (never more than Allowed in any one period, to the accuracy
+	// of counting in two of them).
+	Algorithm Algorithm `json:"algorithm,omitempty"`
+}
+
+// Algorithm is how a rate is measured.
+type Algorithm string
+
+// The algorithms.
+const (
+	TokenBucket   Algorithm = "token_bucket"
+	SlidingWindow Algorithm = "sliding_window"
+)
+
+// Rates is what is remembered of the rates of a queue, by what they count: the
+// queue itself, a tenant, a partition. It is stored, so that a new leader goes on
+// where the last one was.
+type Rates map[string]*Usage
+
+// Usage is what is remembered of one rate.
+type Usage struct {
+	At    time.Time `json:"at"`              // of a bucket: when it was counted; of a window: when it began
+	Used  float64   `json:"used"`            // of a bucket: tokens gone; of a window: starts in it
+	Prior float64   `json:"prior,omitempty"` // starts in the window before
+}
+
+// left is how many may start now.
+func (rates Rates) left(r *Rate, of string, now time.Time) int {
+	if r == nil {
+		return unlimited
+	}
+	return max(int(float64(r.Allowed)-rates.used(r, of, now)+1e-9), 0)
+}
+
+// take counts a start.
+func (rates Rates) take(r *Rate, of string, now time.Time) {
+	if r == nil {
+		return
+	}
+	rates.used(r, of, now)
+	rates[of].Used++
+}
+
+// used brings what is remembered up to now and says how much of the rate is gone.
+func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
+	u := rates[of]
+	if u == nil {
+		u = &Usage{At: now}
+		rates[of] = u
+	}
+	passed := max(now.Sub(u.At), 0)
+	if r.Algorithm != SlidingWindow {
+		u.Used = max(u.Used-float64(r.Allowed)*float64(passed)/float64(r.Period), 0)
+		u.At = now
+		return u.Used
+	}
+	switch {
+	case passed >= 2*r.Period:
+		u.At, u.Used, u.Prior = now, 0, 0
+	case passed >= r.Period:
+		u.At, u.Used, u.Prior = u.At.Add(r.Period), 0, u.Used
+	}
+	rest := 1 - float64(now.Sub(u.At))/float64(r.Period)
+	return u.Used + u.Prior*rest
+}
+
+// Tidy forgets what says nothing any more: buckets that are full again and windows
+// that are over.
+func (rates Rates) Tidy(l *Limits, now time.Time) {
+	for of, u := range rates {
+		longest := time.Duration(0)
+		for _, r := range []*Rate{l.Rate, l.TenantRate, l.PartitionRate} {
+			if r != nil {
+				longest = max(longest, r.Period)
+			}
+		}
+		if now.Sub(u.At) > 2*longest {
+			delete(rates, of)
+		}
+	}
+}
+
+// Rated reports whether any rate is limited, so that usage must be remembered.
+func (l *Limits) Rated() bool {
+	return l.Rate != nil || l.TenantRate != nil || l.PartitionRate != nil
+}

@@ -1,0 +1,162 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Limits are the limits of a queue: of concurrency and of rate, for the queue, for
+// each tenant and for each partition. A queue with limits is fair as well: its
+// tenants take turns, by weight, however many tasks each has.
+type Limits = allot.Limits
+
+// TenantLimits is what sets one tenant of a queue apart from others.
+type TenantLimits = allot.Tenant
+
+// Rate limits how many tasks may start in a period.
+type Rate = allot.Rate
+
+// The algorithms of a rate.
+const (
+	TokenBucket   = allot.TokenBucket
+	SlidingWindow = allot.SlidingWindow
+)
+
+// limitsAge is how soon a client and a worker learn of new limits.
+const limitsAge = time.Second
+
+// SetLimits sets the limits of a queue, in place of those that it had. They count
+// for tasks that are enqueued from then on, within about a second; changes of
+// limits count for all tasks that wait for their turn. Empty limits make the queue
+// fair and limit nothing.
+func (c *Client) SetLimits(ctx context.Context, queue string, l Limits) error {
+	if err := errors.Join(ValidateName("queue", queue), validateLimits(l)); err != nil {
+		return firstOf(err)
+	}
+	err := c.changeRecord(ctx, allot.RecordKind, queue, func([]byte) ([]byte, error) { return json.Marshal(l) })
+	if err != nil {
+		return fmt.Errorf("limits of %s: %w", queue, err)
+	}
+	c.limits.forget()
+	return nil
+}
+
+// RemoveLimits takes a queue's limits away. Tasks that wait for their turn get it.
+// The error is ErrNotFound when the queue has none.
+func (c *Client) RemoveLimits(ctx context.Context, queue string) error {
+	err := c.changeRecord(ctx, allot.RecordKind, queue, func(body []byte) ([]byte, error) {
+		if len(body) == 0 {
+			return nil, ErrNotFound
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("limits of %s: %w", queue, err)
+	}
+	c.limits.forget()
+	return nil
+}
+
+// Limits returns the limits of all queues that have any.
+func (c *Client) Limits(ctx context.Context) (map[string]Limits, error) {
+	records, err := c.store.Records(ctx, allot.RecordKind)
+	if err != nil {
+		return nil, fmt.Errorf("limits: %w", err)
+	}
+	limits := make(map[string]Limits, len(records))
+	for _, r := range records {
+		var l Limits
+		if err := json.Unmarshal(r.Body, &l); err != nil {
+			return nil, fmt.Errorf("limits of %s: %w", r.Name, err)
+		}
+		limits[r.Name] = l
+	}
+	return limits, nil
+}
+
+// limitCache remembers the limits of all queues for a moment, so that queues
+// without limits pay next to nothing.
+type limitCache struct {
+	mu     sync.Mutex
+	read   time.Time
+	limits map[string]Limits
+}
+
+func (l *limitCache) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.read = time.Time{}
+}
+
+// of returns the limits of all queues as they were within limitsAge.
+func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.read.IsZero() && time.Since(l.read) < limitsAge {
+		return l.limits, nil
+	}
+	limits, err := c.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.limits, l.read = limits, time.Now()
+	return limits, nil
+}
+
+// takeTurns has the tasks of queues with limits wait for their turn.
+func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
+	limits, err := c.limits.of(ctx, c)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotCommitted, err)
+	}
+	if len(limits) == 0 {
+		return nil
+	}
+	for i := range tasks {
+		_, tasks[i].Turn = limits[tasks[i].Queue]
+	}
+	return nil
+}
+
+// keepsTurn reports whether a task of the queue keeps its turn while it is retried.
+func (c *Client) keepsTurn(queue string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limitsAge)
+	defer cancel()
+	limits, err := c.limits.of(ctx, c)
+	return err == nil && limits[queue].BlockOnRetry
+}
+
+const maxLimit = 1000000
+
+func validateLimits(l Limits) error {
+	problems := []error{
+		within("concurrency", l.Concurrency, 0, maxLimit),
+		within("per tenant", l.PerTenant, 0, maxLimit),
+		within("per partition", l.PerPartition, 0, maxLimit),
+		validateRate("rate", l.Rate), validateRate("tenant rate", l.TenantRate), validateRate("partition rate", l.PartitionRate),
+	}
+	for name, t := range l.Tenants {
+		problems = append(problems, ValidateName("tenant", name), within("concurrency", t.Concurrency, 0, maxLimit))
+		if !(t.Weight >= 0 && t.Weight <= maxLimit) {
+			problems = append(problems, invalid("weight", "out_of_range", "of tenant %s is %v, want 0 to %d", name, t.Weight, maxLimit))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func validateRate(field string, r *Rate) error {
+	if r == nil {
+		return nil
+	}
+	return errors.Join(
+		within(field+": allowed", r.Allowed, 1, maxLimit),
+		within(field+": period", r.Period, time.Millisecond, 24*time.Hour),
+		oneOf(field+": algorithm", r.Algorithm, "", TokenBucket, SlidingWindow))
+}

@@ -1,0 +1,298 @@
+package tusk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// gauge counts how many run at a time, by any name.
+type gauge struct {
+	mu      sync.Mutex
+	now     map[string]int
+	most    map[string]int
+	started map[string][]int // the tasks' numbers, in the order in which they started
+}
+
+func newGauge() *gauge {
+	return &gauge{now: map[string]int{}, most: map[string]int{}, started: map[string][]int{}}
+}
+
+func (g *gauge) enter(name string, n int) (leave func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.now[name]++
+	g.most[name] = max(g.most[name], g.now[name])
+	g.started[name] = append(g.started[name], n)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.now[name]--
+	}
+}
+
+func (g *gauge) peak(name string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most[name]
+}
+
+// starts are the numbers of the tasks that have started, in order.
+func (g *gauge) starts(name string) []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.started[name])
+}
+
+func (s *shop) limit(l tusk.Limits) {
+	s.t.Helper()
+	if err := s.client.SetLimits(context.Background(), "default", l); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// enqueueFor enqueues n tasks of a tenant, numbered.
+func (s *shop) enqueueFor(tenant, partition string, n int) {
+	s.t.Helper()
+	tasks := make([]tusk.NewTask, n)
+	for i := range tasks {
+		tasks[i] = tusk.NewTask{Args: count{i}, Options: &tusk.Options{Tenant: tenant, Partition: partition}}
+	}
+	if _, err := s.client.EnqueueMany(context.Background(), tasks); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// drain lets time pass until nothing is unfinished.
+func (s *shop) drain() {
+	s.t.Helper()
+	for range 100000 {
+		queues, err := s.client.Queues(context.Background())
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if left := slices.IndexFunc(queues, func(q tusk.Queue) bool { return len(q.Tasks) > 0 }); left < 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.t.Fatal("never drained")
+}
+
+func TestLimits(t *testing.T) {
+	ctx := context.Background()
+	measure := func(s *shop, takes time.Duration) *gauge {
+		g := newGauge()
+		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+			defer g.enter("all", t.Args.N)()
+			defer g.enter(t.Tenant, t.Args.N)()
+			defer g.enter(t.Tenant+"/"+t.Partition, t.Args.N)()
+			time.Sleep(takes)
+			return nil
+		})
+		return g
+	}
+	inBubble(t, "of concurrency hold with three workers, for queue, tenant and partition", func(t *testing.T, s *shop) {
+		g := measure(s, time.Second)
+		s.limit(tusk.Limits{Concurrency: 12, PerTenant: 4, PerPartition: 2, Tenants: map[string]tusk.TenantLimits{"big": {Concurrency: 6}}})
+		for _, tenant := range []string{"big", "a", "b", "c"} {
+			for _, partition := range []string{"1", "2", "3", "4"} {
+				s.enqueueFor(tenant, partition, 10)
+			}
+		}
+		var stops []func() error
+		for range 3 {
+			_, stop := s.work(nil)
+			stops = append(stops, stop)
+		}
+		s.drain()
+		for name, want := range map[string]int{"all": 12, "big": 6, "a": 4, "a/1": 2, "big/4": 2} {
+			if got := g.peak(name); got > want || name == "all" && got < want {
+				t.Errorf("%s: %d at a time, want %d", name, got, want)
+			}
+		}
+		for _, stop := range stops {
+			s.stop(stop)
+		}
+	})
+	inBubble(t, "a serial tenant's tasks run one after another, in order", func(t *testing.T, s *shop) {
+		g := measure(s, 50*time.Millisecond)
+		s.limit(tusk.Limits{PerPartition: 1})
+		s.enqueueFor("a", "p", 50)
+		s.enqueueFor("b", "p", 50)
+		var stops []func() error
+		for range 3 {
+			_, stop := s.work(nil)
+			stops = append(stops, stop)
+		}
+		s.drain()
+		for _, name := range []string{"a/p", "b/p"} {
+			if g.peak(name) != 1 || !slices.IsSorted(g.starts(name)) || len(g.starts(name)) != 50 {
+				t.Errorf("%s: %d at a time, %v", name, g.peak(name), g.starts(name))
+			}
+		}
+		for _, stop := range stops {
+			s.stop(stop)
+		}
+	})
+	for _, block := range []bool{true, false} {
+		inBubble(t, fmt.Sprintf("while the head of a serial tenant is retried others pass: %v", !block), func(t *testing.T, s *shop) {
+			var ran order
+			tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+				ran.add(fmt.Sprint(t.Args.N))
+				if t.Args.N == 0 && t.Attempt == 1 {
+					return tusk.RetryAfter(time.Minute, errors.New("x"))
+				}
+				return nil
+			})
+			s.limit(tusk.Limits{PerTenant: 1, BlockOnRetry: block})
+			s.enqueueFor("a", "", 3)
+			_, stop := s.work(nil)
+			s.drain()
+			want := "0 1 2 0"
+			if block {
+				want = "0 0 1 2"
+			}
+			if ran.String() != want {
+				t.Errorf("ran %s, want %s", ran.String(), want)
+			}
+			s.stop(stop)
+		})
+	}
+	inBubble(t, "a tenant with very many tasks does not delay another's", func(t *testing.T, s *shop) {
+		g := measure(s, 10*time.Millisecond)
+		s.limit(tusk.Limits{})
+		for range 4 {
+			s.enqueueFor("heavy", "", 5000)
+		}
+		_, stop := s.work(nil)
+		time.Sleep(500 * time.Millisecond)
+		begun := time.Now()
+		s.enqueueFor("light", "", 10)
+		for len(g.starts("light")) < 10 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if waited := time.Since(begun); waited > time.Second {
+			t.Errorf("the light tenant's tasks waited for %v", waited)
+		}
+		s.drain()
+		s.stop(stop)
+	})
+	inBubble(t, "a rate holds over time and across leaders", func(t *testing.T, s *shop) {
+		g := measure(s, 0)
+		s.limit(tusk.Limits{Rate: &tusk.Rate{Allowed: 10, Period: time.Minute}, TenantRate: &tusk.Rate{Allowed: 6, Period: time.Minute, Algorithm: tusk.SlidingWindow}})
+		s.enqueueFor("a", "", 20)
+		s.enqueueFor("b", "", 20)
+		_, stop := s.work(nil)
+		time.Sleep(10 * time.Second)
+		if n := len(g.starts("all")); n < 10 || n > 12 {
+			t.Errorf("%d at once, want 10", n)
+		}
+		s.stop(stop)
+		_, stop = s.work(nil)
+		time.Sleep(20 * time.Second)
+		if n := len(g.starts("all")); n != 12 {
+			t.Errorf("%d after half a minute, want 12: six of each tenant", n)
+		}
+		s.drain()
+		if g.peak("all") == 0 || len(g.starts("all")) != 40 {
+			t.Errorf("%d of 40", len(g.starts("all")))
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "changed limits count for those that wait, removed ones let them go", func(t *testing.T, s *shop) {
+		g := measure(s, time.Minute)
+		s.limit(tusk.Limits{Concurrency: 1})
+		s.enqueueFor("a", "", 30)
+		_, stop := s.work(nil)
+		time.Sleep(10 * time.Second)
+		if g.peak("all") != 1 {
+			t.Errorf("%d at a time", g.peak("all"))
+		}
+		s.limit(tusk.Limits{Concurrency: 5})
+		time.Sleep(10 * time.Second)
+		if g.peak("all") != 5 {
+			t.Errorf("%d at a time", g.peak("all"))
+		}
+		if limits, err := s.client.Limits(ctx); err != nil || limits["default"].Concurrency != 5 {
+			t.Errorf("%+v, %v", limits, err)
+		}
+		if err := s.client.RemoveLimits(ctx, "default"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if g.peak("all") != 30 {
+			t.Errorf("%d at a time", g.peak("all"))
+		}
+		if err := s.client.RemoveLimits(ctx, "default"); !errors.Is(err, tusk.ErrNotFound) {
+			t.Error(err)
+		}
+		s.drain()
+		s.stop(stop)
+	})
+	inBubble(t, "schedules, stages and children take turns, too", func(t *testing.T, s *shop) {
+		tusk.Handle(s.mux, func(ctx context.Context, task *tusk.Task[count]) error {
+			if !task.Turn {
+				t.Errorf("%s ran out of turn", task.Kind)
+			}
+			if task.Args.N == 1 {
+				if _, err := task.Spawn(ctx, count{2}, nil); err != nil {
+					return err
+				}
+				if inputs, err := task.Inputs(ctx); err != nil || len(inputs) > 0 {
+					return err
+				}
+				return tusk.Wait()
+			}
+			return nil
+		})
+		s.limit(tusk.Limits{Concurrency: 3})
+		s.schedule(tusk.Schedule{Name: "s", Spec: "@every 1m"})
+		_, stop := s.work(nil)
+		id := s.enqueue(count{1}, nil)
+		s.await(id, tusk.StateCompleted)
+		time.Sleep(90 * time.Second)
+		s.stop(stop)
+	})
+	inBubble(t, "bad limits are refused", func(t *testing.T, s *shop) {
+		for says, l := range map[string]tusk.Limits{
+			"concurrency":      {Concurrency: -1},
+			"per tenant":       {PerTenant: -1},
+			"rate: allowed":    {Rate: &tusk.Rate{Period: time.Second}},
+			"rate: period":     {Rate: &tusk.Rate{Allowed: 1}},
+			"sliding_window":   {TenantRate: &tusk.Rate{Allowed: 1, Period: time.Second, Algorithm: "leaky"}},
+			"No Tenant":        {Tenants: map[string]tusk.TenantLimits{"No Tenant": {}}},
+			"weight of tenant": {Tenants: map[string]tusk.TenantLimits{"a": {Weight: math.NaN()}}},
+		} {
+			err := s.client.SetLimits(ctx, "q", l)
+			if !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(strings.ReplaceAll(err.Error(), ": of", " of"), says) {
+				t.Errorf("%s: %v", says, err)
+			}
+		}
+	})
+}
+
+func ExampleClient_SetLimits() {
+	ctx, client := context.Background(), newClient()
+	err := client.SetLimits(ctx, "reports", tusk.Limits{
+		Concurrency: 20,                                                // of the queue
+		PerTenant:   2,                                                 // of each tenant
+		Tenants:     map[string]tusk.TenantLimits{"acme": {Weight: 3}}, // three times the share of others
+		TenantRate:  &tusk.Rate{Allowed: 100, Period: time.Minute},
+	})
+	fmt.Println(err)
+	r, _ := client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{Queue: "reports", Tenant: "acme"})
+	task, _ := client.Get(ctx, r.ID)
+	fmt.Println(task.State, task.Turn)
+	// Output:
+	// <nil>
+	// pending true
+}

@@ -1,0 +1,184 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Pipeline is a fixed sequence of stages that a task passes. Each stage has a
+// queue, workers, retries and statistics of its own; what one returns is the next
+// one's input, and moving on is one write with finishing.
+//
+// A stage's tasks have the kind, and unless its options say otherwise the queue,
+// "pipeline.stage": depth, age and statistics by queue and kind are those of the
+// stages, and a stage that is stuck shows as a queue whose oldest task grows old.
+type Pipeline struct {
+	name   string
+	stages []pipelineStage
+	err    error // the first mistake made in building it
+}
+
+type pipelineStage struct {
+	name    string
+	options Options
+}
+
+// NewPipeline begins the definition of a pipeline. Mistakes are reported when it
+// is used.
+func NewPipeline(name string) *Pipeline {
+	return &Pipeline{name: name, err: ValidateName("pipeline", name)}
+}
+
+// Stage adds a stage at the end. Options may be nil; run time, key and id are not
+// a stage's to set.
+func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
+	s := pipelineStage{name: name}
+	if o != nil {
+		s.options = *o
+	}
+	p.fail(ValidateName("stage", name))
+	p.fail(ValidateName("stage", p.kind(name)))
+	if p.index(name) >= 0 {
+		p.fail(invalid("stage", "duplicate_stage", "%q is in the pipeline twice", name))
+	}
+	if s.options.Key != "" || !s.options.RunAt.IsZero() || !s.options.ID.IsZero() {
+		p.fail(invalid("stage", "not_for_stages", "%q cannot set key, run time or id", name))
+	}
+	setDefault(&s.options.Queue, p.kind(name))
+	p.stages = append(p.stages, s)
+	return p
+}
+
+// Start makes the args of a task that enters the pipeline at its first stage:
+// client.Enqueue(ctx, pipeline.Start(input), nil).
+func (p *Pipeline) Start(input any) Args { return stageArgs{p, 0, input} }
+
+// StartAt is Start at another stage.
+func (p *Pipeline) StartAt(stage string, input any) Args { return stageArgs{p, p.index(stage), input} }
+
+// Queues lists the queues of all stages, for a worker that runs the whole pipeline.
+func (p *Pipeline) Queues() []string {
+	var queues []string
+	for _, s := range p.stages {
+		queues = append(queues, s.options.Queue)
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues)
+}
+
+// HandleStage registers the handler of a stage. What it returns is the input of
+// the next stage, or with GoTo of another; the last stage's is the task's output.
+// An error is retried by the stage's own policy.
+func HandleStage[In, Out any](m *Mux, p *Pipeline, stage string, fn func(ctx context.Context, t *Task[In]) (Out, error), options ...HandlerOption) {
+	if err := errors.Join(p.err, p.mustHave(stage)); err != nil {
+		if m.err == nil {
+			m.err = err
+		}
+		return
+	}
+	if fn == nil {
+		HandleKind[In](m, p.kind(stage), nil, options...)
+		return
+	}
+	HandleKind(m, p.kind(stage), func(ctx context.Context, t *Task[In]) error {
+		out, err := fn(ctx, t)
+		next := p.index(stage) + 1
+		var jump *goTo
+		if errors.As(err, &jump) {
+			if next = p.index(jump.stage); next < 0 && jump.stage != "" {
+				return Discard(fmt.Errorf("pipeline %s: goes to the unknown stage %q", p.name, jump.stage))
+			}
+		} else if err != nil {
+			return err
+		}
+		if next < 0 || next == len(p.stages) {
+			return t.RecordOutput(out)
+		}
+		return t.moveOn(ctx, stageArgs{p, next, out})
+	}, options...)
+}
+
+// GoTo is returned by a stage's handler, beside its output, to go on at another
+// stage than the next: an earlier one, too. An empty name ends the pipeline.
+func GoTo(stage string) error { return &goTo{stage} }
+
+type goTo struct{ stage string }
+
+func (g *goTo) Error() string { return "go to stage " + g.stage }
+
+// stageArgs are the args of a stage's task.
+type stageArgs struct {
+	pipeline *Pipeline
+	stage    int
+	input    any
+}
+
+func (a stageArgs) Kind() string {
+	if a.stage < 0 || a.stage >= len(a.pipeline.stages) {
+		return ""
+	}
+	return a.pipeline.kind(a.pipeline.stages[a.stage].name)
+}
+
+func (a stageArgs) Options() Options {
+	if a.Kind() == "" {
+		return Options{}
+	}
+	return a.pipeline.stages[a.stage].options
+}
+
+func (a stageArgs) MarshalJSON() ([]byte, error) {
+	if a.pipeline.err != nil {
+		return nil, a.pipeline.err
+	}
+	return json.Marshal(a.input)
+}
+
+// moveOn has the next stage's task enqueued when this one completes. It belongs to
+// the same run, and takes along what describes it.
+func (t *Task[T]) moveOn(ctx context.Context, args stageArgs) error {
+	o := Options{Tenant: t.Tenant, Partition: t.Partition, Tags: t.Tags, Metadata: t.Metadata}
+	if args.Options().Priority == 0 {
+		o.Priority = t.Priority
+	}
+	n, err := t.client.encode(NewTask{Args: args, Options: &o})
+	if err != nil {
+		return Discard(fmt.Errorf("stage %s: %w", args.Kind(), err))
+	}
+	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
+		n.Workflow = t.ID
+	}
+	next := []store.NewTask{n}
+	if err := t.client.takeTurns(ctx, next); err != nil {
+		return err
+	}
+	if err := t.client.config.KeyRing.seal(&next[0]); err != nil {
+		return err
+	}
+	t.attempt.SetThen(next)
+	return nil
+}
+
+func (p *Pipeline) kind(stage string) string { return p.name + "." + stage }
+
+func (p *Pipeline) index(stage string) int {
+	return slices.IndexFunc(p.stages, func(s pipelineStage) bool { return s.name == stage })
+}
+
+func (p *Pipeline) mustHave(stage string) error {
+	if p.index(stage) < 0 {
+		return invalid("stage", "unknown_stage", "%q is not in the pipeline %s", cutText(stage), p.name)
+	}
+	return nil
+}
+
+func (p *Pipeline) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}

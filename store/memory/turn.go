@@ -1,0 +1,129 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// turn is what turns are counted by.
+type turn struct{ queue, tenant, partition string }
+
+// turns are those who have a turn, counted, and those who wait for one.
+type turns struct {
+	held    int64
+	waiting []placed // by priority, then by arrival
+}
+
+func (t *task) turn() turn { return turn{t.Queue, t.Tenant, t.Partition} }
+
+// queues reports whether a pending task waits for its turn and for nothing else.
+func (t *task) queues() bool { return t.Turn && !t.holds && len(t.open) == 0 }
+
+func (s *Store) turnsOf(of turn) *turns {
+	g := s.turns[of]
+	if g == nil {
+		g = &turns{}
+		s.turns[of] = g
+	}
+	return g
+}
+
+// queueUp puts a pending task in line for its turn.
+func (s *Store) queueUp(t *task) {
+	g := s.turnsOf(t.turn())
+	entry := placed{t, t.place}
+	at, _ := slices.BinarySearchFunc(g.waiting, entry, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.at, b.at))
+	})
+	g.waiting = slices.Insert(g.waiting, at, entry)
+}
+
+// yield gives a task's turn back, if it has one.
+func (s *Store) yield(t *task) {
+	if t.holds {
+		t.holds = false
+		s.turnsOf(t.turn()).held--
+	}
+}
+
+// Turns implements store.Keeper.
+func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("turns: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.leads(term, clock()); err != nil {
+		return nil, fmt.Errorf("turns: %w", err)
+	}
+	type waiting struct {
+		store.Turns
+		since int64
+	}
+	var all []waiting
+	var others []store.Turns
+	for of, g := range s.turns {
+		g.waiting = slices.DeleteFunc(g.waiting, placed.gone)
+		answer := store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: g.held}
+		if len(g.waiting) == 0 {
+			if g.held == 0 {
+				delete(s.turns, of)
+			} else {
+				others = append(others, answer)
+			}
+			continue
+		}
+		w := waiting{Turns: answer, since: g.waiting[0].at}
+		for _, p := range g.waiting {
+			if w.since = min(w.since, p.at); len(w.Waiting) < heads {
+				w.Waiting = append(w.Waiting, p.ID)
+			}
+		}
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return cmp.Compare(a.since, b.since) })
+	for _, w := range all[min(len(all), groups):] {
+		if w.Waiting = nil; w.Held > 0 {
+			others = append(others, w.Turns)
+		}
+	}
+	slices.SortFunc(others, func(a, b store.Turns) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
+	})
+	answer := make([]store.Turns, 0, min(len(all), groups)+len(others))
+	for _, w := range all[:min(len(all), groups)] {
+		answer = append(answer, w.Turns)
+	}
+	return append(answer, others...), nil
+}
+
+// Grant implements store.Keeper.
+func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("grant: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock()
+	if err := s.leads(term, now); err != nil {
+		return 0, fmt.Errorf("grant: %w", err)
+	}
+	granted := 0
+	for _, id := range ids {
+		t := s.tasks[id]
+		if t == nil || t.State != store.Pending || !t.queues() || s.awaits(t) {
+			continue
+		}
+		s.take(t)
+		t.holds = true
+		s.turnsOf(t.turn()).held++
+		t.RunAt = now
+		s.put(t, store.Available)
+		granted++
+	}
+	return granted, nil
+}

@@ -1,0 +1,524 @@
+-- up
+set local lock_timeout = '5s';
+
+-- A task that needs others is pending until they have ended: a row for each need
+-- that is not met, and when a parent ends, whoever ended it looks for those rows,
+-- after it has locked the parent's lease. A child that is enqueued at that moment
+-- may be missed, so each of its needs is in doubt at first. A doubt is gone when
+-- the parent was seen, after the child's commit, where nobody can be ending it.
+
+-- The states of tasks, found where they are; those that do not exist are left out.
+create function tusk.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
+language plpgsql stable
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select w.id, w.state, null::uuid, null::bigint from tusk.waiting w where w.id = any(_ids)
+  union all
+  select d.id, d.state, null, null from tusk.dead d where d.id = any(_ids)
+  union all
+  select u.id, x.state, x.token, x.lane
+  from unnest(_ids) u(id)
+  cross join lateral (
+    select 3::smallint as state, null::uuid as token, null::bigint as lane
+    from tusk.task t where t.id = u.id and tusk.unclaimed(t.lane, t.xid, t.n)
+    union all
+    select 6::smallint, null, null
+    from tusk.task t
+    join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
+    where t.id = u.id
+    union all
+    select 4::smallint, l.token, l.lane
+    from tusk.task t
+    join tusk.lease l on l.lane = t.lane and t.xid between l.lo and l.hi and t.id = any(l.ids)
+    where t.id = u.id and (l.open is null or get_bit(l.open, array_position(l.ids, t.id) - 1) = 1)
+      and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
+    limit 1) x;
+end $$;
+
+-- Whether a parent's end is what was needed. Policies are numbered as in package
+-- store; no state stands for no such task.
+create function tusk.is_met(_policy smallint, _state smallint) returns boolean language sql immutable as $$
+  select coalesce(_state, 0) = 6 or _policy = 1 and coalesce(_state, 0) in (0, 7, 8)
+$$;
+
+-- Judges needs before their child is stored. What comes in the same call is
+-- open without a look, for nobody else can see it yet; with a key, it may not come.
+create function tusk.judge_needs(_parents uuid[], _policies smallint[], _ids uuid[], _keys text[])
+returns table (k int, open boolean, doubt boolean) language sql volatile as $$
+  with n as materialized (
+    select n.k::int, n.parent, n.policy, i.place::int
+    from unnest(_parents, _policies) with ordinality n(parent, policy, k)
+    left join unnest(_ids) with ordinality i(id, place) on i.id = n.parent),
+  s as materialized (
+    select x.id, max(x.state) as state from tusk.states_of(array(select distinct n.parent from n where n.place is null)) x group by x.id)
+  select n.k, n.place is not null or not tusk.is_met(n.policy, s.state), n.place is null or _keys[n.place] is not null
+  from n left join s on s.id = n.parent
+$$;
+
+-- Takes tasks in like put, and what they need: need k is of the task with the
+-- number _of[k].
+create function tusk.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
+  _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
+  _keys text[], _conflicts smallint[], _sources timestamptz[],
+  _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
+returns table (place int, id uuid, result smallint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _open    boolean[];
+  _doubt   boolean[];
+  _pending boolean[];
+  _stored  boolean[];
+  r        record;
+begin
+  perform tusk.need_read_committed();
+  select array_agg(j.open order by j.k), array_agg(j.doubt order by j.k) into _open, _doubt
+  from tusk.judge_needs(_parents, _policies, _ids, _keys) j;
+  _pending := array(
+    select coalesce(o.open, false) from generate_subscripts(_ids, 1) t(place)
+    left join (select _of[k] as place, bool_or(_open[k]) as open from generate_subscripts(_of, 1) k group by 1) o on o.place = t.place
+    order by t.place);
+  for r in
+    select p.place, p.id, p.result
+    from tusk.put(_lanes, _ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _delays, _expires_at, _expires_in,
+      _keys, _conflicts, _sources, _workflows, _turns, _partitions, _pending) p
+  loop
+    _stored[r.place] := r.result in (1, 4) and r.id = _ids[r.place];
+    return query select r.place, r.id, r.result;
+  end loop;
+  insert into tusk.need (child, place, parent, policy)
+  select _ids[_of[k]], k, _parents[k], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]];
+  insert into tusk.open_need (parent, child, policy)
+  select _parents[k], _ids[_of[k]], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] order by k
+  on conflict do nothing;
+  insert into tusk.doubt (child, parent)
+  select _ids[_of[k]], _parents[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] and _doubt[k] order by k
+  on conflict do nothing;
+end $$;
+
+-- Gives a stored task that is pending other needs than it had, and says whether
+-- any is open. Tasks among _new come in the same transaction.
+create function tusk.set_needs(_child uuid, _parents uuid[], _policies smallint[], _new uuid[]) returns boolean
+language plpgsql as $$
+begin
+  delete from tusk.need x where x.child = _child;
+  delete from tusk.open_need x where x.child = _child;
+  insert into tusk.need (child, place, parent, policy)
+  select _child, n.k, n.parent, n.policy from unnest(_parents, _policies) with ordinality n(parent, policy, k);
+  return tusk.need_again(_child, _new);
+end $$;
+
+-- Judges what a task needs, anew, and says whether any is open.
+create function tusk.need_again(_child uuid, _new uuid[] default '{}') returns boolean language plpgsql as $$
+declare
+  _parents  uuid[];
+  _policies smallint[];
+begin
+  select array_agg(n.parent order by n.place), array_agg(n.policy order by n.place) into _parents, _policies
+  from tusk.need n where n.child = _child;
+  with j as materialized (select * from tusk.judge_needs(_parents, _policies, _new, '{}') j where j.open),
+  added as (
+    insert into tusk.open_need (parent, child, policy)
+    select _parents[j.k], _child, _policies[j.k] from j order by j.k
+    on conflict do nothing)
+  insert into tusk.doubt (child, parent)
+  select distinct _child, _parents[j.k] from j where j.doubt
+  on conflict (child, parent) do update set n = excluded.n;
+  return exists (select from tusk.open_need o where o.child = _child);
+end $$;
+
+-- Forgets the open needs of a task that waits no more, or all that is known of
+-- its needs.
+create function tusk.forget_needs(_child uuid, _all boolean) returns void language plpgsql as $$
+begin
+  if pg_relation_size('tusk.need') = 0 then
+    return;
+  end if;
+  delete from tusk.open_need x where x.child = _child;
+  delete from tusk.doubt x where x.child = _child;
+  if _all then
+    delete from tusk.need x where x.child = _child;
+  end if;
+end $$;
+
+-- Tells those who need them that tasks have ended: all of _ids, but those among
+-- _odd_ids that go on. Returns the queues of what was set free.
+create function tusk.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _parents uuid[];
+  _states  smallint[];
+begin
+  select array_agg(x.id), array_agg(x.state) into _parents, _states
+  from (
+    select u as id, case when u = any(_odd_ids) then (select d.state from tusk.dead d where d.id = u) else 6 end as state
+    from unnest(_ids) u
+    where (select true from tusk.open_need o where o.parent = u limit 1)) x
+  where x.state is not null;
+  if _parents is not null then
+    return query select * from tusk.tell(_parents, _states);
+  end if;
+end $$;
+
+create function tusk.tell_one(_id uuid, _state smallint) returns void language plpgsql as $$
+begin
+  if pg_relation_size('tusk.open_need') > 0 then
+    perform tusk.tell(array[_id], array[_state]);
+  end if;
+end $$;
+
+-- The same inside a user's transaction, which may stay open for long: told when it
+-- commits, so that it does not hold the rows of children meanwhile.
+create function tusk.tell_finished() returns trigger language plpgsql as $$
+begin
+  perform tusk.tell(array[s.id], array[s.state]) from tusk.states_of(array[new.id]) s where s.state in (6, 7, 8);
+  return null;
+end $$;
+
+create constraint trigger finished_tell after insert on tusk.finished
+deferrable initially deferred for each row
+when (pg_relation_size('tusk.open_need') > 0)
+execute function tusk.tell_finished();
+
+-- Tells that tasks have ended, or (0) do not exist any more. Children of one that
+-- failed are left to resolve, if that shall cancel them. Returns queues.
+create function tusk.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _failed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
+begin
+  return query select * from tusk.set_free(array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6), _failed);
+  if cardinality(_failed) > 0 then
+    insert into tusk.doubt (child, parent)
+    select o.child, o.parent from tusk.open_need o where o.parent = any(_failed) and o.policy = 0 order by o.child, o.parent
+    on conflict (child, parent) do update set n = excluded.n;
+  end if;
+end $$;
+
+-- Meets needs, and sets children free that have no other open. Of two last parents
+-- that end at once each locks the child before it looks whether others are left.
+-- Rows of children are locked for the time of a commit; if somebody holds them for
+-- longer, the children are left to resolve.
+create function tusk.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
+as $$
+declare
+  _now      timestamptz;
+  _children uuid[] := array(
+    select distinct o.child from tusk.open_need o where o.parent = any(_completed || _failed) order by o.child);
+  _lanes    bigint[] := '{}';
+  w         tusk.waiting;
+begin
+  if cardinality(_children) = 0 then
+    return;
+  end if;
+  begin
+    perform 1 from tusk.waiting x where x.id = any(_children) order by x.id for update;
+  exception when lock_not_available then
+    insert into tusk.doubt (child, parent)
+    select o.child, o.parent from tusk.open_need o where o.parent = any(_completed || _failed) order by o.child, o.parent
+    on conflict (child, parent) do update set n = excluded.n;
+    return;
+  end;
+  delete from tusk.open_need o where o.parent = any(_completed);
+  delete from tusk.open_need o where o.parent = any(_failed) and o.policy = 1;
+  _now := clock_timestamp();
+  for w in
+    select x.* from tusk.waiting x
+    where x.id = any(_children) and x.state = 2 and x.line is null
+      and (select true from tusk.open_need o where o.child = x.id limit 1) is null
+      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = x.key and k.awaiting = x.id) is null
+    order by x.enqueued_at, x.n
+  loop
+    delete from tusk.waiting x where x.id = w.id;
+    w.state := 1; w.n := nextval('tusk.task_n'); w.run_at := greatest(w.run_at, _now);
+    if tusk.place(w) = 3 then
+      _lanes := _lanes || w.lane;
+    end if;
+  end loop;
+  return query select distinct tusk.queue_of(l) from unnest(_lanes) l;
+end $$;
+
+-- Whether a task whose turn as the holder of its key has come still needs others.
+create function tusk.stays_pending(_id uuid) returns boolean language plpgsql as $$
+begin
+  perform 1 from tusk.waiting x where x.id = _id for update;
+  return exists (select from tusk.open_need o where o.child = _id);
+end $$;
+
+-- Settles doubts, which are given by their numbers. A parent that runs may be about
+-- to end: its lease is locked first, and looked at in a new statement. A lease
+-- that somebody else holds leaves the doubt. So does a failure that shall cancel.
+create function tusk.settle(_ns bigint[]) returns setof text language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _parents   uuid[] := array(select distinct d.parent from tusk.doubt d where d.n = any(_ns));
+  _tokens    uuid[];
+  _lanes     bigint[];
+  _locked    tid[];
+  _decided   uuid[];
+  _completed uuid[];
+  _failed    uuid[];
+begin
+  perform tusk.need_read_committed();
+  select array_agg(s.token), array_agg(s.lane) into _tokens, _lanes from tusk.states_of(_parents) s where s.state = 4;
+  _locked := array(
+    select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane for update skip locked);
+  with p as materialized (
+    select u.id, s.state, s.token, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
+    from unnest(_parents) u(id)
+    left join tusk.states_of(_parents) s on s.id = u.id)
+  select array_agg(p.id) filter (where p.token is null or p.at = any(_locked)),
+    coalesce(array_agg(p.id) filter (where p.state = 6), '{}'),
+    coalesce(array_agg(p.id) filter (where p.state is null or p.state in (7, 8)), '{}')
+  into _decided, _completed, _failed
+  from p;
+  return query select * from tusk.set_free(_completed, _failed);
+  delete from tusk.doubt d
+  where d.n = any(_ns) and d.parent = any(_decided)
+    and not (d.parent = any(_failed)
+      and exists (select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0));
+end $$;
+
+-- Settles the doubts of tasks that were just enqueued, and says how many are left.
+create function tusk.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql as $$
+declare
+  _ns bigint[] := array(select d.n from tusk.doubt d where d.child = any(_ids) order by d.n limit 1000);
+begin
+  if cardinality(_ns) = 0 then
+    return;
+  end if;
+  return query select s, 0 from tusk.settle(_ns) s;
+  return query
+  select null::text, count(*)::int from tusk.doubt d
+  where d.n = any(_ns) and exists (select from tusk.states_of(array[d.parent]) s where s.state = 4);
+end $$;
+
+-- Settles doubts, and cancels up to _limit children that need what has failed; they
+-- fail those that need them in turn.
+create function tusk.resolve(_limit int, out cancelled int, out queues text[]) language plpgsql as $$
+declare
+  _seen bigint := 0;
+  _ns   bigint[];
+  _id   uuid;
+begin
+  cancelled := 0;
+  queues := '{}';
+  for i in 1 .. 100 loop
+    _ns := array(select d.n from tusk.doubt d where d.n > _seen order by d.n limit 200);
+    exit when cardinality(_ns) = 0;
+    _seen := _ns[cardinality(_ns)];
+    queues := queues || array(select s from tusk.settle(_ns) s);
+    for _id in select d.child from tusk.doubt d where d.n = any(_ns) group by d.child order by min(d.n) loop
+      if cancelled = _limit then
+        return;
+      end if;
+      if tusk.cancel_child(_id) then
+        cancelled := cancelled + 1;
+      end if;
+    end loop;
+  end loop;
+end $$;
+
+-- Cancels a child if something that it needs has failed.
+create function tusk.cancel_child(_id uuid) returns boolean language plpgsql as $$
+declare
+  _now    timestamptz := clock_timestamp();
+  _parent uuid;
+  _state  smallint;
+  w       tusk.waiting;
+begin
+  select * into w from tusk.waiting x where x.id = _id;
+  if w.key is not null then
+    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
+      return false; -- its time will come
+    end if;
+    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key for update;
+  end if;
+  select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update;
+  if not found then
+    delete from tusk.doubt d where d.child = _id;
+    return false;
+  elsif exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
+    return false;
+  end if;
+  select o.parent, coalesce(s.state, 0) into _parent, _state
+  from tusk.doubt d
+  join tusk.open_need o on o.parent = d.parent and o.child = d.child and o.policy = 0
+  join tusk.need n on n.child = d.child and n.parent = d.parent
+  left join lateral (select max(x.state) as state from tusk.states_of(array[d.parent]) x) s on true
+  where d.child = _id and coalesce(s.state, 0) in (0, 7, 8)
+  order by n.place limit 1;
+  if not found then
+    return false;
+  end if;
+  delete from tusk.waiting x where x.id = _id;
+  perform tusk.forget_needs(_id, false);
+  insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
+    tags, settings, failure, reason, finished_at, workflow, turn, partition)
+  values (_id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key,
+    w.tags, w.settings, w.failure, format('needs task %s, which %s', _parent,
+      case _state when 7 then 'is cancelled' when 8 then 'is discarded' else 'does not exist' end), _now, w.workflow, w.turn, w.partition);
+  if w.key is not null then
+    perform tusk.free_key(w.lane >> 16, w.key, _id, _now);
+  end if;
+  perform tusk.tell_one(_id, 7::smallint);
+  return true;
+end $$;
+
+-- Admits, and resolves what is in doubt.
+create function tusk.admit_all(_term bigint, _limit int) returns table (tasks int, cancelled int, queues text[], next bigint)
+language plpgsql as $$
+declare
+  r record;
+begin
+  perform tusk.need_read_committed();
+  perform tusk.lead(_term);
+  if pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt) then
+    select * into r from tusk.resolve(_limit);
+    if pg_current_xact_id_if_assigned() is not null then
+      perform tusk.hold_lead(_term);
+    end if;
+    return query
+    select a.tasks, r.cancelled, array(select unnest(a.queues) union select unnest(r.queues)), a.next from tusk.admit(_term, _limit) a;
+    return;
+  end if;
+  return query select a.tasks, 0, a.queues, a.next from tusk.admit(_term, _limit) a;
+end $$;
+
+-- Ends attempts like finish, together with what comes with their outcomes: tasks
+-- to enqueue (from _put_lanes on, as for put_needing), what pending ones need from
+-- now on (from _children on), and turns to give back. Those in _keep give theirs
+-- back only if they were cancelled. Tasks in _going are sent to run again, and bring
+-- tasks: if one is cancelled instead, nothing is written, and it is returned without
+-- a token; if it is the only one, what it brings is dropped.
+create function tusk.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
+  _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
+  _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
+  _key_queues bigint[], _keys text[], _key_ids uuid[],
+  _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[], _settings bytea[],
+  _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[], _put_keys text[], _conflicts smallint[],
+  _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
+  _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
+  _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
+returns table (token uuid, id uuid, held boolean, queue text) language plpgsql as $$
+#variable_conflict use_column
+declare
+  _lost_tokens uuid[];
+  _lost_ids    uuid[];
+  _held        boolean[];
+  _queues      text[];
+  _off         uuid[];
+begin
+  perform tusk.need_read_committed();
+  perform 1 from tusk.lease x where x.token = any(_tokens) order by x.token, x.lane for update skip locked;
+  _off := tusk.called_off(_going, _going_tokens, _going_queues, _going_keys);
+  if cardinality(_off) > 0 and cardinality(_going) > 1 then
+    return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
+    return;
+  elsif cardinality(_put_ids) > 0 and cardinality(_off) = 0 then
+    -- Before the ends: with the key of a task that ends it has to wait for that.
+    perform tusk.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
+      _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
+  end if;
+  select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
+  from tusk.finish(_tokens, _lanes, _offs, _sizes, _keyed, _ids, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
+    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids) f;
+  if exists (select from unnest(_lost_ids) l where l is not null) then
+    raise exception 'lost' using errcode = 'TK008';
+  end if;
+  perform tusk.yield(_yield, _keep);
+  return query select null::uuid, null::uuid, null::boolean, q from unnest(_queues) q;
+  return query select null::uuid, null::uuid, null::boolean, q
+    from tusk.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys) q;
+exception when sqlstate 'TK008' then
+  return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
+end $$;
+
+-- The same for one attempt in its user's transaction; false when it is lost.
+create function tusk.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
+  _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint,
+  _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[], _settings bytea[],
+  _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[], _put_keys text[], _conflicts smallint[],
+  _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
+  _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
+  _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
+returns boolean language plpgsql as $$
+begin
+  perform tusk.need_read_committed();
+  if cardinality(_put_ids) > 0 and cardinality(tusk.called_off(_going, _going_tokens, _going_queues, _going_keys)) = 0 then
+    perform tusk.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
+      _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
+  end if;
+  if not tusk.finish_tx(_token, _lane, _id, _stats, _keyed, _key, _plain, _state, _delay, _attempt, _crashes, _reason, _error, _trace,
+      _fingerprint, _ago) then
+    raise exception 'lost' using errcode = 'TK008';
+  end if;
+  perform tusk.yield(_yield, _keep);
+  perform tusk.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys);
+  return true;
+exception when sqlstate 'TK008' then
+  return false;
+end $$;
+
+-- Which of the tasks that are sent to run again will be cancelled instead: somebody
+-- asked for it, or another one awaits the end of their key, which is locked.
+create function tusk.called_off(_ids uuid[], _tokens uuid[], _queues bigint[], _keys text[]) returns uuid[] language plpgsql as $$
+begin
+  if cardinality(_ids) = 0 then
+    return '{}';
+  end if;
+  perform 1 from tusk.key y
+  where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key) where q.key is not null)
+  order by y.queue, y.key for update;
+  return array(
+    select g.id from unnest(_ids, _tokens, _queues, _keys) g(id, token, queue, key)
+    where exists (select from tusk.stop x where x.id = g.id and x.token = g.token)
+      or exists (select from tusk.key y where y.queue = g.queue and y.key = g.key and y.awaiting is not null));
+end $$;
+
+-- Gives back turns. Those in _keep are kept by tasks that will be tried again.
+create function tusk.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
+  delete from tusk.turn h
+  where h.id = any(_ids) and not (h.id = any(_keep) and exists (select from tusk.waiting w where w.id = h.id))
+$$;
+
+-- Has tasks that have just gone to pending wait for what they need. Needs are of
+-- the child whose number is in _of. Returns the queues of those that need nothing.
+create function tusk.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[], _new_keys text[])
+returns setof text language plpgsql as $$
+declare
+  _fresh uuid[] := array(select n.id from unnest(_new, _new_keys) n(id, key) where n.key is null);
+  _lanes bigint[] := '{}';
+  w      tusk.waiting;
+begin
+  for w in
+    select x.* from unnest(_children) with ordinality c(id, place)
+    join tusk.waiting x on x.id = c.id and x.state = 2
+    order by c.place
+  loop
+    if not tusk.set_needs(w.id,
+        array(select _parents[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k),
+        array(select _policies[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k), _fresh) then
+      delete from tusk.waiting x where x.id = w.id;
+      w.state := 1; w.run_at := clock_timestamp();
+      if tusk.place(w) = 3 then
+        _lanes := _lanes || w.lane;
+      end if;
+    end if;
+  end loop;
+  return query select distinct tusk.queue_of(l) from unnest(_lanes) l;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop trigger finished_tell on tusk.finished;
+drop function tusk.await_needs, tusk.yield, tusk.called_off, tusk.finish_tx_more, tusk.finish_more, tusk.admit_all, tusk.cancel_child,
+  tusk.resolve, tusk.settle_children, tusk.settle, tusk.stays_pending, tusk.set_free, tusk.tell, tusk.tell_finished, tusk.tell_one,
+  tusk.tell_ended, tusk.forget_needs, tusk.need_again, tusk.set_needs, tusk.put_needing, tusk.judge_needs, tusk.is_met, tusk.states_of;

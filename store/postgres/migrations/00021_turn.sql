@@ -1,0 +1,82 @@
+-- up
+set local lock_timeout = '5s';
+
+-- A task that runs only in its turn stands in line among the waiting, by queue,
+-- tenant and partition. The one who leads asks who waits and grants turns.
+
+-- Tells who has a turn and who waits for one: the groups that have waited longest,
+-- with their first tasks, and then those that only have turns. The index is read
+-- from group to group, and not through everybody who waits.
+create function tusk.turns(_term bigint, _groups int, _heads int)
+returns table (queue text, tenant text, partition text, held bigint, waiting uuid[]) language plpgsql
+set enable_seqscan = off set enable_sort = on set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  perform tusk.lead(_term);
+  return query
+  with recursive head as (
+    (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
+     from tusk.waiting w where w.line is not null
+     order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
+    union all
+    select x.*
+    from head h
+    cross join lateral (
+      select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
+      from tusk.waiting w
+      where w.line is not null
+        and (w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane) > (h.q, h.t, h.p, h.lane)
+      order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1) x),
+  first as materialized (
+    select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h order by h.q, h.t, h.p, h.line, h.n) f
+    order by f.line, f.n limit _groups),
+  has as materialized (
+    select h.queue as q, h.tenant as t, h.partition as p, count(*) as held from tusk.turn h group by 1, 2, 3)
+  select tusk.queue_of(x.q << 16), x.t, x.p, x.held, x.ids
+  from (
+    select f.q, f.t, f.p, coalesce(s.held, 0) as held, f.line, f.n, array(
+      select w.id from tusk.waiting w
+      where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t and coalesce(w.partition, '') = f.p
+      order by w.lane, w.line, w.n limit _heads) as ids
+    from first f left join has s on (s.q, s.t, s.p) = (f.q, f.t, f.p)
+    union all
+    select s.q, s.t, s.p, s.held, null, null, '{}'
+    from has s where not exists (select from first f where (s.q, s.t, s.p) = (f.q, f.t, f.p))) x
+  order by x.line, x.n, 1, 2, 3;
+end $$;
+
+-- Grants turns to those of the tasks that wait for one, in the order given.
+create function tusk.grant_turns(_term bigint, _ids uuid[]) returns table (tasks int, queues text[]) language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _mine uuid[];
+begin
+  perform tusk.need_read_committed();
+  perform tusk.lead(_term);
+  if not exists (select from tusk.waiting w where w.id = any(_ids) and w.line is not null) then
+    return query select 0, '{}'::text[];
+    return;
+  end if;
+  perform tusk.hold_lead(_term);
+  _mine := array(
+    select w.id from tusk.waiting w where w.id = any(_ids) and w.line is not null order by w.id for update skip locked);
+  return query
+  with gone as (
+    delete from tusk.waiting w where w.id = any(_mine) and w.line is not null returning w.*),
+  granted as (
+    insert into tusk.turn (id, queue, tenant, partition)
+    select g.id, g.lane >> 16, coalesce(g.tenant, ''), coalesce(g.partition, '') from gone g),
+  added as (
+    insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+      settings, failure, workflow, turn, partition)
+    select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, clock_timestamp(), g.expires_at, g.claimed_at, g.tenant, g.key,
+      g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
+    from (select g.* from gone g join unnest(_ids) with ordinality u(id, place) on u.id = g.id order by u.place) g)
+  select count(*)::int, coalesce(array_agg(distinct tusk.queue_of(g.lane)), '{}') from gone g;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.grant_turns, tusk.turns;

@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// needColumns are what tasks need: the number of the task, from 1, the parent, and
+// what to do if that fails.
+func needColumns(tasks []store.NewTask) []any {
+	of, parents, policies := []int32{}, uuids{}, []int16{}
+	for i := range tasks {
+		for _, n := range tasks[i].Needs {
+			of, parents, policies = append(of, int32(i+1)), append(parents, n.Task), append(policies, int16(n.OnFailure))
+		}
+	}
+	return []any{of, parents, policies}
+}
+
+// settle looks, after their commit, at the parents of tasks that were enqueued:
+// one of them may have ended at the same moment, when its worker did not see the
+// child and the child did not see the end. What cannot be seen yet, because
+// somebody is just ending it, is left to Admit, like everything that fails here.
+func (s *Store) settle(ctx context.Context, tasks []store.NewTask) {
+	s.settleChildren(ctx, inDoubt(tasks))
+}
+
+func (s *Store) settleChildren(ctx context.Context, children uuids) {
+	if len(children) == 0 {
+		return
+	}
+	for wait := time.Millisecond; wait < 10*time.Millisecond; wait *= 2 {
+		doubts := 0
+		err := s.query(ctx, "settle_children", func(raw [][]byte) error {
+			if raw[0] != nil {
+				s.ring(string(raw[0]))
+			}
+			doubts += int(int32Of(raw[1]))
+			return nil
+		}, children)
+		if err != nil || doubts == 0 {
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// inDoubt returns the tasks that need others than those of the same call.
+func inDoubt(tasks []store.NewTask) (children uuids) {
+	var own map[store.ID]bool
+	for i := range tasks {
+		for _, n := range tasks[i].Needs {
+			if own == nil {
+				own = newIDs(tasks)
+			}
+			if !own[n.Task] {
+				children = append(children, tasks[i].ID)
+				break
+			}
+		}
+	}
+	return children
+}
+
+// newIDs are the tasks that will certainly exist under their own ids.
+func newIDs(tasks []store.NewTask) map[store.ID]bool {
+	ids := make(map[store.ID]bool, len(tasks))
+	for i := range tasks {
+		if tasks[i].Key == "" {
+			ids[tasks[i].ID] = true
+		}
+	}
+	return ids
+}
+
+// extras are what comes with outcomes besides the ends of their attempts.
+type extras struct {
+	tasks       []store.NewTask // to enqueue
+	children    uuids           // tasks that go to pending
+	of          []int32         // the number of the child, from 1, of each of their needs
+	parents     uuids
+	policies    []int16
+	yield, keep uuids // turns to give back, and those of them to keep if retried
+	going       []*store.Outcome
+	doubts      uuids
+}
+
+// hasExtras reports whether an outcome says more than how an attempt ended.
+func hasExtras(o *store.Outcome) bool {
+	return len(o.Then) > 0 || o.State == store.Pending || o.Task.Turn && o.State != store.Available
+}
+
+// goesOn reports whether what comes with an outcome is to be dropped if the task is
+// cancelled instead of going on.
+func goesOn(o *store.Outcome) bool { return len(o.Then) > 0 && !o.State.Finished() }
+
+func extrasOf(outcomes []*store.Outcome) *extras {
+	x := &extras{children: uuids{}, of: []int32{}, parents: uuids{}, policies: []int16{}, yield: uuids{}, keep: uuids{}}
+	for _, o := range outcomes {
+		x.tasks = append(x.tasks, o.Then...)
+		if goesOn(o) {
+			x.going = append(x.going, o)
+		}
+		if o.Task.Turn && o.State != store.Available {
+			x.yield = append(x.yield, o.Task.ID)
+			if o.KeepTurn && (o.State == store.Retryable || o.State == store.Scheduled) {
+				x.keep = append(x.keep, o.Task.ID)
+			}
+		}
+	}
+	x.doubts = inDoubt(x.tasks)
+	own := newIDs(x.tasks)
+	for _, o := range outcomes {
+		if o.State != store.Pending {
+			continue
+		}
+		x.children = append(x.children, o.Task.ID)
+		doubt := false
+		for _, n := range o.Needs {
+			x.of = append(x.of, int32(len(x.children)))
+			x.parents, x.policies = append(x.parents, n.Task), append(x.policies, int16(n.OnFailure))
+			doubt = doubt || !own[n.Task]
+		}
+		if doubt {
+			x.doubts = append(x.doubts, o.Task.ID)
+		}
+	}
+	return x
+}
+
+// args returns the last parameters of the functions finish_more and finish_tx_more.
+func (x *extras) args() []any {
+	n := len(x.going)
+	going, tokens, queues, keys := make(uuids, n), make(uuids, n), make([]int64, n), make([]*string, n)
+	for i, o := range x.going {
+		t := o.Task
+		going[i], tokens[i], queues[i], keys[i] = t.ID, t.Lease, hashOf(t.Queue), orNull(t.Key)
+	}
+	args := append(append(columns(x.tasks), rareColumns(x.tasks)...), needColumns(x.tasks)...)
+	return append(args, x.children, x.of, x.parents, x.policies, x.yield, x.keep, going, tokens, queues, keys)
+}

@@ -1,0 +1,37 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Turns implements store.Keeper.
+func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	var all []store.Turns
+	err := s.query(ctx, "turns", func(raw [][]byte) error {
+		all = append(all, store.Turns{
+			Queue: string(raw[0]), Tenant: string(raw[1]), Partition: string(raw[2]), Held: int64Of(raw[3]), Waiting: idsOf(raw[4]),
+		})
+		return nil
+	}, term, groups, heads)
+	if err != nil {
+		return nil, fmt.Errorf("turns: %w", err)
+	}
+	return all, nil
+}
+
+// Grant implements store.Keeper.
+func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
+	var queues []string
+	err = s.query(ctx, "grant", func(raw [][]byte) error {
+		granted, queues = int(int32Of(raw[0])), textsOf(raw[1])
+		return nil
+	}, term, uuidsOf(ids))
+	if err != nil {
+		return 0, fmt.Errorf("grant: %w", err)
+	}
+	s.ring(queues...)
+	return granted, nil
+}

@@ -1,0 +1,238 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What tusk_need.open says; null: nobody waits for it any more.
+const (
+	needOpen   = 1
+	needFailed = 2 // it has failed, and the task is to be cancelled
+)
+
+// need has a task wait for others, in place of those that it needed before.
+func (w *work) need(t *stored, needs []store.Need) error {
+	if t.needs > 0 {
+		if _, err := w.run("need.drop", t.ID); err != nil {
+			return err
+		}
+	}
+	if n := int64(len(needs)); n != t.needs {
+		t.needs = n
+		if _, err := w.run("need.count", nullCount(len(needs)), t.num); err != nil {
+			return err
+		}
+	}
+	return w.addNeeds(t.ID, needs)
+}
+
+// addNeeds writes down what a task needs and marks that as needed, unless it has
+// ended as it should.
+func (w *work) addNeeds(id store.ID, needs []store.Need) error {
+	for _, n := range needs {
+		parent, err := w.one("need.parent", n.Task)
+		if err != nil {
+			return err
+		}
+		var state store.State
+		if parent != nil {
+			state = store.State(parent.int(1))
+		}
+		var is any
+		switch {
+		case met(n, state):
+		case failed(n, state):
+			is = needFailed
+		default:
+			is = needOpen
+		}
+		if _, err := w.run("need.add", id, n.Task, int(n.OnFailure), is); err != nil {
+			return err
+		}
+		if is != nil && parent != nil && parent.null(2) {
+			if _, err := w.run("need.mark", parent.int(0)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// review looks again at what has become of all that a task needs.
+func (w *work) review(t *stored) error {
+	if t.needs == 0 {
+		return nil
+	}
+	var needs []store.Need
+	err := w.all("need.list", func(r row) error {
+		needs = append(needs, store.Need{Task: r.id(0), OnFailure: store.OnFailure(r.int(1))})
+		return nil
+	}, t.ID)
+	if err != nil {
+		return err
+	}
+	return w.need(t, needs)
+}
+
+// isOpen reports whether a task still waits for others.
+func (w *work) isOpen(t *stored) (bool, error) {
+	if t.needs == 0 {
+		return false, nil
+	}
+	r, err := w.one("need.left", t.ID)
+	return r != nil, err
+}
+
+// tell lets the tasks that need one know that it has ended; a state of 0: that it
+// is gone.
+func (w *work) tell(id store.ID, state store.State) error {
+	var free []store.ID
+	err := w.all("need.waiting", func(r row) error {
+		if met(store.Need{OnFailure: store.OnFailure(r.int(1))}, state) {
+			free = append(free, r.id(0))
+		}
+		return nil
+	}, id)
+	if err != nil {
+		return err
+	}
+	if _, err := w.run("need.end", id, state); err != nil {
+		return err
+	}
+	for _, child := range free {
+		if err := w.release(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release lets a pending task go if it waits for no other any more.
+func (w *work) release(id store.ID) error {
+	t, err := w.find(id)
+	if err != nil || t == nil || t.State != store.Pending {
+		return err
+	}
+	if is, err := w.isOpen(t); is || err != nil {
+		return err
+	}
+	if is, err := w.awaits(t); is || err != nil {
+		return err
+	}
+	if err := w.take(t); err != nil {
+		return err
+	}
+	return w.putReady(t, t.Queue, t.Priority, t.runAt, store.Scheduled)
+}
+
+// awaits reports whether a pending task awaits the end of a running one of its
+// key, rather than what it needs.
+func (w *work) awaits(t *stored) (bool, error) {
+	if t.Key == "" {
+		return false, nil
+	}
+	k, err := w.key(t.Queue, t.Key)
+	return k.awaiting == t.ID, err
+}
+
+// edge is a row of tusk_need.
+type edge struct {
+	store.Need
+	num  int64
+	task store.ID
+}
+
+// cancelDoomed cancels pending tasks that need what has failed, and reports how
+// many, and whether there are more: those that need them are doomed in turn.
+func (w *work) cancelDoomed(limit int) (cancelled int, more bool, err error) {
+	var edges []edge
+	err = w.all("need.failed", func(r row) error {
+		edges = append(edges, edge{store.Need{Task: r.id(2), OnFailure: store.OnFailure(r.int(3))}, r.int(0), r.id(1)})
+		return nil
+	}, limit)
+	for _, e := range edges {
+		if err != nil {
+			return 0, false, err
+		}
+		var did bool
+		if did, err = w.cancelFor(e); did {
+			cancelled++
+		}
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	r, err := w.one("need.any")
+	return cancelled, r != nil, err
+}
+
+// cancelFor cancels a task for one of its needs, if that still stands as failed
+// and the task still waits for it.
+func (w *work) cancelFor(e edge) (bool, error) {
+	t, err := w.find(e.task)
+	if err != nil || t == nil || t.State != store.Pending {
+		return false, err // cancelled for another of its needs
+	}
+	parent, err := w.one("need.parent", e.Task)
+	if err != nil {
+		return false, err
+	}
+	var state store.State
+	if parent != nil {
+		state = store.State(parent.int(1))
+	}
+	awaits, err := w.awaits(t)
+	if err != nil {
+		return false, err
+	}
+	if awaits || !failed(e.Need, state) { // it is reviewed when its key is free; or somebody has retried what it needs
+		_, err = w.run("need.reopen", e.num)
+		return false, err
+	}
+	return true, w.cancel(t, reasonOf(e.Need, state))
+}
+
+// readNeeds reads what a task needs, for Detail.
+func (l *list) readNeeds(t *stored) error {
+	if t.needs == 0 {
+		return nil
+	}
+	return l.each(l.ctx, "need.states", func(r row) error {
+		t.Detail.Needs = append(t.Detail.Needs, store.NeedState{
+			Need:  store.Need{Task: r.id(0), OnFailure: store.OnFailure(r.int(1))},
+			State: store.State(r.int(2)),
+		})
+		return nil
+	}, t.ID)
+}
+
+// anyDoomed reports whether there is a task to cancel.
+func anyDoomed(ctx context.Context, c session) (bool, error) {
+	r, err := one(ctx, c, "need.any")
+	return r != nil, err
+}
+
+func met(n store.Need, state store.State) bool {
+	return state == store.Completed || n.OnFailure == store.ContinueOnFailure && (state == 0 || state.Finished())
+}
+
+func failed(n store.Need, state store.State) bool {
+	return n.OnFailure == store.CancelOnFailure && (state == 0 || state == store.Cancelled || state == store.Discarded)
+}
+
+func reasonOf(n store.Need, state store.State) string {
+	if state == 0 {
+		return fmt.Sprintf("needs task %v, which does not exist", n.Task)
+	}
+	return fmt.Sprintf("needs task %v, which is %v", n.Task, state)
+}
+
+func nullCount(n int) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}

@@ -1,0 +1,322 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// tally counts the statements that write.
+type tally struct {
+	session
+	names []string
+}
+
+func (c *tally) exec(ctx context.Context, name string, args ...any) (int64, error) {
+	c.names = append(c.names, name)
+	return c.session.exec(ctx, name, args...)
+}
+
+func (c *tally) each(ctx context.Context, name string, fn func(row) error, args ...any) error {
+	c.names = append(c.names, name)
+	return c.session.each(ctx, name, fn, args...)
+}
+
+// statementsOf returns the statements that a call ran.
+func statementsOf(t *testing.T, s *Store, call func(*work) error) []string {
+	t.Helper()
+	var names []string
+	err := s.write(t.Context(), true, func(w *work) error {
+		seen := &tally{session: w.session}
+		w.session = seen
+		err := call(w)
+		w.session, names = seen.session, seen.names
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func tasksOf(n int, change func(i int, n *store.NewTask)) []store.NewTask {
+	tasks := make([]store.NewTask, n)
+	for i := range tasks {
+		tasks[i] = store.NewTask{ID: store.ID{byte(i), 1}, Kind: "k", Queue: "q"}
+		if change != nil {
+			change(i, &tasks[i])
+		}
+	}
+	return tasks
+}
+
+// leading returns the term of a leader of ten minutes.
+func leading(t *testing.T, s *Store) int64 {
+	t.Helper()
+	l, err := s.Lead(t.Context(), store.Candidate{ID: store.ID{1}, TTL: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Term
+}
+
+// claimAll claims up to 1000 tasks of the queue "q".
+func claimAll(t *testing.T, s *Store) []store.Task {
+	t.Helper()
+	worker := store.ID{2}
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1000, Token: store.NewToken()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tasks
+}
+
+func ends(tasks []store.Task, state store.State) []store.Outcome {
+	outcomes := make([]store.Outcome, len(tasks))
+	for i := range tasks {
+		outcomes[i] = store.Outcome{Task: &tasks[i], State: state, Attempt: tasks[i].Attempt}
+	}
+	return outcomes
+}
+
+func mustEnqueue(t *testing.T, s *Store, tasks ...store.NewTask) []store.Enqueued {
+	t.Helper()
+	results, err := s.Enqueue(t.Context(), tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func stateOf(t *testing.T, s *Store, id store.ID) (store.State, string) {
+	t.Helper()
+	tasks, err := s.List(t.Context(), store.Filter{IDs: []store.ID{id}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tasks) == 0 {
+		return 0, ""
+	}
+	return tasks[0].State, tasks[0].Reason
+}
+
+func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
+	s := openTest(t)
+	mustEnqueue(t, s, store.NewTask{ID: store.ID{9, 9}, Kind: "k", Queue: "q"}) // the queue, the kind and the lane are known
+	mustEnqueue(t, s, tasksOf(2, func(i int, n *store.NewTask) {
+		n.ID[2] = 2
+		n.Turn, n.Needs = i == 0, []store.Need{{Task: store.ID{9, 9}}} // and others wait
+	})...)
+	for _, n := range []int{1, 10, 100} {
+		added := statementsOf(t, s, func(w *work) error {
+			_, err := w.enqueue(tasksOf(n, func(_ int, task *store.NewTask) { task.ID[3] = byte(n) }))
+			return err
+		})
+		if want := n + 1; len(added) != want { // and the lane's
+			t.Errorf("enqueue of %d: %d statements, want %d: %q", n, len(added), want, added)
+		}
+		tasks := claimAll(t, s)
+		tasks = slices.DeleteFunc(tasks, func(task store.Task) bool { return task.ID == store.ID{9, 9} })
+		ended := statementsOf(t, s, func(w *work) error {
+			_, err := w.finish(ends(tasks, store.Completed))
+			return err
+		})
+		if want := n + 3; len(ended) != want { // and the lease's, the lane's, and whether anything is to stop
+			t.Errorf("finish of %d: %d statements, want %d: %q", n, len(ended), want, ended)
+		}
+	}
+}
+
+func TestWaitingTasksAreFoundByIndex(t *testing.T) {
+	s := openTest(t)
+	for name, want := range map[string]string{
+		"line.heads":    "SEARCH tusk_line USING INDEX tusk_line_order (turn=?)",
+		"turn.waiting":  "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)",
+		"turn.held":     "SCAN tusk_turn USING INDEX tusk_turn_held",
+		"turn.find":     "(queue=? AND tenant=? AND partition=?)",
+		"turn.write":    "SEARCH tusk_line USING COVERING INDEX tusk_line_turn (turn=?)",
+		"line.drop":     "(task=?)",
+		"need.waiting":  "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
+		"need.end":      "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
+		"need.left":     "SEARCH tusk_need USING INDEX tusk_need_task (task=?)",
+		"need.failed":   "SCAN tusk_need USING INDEX tusk_need_failed",
+		"need.parent":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",
+		"lease.holds":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",
+		"prune.tasks":   "tusk_task_finished (kind=? AND state=? AND finished_at<?)",
+		"finish.settle": "SEARCH tusk_task USING INTEGER PRIMARY KEY (rowid=?)",
+	} {
+		if steps := plan(t, s, statements()[name]); !strings.Contains(strings.Join(steps, "\n"), want) {
+			t.Errorf("%s: not by %s: %q", name, want, steps)
+		}
+	}
+}
+
+func TestACancelGoesDownTheGraphUpToTheLimit(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	chain := tasksOf(20, func(i int, n *store.NewTask) {
+		if i > 0 {
+			n.Needs = []store.Need{{Task: store.ID{byte(i - 1), 1}}}
+		}
+	})
+	mustEnqueue(t, s, chain...)
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{chain[0].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{7, 7, 5, 0} {
+		if did, err := s.Admit(t.Context(), term, 7); err != nil || did.Cancelled != want || did.Count != 0 {
+			t.Fatalf("%+v %v, want %d", did, err, want)
+		}
+	}
+	state, reason := stateOf(t, s, chain[19].ID)
+	if want := fmt.Sprintf("needs task %v, which is cancelled", chain[18].ID); state != store.Cancelled || reason != want {
+		t.Errorf("%v %q", state, reason)
+	}
+}
+
+func TestARerunThatNeedsWhatFailsIsCancelledWhenItsKeyIsFree(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	parent := store.NewTask{ID: store.ID{1}, Kind: "k", Queue: "other"}
+	first := store.NewTask{ID: store.ID{2}, Kind: "k", Queue: "q", Key: "k", OnConflict: store.Rerun}
+	again, below := first, store.NewTask{ID: store.ID{4}, Kind: "k", Queue: "q", Needs: []store.Need{{Task: store.ID{3}}}}
+	again.ID, again.Needs = store.ID{3}, []store.Need{{Task: parent.ID}}
+	mustEnqueue(t, s, parent, first)
+	running := claimAll(t, s)
+	mustEnqueue(t, s, again, below)
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{parent.ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := s.Admit(t.Context(), term, 10); err != nil || did.Cancelled != 0 {
+		t.Fatalf("%+v %v", did, err)
+	}
+	if state, _ := stateOf(t, s, again.ID); state != store.Pending {
+		t.Fatal(state)
+	}
+	if _, err := s.Finish(t.Context(), ends(running, store.Completed)); err != nil {
+		t.Fatal(err)
+	}
+	if did, err := s.Admit(t.Context(), term, 10); err != nil || did.Cancelled != 2 {
+		t.Fatalf("%+v %v", did, err)
+	}
+	for _, id := range []store.ID{again.ID, below.ID} {
+		if state, _ := stateOf(t, s, id); state != store.Cancelled {
+			t.Error(state)
+		}
+	}
+}
+
+func TestWhoNeedsARerunThatIsCalledOffIsTold(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	first := store.NewTask{ID: store.ID{2}, Kind: "k", Queue: "q", Key: "k", OnConflict: store.Rerun}
+	again := first
+	again.ID = store.ID{3}
+	mustEnqueue(t, s, first)
+	claimAll(t, s)
+	cancels, goesOn := store.NewTask{ID: store.ID{4}, Kind: "k", Queue: "q"}, store.NewTask{ID: store.ID{5}, Kind: "k", Queue: "q"}
+	cancels.Needs = []store.Need{{Task: again.ID}}
+	goesOn.Needs = []store.Need{{Task: again.ID, OnFailure: store.ContinueOnFailure}}
+	mustEnqueue(t, s, again, cancels, goesOn)
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{again.ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	if state, _ := stateOf(t, s, goesOn.ID); state != store.Available {
+		t.Error(state)
+	}
+	if did, err := s.Admit(t.Context(), term, 10); err != nil || did.Cancelled != 1 {
+		t.Errorf("%+v %v", did, err)
+	}
+}
+
+// rowsOf counts the rows of a table.
+func rowsOf(t *testing.T, s *Store, table string) (n int) {
+	t.Helper()
+	if err := s.db.QueryRowContext(t.Context(), "select count(*) from "+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestNothingIsLeftOfNeedsAndTurns(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	mustEnqueue(t, s, tasksOf(30, func(i int, n *store.NewTask) {
+		n.Turn, n.Tenant, n.Partition = true, fmt.Sprint(i%3), fmt.Sprint(i)
+		if i >= 10 {
+			n.Needs = []store.Need{{Task: store.ID{byte(i % 10), 1}}}
+		}
+	})...)
+	for round := range 3 {
+		all, err := s.Turns(t.Context(), term, 100, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range all {
+			if _, err := s.Grant(t.Context(), term, g.Waiting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tasks := claimAll(t, s)
+		if n := len(tasks); n != []int{10, 20, 0}[round] {
+			t.Fatalf("round %d: %d tasks", round, n)
+		}
+		if _, err := s.Finish(t.Context(), ends(tasks, store.Completed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"tusk_task", "tusk_need", "tusk_turn", "tusk_line", "tusk_waiting"} {
+		if n := rowsOf(t, s, table); n != 0 {
+			t.Errorf("%s has %d rows", table, n)
+		}
+	}
+}
+
+func TestTasksOfTheFirstSchemaGoUpAndThoseThatWaitGoDown(t *testing.T) {
+	s := openTest(t)
+	if _, err := s.Migrate(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.ExecContext(t.Context(), `
+		insert into tusk_kind (id, queue, kind) values (1, 'q', 'k');
+		insert into tusk_lane (id, queue, priority, tail, available) values (1, 'q', 0, 1, 1);
+		insert into tusk_task (id, kind, priority, state, lane, pos, enqueued_at, run_at) values (x'09000000000000000000000000000000', 1, 0, 3, 1, 1, 0, 0);`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	needy, turning := store.NewTask{ID: store.ID{7}, Kind: "k", Queue: "q", Needs: []store.Need{{Task: store.ID{9}}}},
+		store.NewTask{ID: store.ID{8}, Kind: "k", Queue: "q", Turn: true}
+	mustEnqueue(t, s, needy, turning)
+	for _, version := range []int64{1, 2} {
+		if _, err := s.Migrate(t.Context(), version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if did, err := s.Admit(t.Context(), leading(t, s), 10); err != nil || did.Count != 1 {
+		t.Errorf("%+v %v", did, err)
+	}
+	if state, _ := stateOf(t, s, needy.ID); state != store.Pending {
+		t.Error(state)
+	}
+	tasks := claimAll(t, s)
+	if len(tasks) != 2 || tasks[0].ID != (store.ID{9}) || tasks[1].ID != turning.ID {
+		t.Fatalf("%+v", tasks)
+	}
+	counts, err := s.Count(t.Context())
+	if err != nil || len(counts) != 2 || counts[0].State != store.Pending || counts[0].Tasks != 1 || counts[1].Tasks != 2 {
+		t.Errorf("%+v %v", counts, err)
+	}
+}

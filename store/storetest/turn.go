@@ -1,0 +1,238 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// inTurn makes a task of a tenant wait for its turn.
+func inTurn(tenant, partition string) func(*store.NewTask) {
+	return func(n *store.NewTask) { n.Turn, n.Tenant, n.Partition = true, tenant, partition }
+}
+
+func (t *T) turns() []store.Turns {
+	t.Helper()
+	all, err := t.Turns(t.ctx(), t.lead(), 1000, 1000)
+	if err != nil {
+		t.Fatalf("turns: %v", err)
+	}
+	return all
+}
+
+func (t *T) grant(ids ...store.ID) int {
+	t.Helper()
+	n, err := t.Grant(t.ctx(), t.lead(), ids)
+	if err != nil {
+		t.Fatalf("grant: %v", err)
+	}
+	return n
+}
+
+// held is how many of a tenant of "q" have their turn.
+func (t *T) held(tenant string) int64 {
+	t.Helper()
+	for _, g := range t.turns() {
+		if g.Queue == "q" && g.Tenant == tenant {
+			return g.Held
+		}
+	}
+	return 0
+}
+
+var turnClauses = []clause{
+	{"turn/a task waits until it is granted its turn", func(t *T) {
+		worker := t.worker()
+		id := t.addOne(inTurn("acme", "p"), args(`7`))
+		if got := t.is(id, store.Pending); !got.Turn || got.Partition != "p" {
+			t.Errorf("%+v", got)
+		}
+		t.admit(10)
+		if early := t.take(worker, 10); len(early) != 0 {
+			t.Fatal("claimed before its turn")
+		}
+		if n := t.grant(id, NewID()); n != 1 {
+			t.Errorf("granted %d", n)
+		}
+		if n := t.grant(id); n != 0 {
+			t.Errorf("granted %d again", n)
+		}
+		task := t.takeOne(worker)
+		if task.ID != id || string(task.Args) != `7` || !task.Turn || task.Partition != "p" || task.Tenant != "acme" {
+			t.Errorf("%+v", task)
+		}
+		t.mustEnd(to(store.Completed, task))
+		t.is(id, store.Completed)
+	}},
+	{"turn/who waits is told by queue, tenant and partition, in order", func(t *T) {
+		a1 := t.addOne(inTurn("a", "1"), priority(5))
+		b := t.addOne(inTurn("b", ""))
+		a2 := t.addOne(inTurn("a", "2"))
+		first := t.addOne(inTurn("a", "1"), priority(-5))
+		last := t.addOne(inTurn("a", "1"), priority(5))
+		other := t.addOne(inTurn("a", "1"), queue("other"))
+		plain := t.addOne()
+		all := t.turns()
+		if len(all) != 4 {
+			t.Fatalf("%+v", all)
+		}
+		for i, want := range []store.Turns{
+			{Queue: "q", Tenant: "a", Partition: "1", Waiting: []store.ID{first, a1, last}},
+			{Queue: "q", Tenant: "b", Waiting: []store.ID{b}},
+			{Queue: "q", Tenant: "a", Partition: "2", Waiting: []store.ID{a2}},
+			{Queue: "other", Tenant: "a", Partition: "1", Waiting: []store.ID{other}},
+		} {
+			if fmt.Sprint(all[i]) != fmt.Sprint(want) {
+				t.Errorf("group %d: %+v, want %+v", i, all[i], want)
+			}
+		}
+		few, err := t.Turns(t.ctx(), t.lead(), 2, 1)
+		if err != nil || len(few) != 2 || len(few[0].Waiting) != 1 || few[0].Waiting[0] != first {
+			t.Errorf("%+v, %v", few, err)
+		}
+		if n := t.grant(last, first); n != 2 {
+			t.Errorf("granted %d", n)
+		}
+		all = t.turns()
+		if len(all) != 4 || all[3].Partition != "1" || all[3].Held != 0 {
+			t.Errorf("%+v", all)
+		}
+		if few, _ := t.Turns(t.ctx(), t.lead(), 0, 0); len(few) != 1 || few[0].Held != 2 || few[0].Tenant != "a" {
+			t.Errorf("%+v", few)
+		}
+		t.sameIDs("claimed", idsOfTasks(t.take(t.worker(), 10)), []store.ID{first, plain, last})
+	}},
+	{"turn/a turn is held until the task ends or is put off, and counted", func(t *T) {
+		worker := t.worker()
+		for _, c := range []struct {
+			state store.State
+			keep  bool
+			held  int64
+		}{{store.Completed, false, 0}, {store.Cancelled, false, 0}, {store.Discarded, false, 0}, {store.Retryable, false, 0}, {store.Scheduled, false, 0},
+			{store.Retryable, true, 1}, {store.Scheduled, true, 1}, {store.Available, false, 1}, {store.Pending, false, 0}} {
+			tenant := fmt.Sprint("tenant-", c.state, c.keep)
+			id := t.addOne(inTurn(tenant, ""))
+			t.grant(id)
+			if got := t.held(tenant); got != 1 {
+				t.Errorf("granted: held %d", got)
+			}
+			task := t.takeOne(worker)
+			if got := t.held(tenant); got != 1 {
+				t.Errorf("claimed: held %d", got)
+			}
+			o := to(c.state, task)
+			o.Delay, o.KeepTurn = time.Hour, c.keep
+			t.mustEnd(o)
+			if got := t.held(tenant); got != c.held {
+				t.Errorf("%v, keep %v: held %d, want %d", c.state, c.keep, got, c.held)
+			}
+			t.edit(store.Change{Op: store.Delete}, id)
+			if got := t.held(tenant); got != 0 {
+				t.Errorf("%v, deleted: held %d", c.state, got)
+			}
+		}
+	}},
+	{"turn/a task that was put off waits for its turn again, unless it kept it", func(t *T) {
+		worker := t.worker()
+		again, kept := t.addOne(inTurn("a", "")), t.addOne(inTurn("b", ""))
+		t.grant(again, kept)
+		tasks := t.take(worker, 2)
+		o := failed(&tasks[1], store.Retryable, "x")
+		o.KeepTurn = true
+		t.mustEnd(failed(&tasks[0], store.Retryable, "x"), o)
+		t.is(again, store.Retryable)
+		t.is(kept, store.Retryable)
+		t.eventually("both due", func() bool {
+			t.admit(10)
+			return t.get(kept).State == store.Available && t.get(again).State == store.Pending
+		})
+		task := t.takeOne(worker)
+		if task.ID != kept || task.Attempt != 2 {
+			t.Errorf("%+v", task)
+		}
+		t.grant(again)
+		if task := t.takeOne(worker); task.ID != again || task.Attempt != 2 {
+			t.Errorf("%+v", task)
+		}
+	}},
+	{"turn/a delay and needs come first", func(t *T) {
+		worker := t.worker()
+		parent := t.addOne()
+		child, late := t.addOne(inTurn("a", ""), needs(store.CancelOnFailure, parent)), t.addOne(inTurn("b", ""), delay(20*time.Millisecond))
+		t.is(late, store.Scheduled)
+		if n := t.grant(child, late); n != 0 {
+			t.Errorf("granted %d", n)
+		}
+		t.finishNext(worker, parent, store.Completed)
+		t.eventually("due", func() bool { t.admit(10); return t.get(late).State == store.Pending })
+		t.is(child, store.Pending)
+		if n := t.grant(child, late); n != 2 {
+			t.Errorf("granted %d", n)
+		}
+	}},
+	{"turn/edits give turns back", func(t *T) {
+		for i, c := range []store.Change{{Op: store.Cancel}, {Op: store.Delete}, {Op: store.Reschedule, Delay: time.Hour}, {Op: store.Move, Queue: "other"}} {
+			tenant := fmt.Sprint("tenant-", i)
+			id := t.addOne(inTurn(tenant, ""))
+			t.grant(id)
+			if e := t.edit(c, id)[0]; e.Result != store.Changed {
+				t.Errorf("%v: %+v", c.Op, e)
+			}
+			if got := t.held(tenant); got != 0 {
+				t.Errorf("%v: held %d", c.Op, got)
+			}
+			if c.Op == store.Move {
+				t.is(id, store.Pending)
+				if n := t.grant(id); n != 1 {
+					t.Errorf("granted %d in its new queue", n)
+				}
+			}
+		}
+	}},
+	{"turn/waiting tasks are edited", func(t *T) {
+		a, b, c := t.addOne(inTurn("a", "")), t.addOne(inTurn("a", "")), t.addOne(inTurn("a", ""))
+		t.edit(store.Change{Op: store.Reprioritize, Priority: -1}, b)
+		t.edit(store.Change{Op: store.Cancel}, a)
+		t.is(a, store.Cancelled)
+		t.is(b, store.Pending)
+		t.sameIDs("waiting", t.turns()[0].Waiting, []store.ID{b, c})
+		if e := t.edit(store.Change{Op: store.Retry}, a)[0]; e.Result != store.Changed || e.State != store.Pending {
+			t.Errorf("%+v", e)
+		}
+		t.sameIDs("waiting", t.turns()[0].Waiting, []store.ID{b, c, a})
+	}},
+	{"turn/the turns of a dead worker's tasks are held until they are finished", func(t *T) {
+		victim := NewID()
+		t.beat(victim, 20*time.Millisecond)
+		id := t.addOne(inTurn("a", ""))
+		t.grant(id)
+		t.takeOne(victim)
+		var dead []store.Task
+		t.eventually("rescued", func() bool { dead = t.rescue(10); return len(dead) == 1 })
+		if got := t.held("a"); got != 1 {
+			t.Errorf("held %d", got)
+		}
+		t.mustEnd(failed(&dead[0], store.Retryable, "died"))
+		if got := t.held("a"); got != 0 {
+			t.Errorf("held %d", got)
+		}
+	}},
+	{"turn/only the leader asks and grants", func(t *T) {
+		id := t.addOne(inTurn("a", ""))
+		term := t.lead()
+		if _, err := t.Turns(t.ctx(), term+1, 1, 1); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("%v", err)
+		}
+		if _, err := t.Grant(t.ctx(), term+1, []store.ID{id}); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("%v", err)
+		}
+		t.is(id, store.Pending)
+	}},
+	{"turn/tasks without turns are not slowed by those that wait", func(t *T) {
+		t.addMany(500, inTurn("a", ""))
+		ids := t.addMany(5)
+		t.sameIDs("claimed", idsOfTasks(t.take(t.worker(), 10)), ids)
+	}},
+}

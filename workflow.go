@@ -1,0 +1,213 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// MaxWorkflow is the most tasks that one workflow may have when it is enqueued.
+const MaxWorkflow = 10000
+
+// OnFailure says what becomes of a task when one that it comes after fails.
+type OnFailure = store.OnFailure
+
+// The policies; see package store.
+const (
+	CancelOnFailure   = store.CancelOnFailure   // it is cancelled, and so on down the graph
+	ContinueOnFailure = store.ContinueOnFailure // it runs all the same
+	WaitOnFailure     = store.WaitOnFailure     // it waits for somebody to retry what failed
+)
+
+// Workflow is a graph of tasks: each runs when those that it comes after have
+// ended. Build it, then give it to Client.EnqueueWorkflow.
+type Workflow struct {
+	nodes []*Node
+	names map[string]*Node
+	err   error // the first mistake made in building it
+}
+
+// Node is a task of a workflow.
+type Node struct {
+	workflow *Workflow
+	name     string
+	args     Args
+	options  Options
+	after    []*Node
+	policy   OnFailure
+	id       ID
+}
+
+// NewWorkflow begins a workflow. Mistakes in building it are reported when it is
+// enqueued.
+func NewWorkflow() *Workflow { return &Workflow{names: map[string]*Node{}} }
+
+// Task adds a task under a name of its own. Options may be nil.
+func (w *Workflow) Task(name string, args Args, o *Options) *Node {
+	n := &Node{workflow: w, name: name, args: args}
+	if o != nil {
+		n.options = *o
+	}
+	w.fail(ValidateName("task name", name))
+	if w.names[name] != nil {
+		w.fail(invalid("workflow", "duplicate_name", "has two tasks of the name %q", cutText(name)))
+	}
+	w.nodes, w.names[name] = append(w.nodes, n), n
+	return n
+}
+
+// After has the task wait for others of the workflow.
+func (n *Node) After(parents ...*Node) *Node {
+	for _, p := range parents {
+		if p == nil || p.workflow != n.workflow {
+			n.workflow.fail(invalid("workflow", "unknown_parent", "task %q comes after one that is not in the workflow", n.name))
+			continue
+		}
+		n.after = append(n.after, p)
+	}
+	return n
+}
+
+// OnFailure says what becomes of the task when one that it comes after fails.
+// Default: CancelOnFailure.
+func (n *Node) OnFailure(p OnFailure) *Node { n.policy = p; return n }
+
+// WorkflowRun is a workflow that was enqueued.
+type WorkflowRun struct {
+	ID    ID
+	Tasks map[string]ID // by their names
+}
+
+// EnqueueWorkflow checks a workflow and stores it, in one call to the engine. A
+// workflow may be enqueued more than once; each is a run of its own.
+//
+// The error is an *InvalidError for a cycle, a name used twice, a parent from
+// elsewhere, tasks of different tenants, or more than MaxWorkflow tasks.
+func (c *Client) EnqueueWorkflow(ctx context.Context, w *Workflow) (WorkflowRun, error) {
+	return c.enqueueWorkflow(ctx, c.store, w)
+}
+
+// EnqueueWorkflowTx is EnqueueWorkflow inside the caller's own transaction.
+func (c *Client) EnqueueWorkflowTx(ctx context.Context, tx any, w *Workflow) (WorkflowRun, error) {
+	inside, err := c.inTx(tx)
+	if err != nil {
+		return WorkflowRun{}, err
+	}
+	return c.enqueueWorkflow(ctx, inside, w)
+}
+
+func (c *Client) enqueueWorkflow(ctx context.Context, into store.Enqueuer, w *Workflow) (WorkflowRun, error) {
+	sorted, err := w.sorted()
+	if err != nil {
+		return WorkflowRun{}, err
+	}
+	run := WorkflowRun{ID: NewID(), Tasks: make(map[string]ID, len(sorted))}
+	tasks := make([]store.NewTask, len(sorted))
+	for i, n := range sorted {
+		if tasks[i], err = c.encode(NewTask{Args: n.args, Options: &n.options}); err != nil {
+			return WorkflowRun{}, fmt.Errorf("task %s: %w", n.name, err)
+		}
+		n.id = tasks[i].ID
+		run.Tasks[n.name] = n.id
+		tasks[i].Workflow = run.ID
+		for _, p := range n.after {
+			tasks[i].Needs = append(tasks[i].Needs, store.Need{Task: p.id, OnFailure: n.policy})
+		}
+		if tasks[i].Settings, err = named(tasks[i].Settings, n.name); err != nil {
+			return WorkflowRun{}, err
+		}
+	}
+	_, err = c.put(ctx, into, tasks)
+	return run, err
+}
+
+// sorted returns the nodes with parents before children.
+func (w *Workflow) sorted() ([]*Node, error) {
+	switch {
+	case w.err != nil:
+		return nil, w.err
+	case len(w.nodes) == 0:
+		return nil, invalid("workflow", "empty", "has no tasks")
+	case len(w.nodes) > MaxWorkflow:
+		return nil, invalid("workflow", "too_large", "has %d tasks, at most %d are allowed", len(w.nodes), MaxWorkflow)
+	}
+	open := make(map[*Node]int, len(w.nodes))
+	children := make(map[*Node][]*Node, len(w.nodes))
+	var ready, sorted []*Node
+	for _, n := range w.nodes {
+		if n.options.Tenant != w.nodes[0].options.Tenant {
+			return nil, invalid("workflow", "other_tenant", "task %q belongs to tenant %q and task %q to %q",
+				n.name, cutText(n.options.Tenant), w.nodes[0].name, cutText(w.nodes[0].options.Tenant))
+		}
+		if open[n] = len(n.after); open[n] == 0 {
+			ready = append(ready, n)
+		}
+		for _, p := range n.after {
+			children[p] = append(children[p], n)
+		}
+	}
+	for len(ready) > 0 {
+		n := ready[0]
+		ready = ready[1:]
+		sorted = append(sorted, n)
+		for _, child := range children[n] {
+			if open[child]--; open[child] == 0 {
+				ready = append(ready, child)
+			}
+		}
+	}
+	if len(sorted) < len(w.nodes) {
+		return nil, invalid("workflow", "dag_cycle", "has a cycle: %s", w.cycle(open))
+	}
+	return sorted, nil
+}
+
+// cycle names a cycle among the nodes that could not be sorted.
+func (w *Workflow) cycle(open map[*Node]int) string {
+	var at *Node
+	for _, n := range w.nodes {
+		if open[n] > 0 {
+			at = n
+			break
+		}
+	}
+	seen := map[*Node]bool{}
+	for !seen[at] { // every one of these has a parent that could not be sorted either
+		seen[at] = true
+		at = openParent(at, open)
+	}
+	text := at.name
+	for n := openParent(at, open); n != at; n = openParent(n, open) {
+		text += " after " + n.name
+	}
+	return text + " after " + at.name
+}
+
+func openParent(n *Node, open map[*Node]int) *Node {
+	for _, p := range n.after {
+		if open[p] > 0 {
+			return p
+		}
+	}
+	return n
+}
+
+func (w *Workflow) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// named adds a node's name to a task's settings.
+func named(settings []byte, name string) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if len(settings) > 0 {
+		if err := json.Unmarshal(settings, &fields); err != nil {
+			return nil, fmt.Errorf("settings: %w", err)
+		}
+	}
+	fields["node"], _ = json.Marshal(name)
+	return json.Marshal(fields)
+}

@@ -1,0 +1,91 @@
+package tusk
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+// WorkflowTask is a task of a workflow in its JSON form.
+type WorkflowTask struct {
+	Name        string            `json:"name"`
+	Kind        string            `json:"kind"`
+	Args        json.RawMessage   `json:"args,omitempty"`
+	After       []string          `json:"after,omitempty"`
+	OnFailure   string            `json:"on_failure,omitempty"` // cancel, continue or wait
+	Queue       string            `json:"queue,omitempty"`
+	Tenant      string            `json:"tenant,omitempty"`
+	Priority    int16             `json:"priority,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Timeout     string            `json:"timeout,omitempty"` // such as 30s
+	Delay       string            `json:"delay,omitempty"`
+}
+
+// ParseWorkflow reads a workflow from JSON: {"tasks":[{"name":…,"kind":…,"after":[…]},…]}.
+// Tasks may be named before they are defined.
+//
+// The error is an *InvalidError that says which task is wrong.
+func ParseWorkflow(text []byte) (*Workflow, error) {
+	var doc struct {
+		Tasks []WorkflowTask `json:"tasks"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&doc); err != nil {
+		return nil, invalid("workflow", "invalid_json", "%v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, invalid("workflow", "invalid_json", "has more after the first JSON value")
+	}
+	if len(doc.Tasks) > MaxWorkflow {
+		return nil, invalid("workflow", "too_large", "has %d tasks, at most %d are allowed", len(doc.Tasks), MaxWorkflow)
+	}
+	w := NewWorkflow()
+	for _, t := range doc.Tasks {
+		o, policy, err := t.options()
+		if err != nil {
+			return nil, fmt.Errorf("task %s: %w", cutText(t.Name), err)
+		}
+		w.Task(t.Name, RawArgs{t.Kind, t.Args}, o).OnFailure(policy)
+	}
+	for _, t := range doc.Tasks {
+		for _, parent := range t.After {
+			if w.names[parent] == nil {
+				return nil, invalid("workflow", "unknown_parent", "task %q comes after %q, which is not in it", cutText(t.Name), cutText(parent))
+			}
+			w.names[t.Name].After(w.names[parent])
+		}
+	}
+	_, err := w.sorted()
+	return w, err
+}
+
+func (t *WorkflowTask) options() (*Options, OnFailure, error) {
+	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata, MaxAttempts: t.MaxAttempts}
+	for field, to := range map[string]struct {
+		text string
+		d    *time.Duration
+	}{"timeout": {t.Timeout, &o.Timeout}, "delay": {t.Delay, &o.Delay}} {
+		if to.text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(to.text)
+		if err != nil {
+			return nil, 0, invalid(field, "invalid_duration", "%q is no duration such as 90s or 1h30m", cutText(to.text))
+		}
+		*to.d = d
+	}
+	switch t.OnFailure {
+	case "", "cancel":
+		return o, CancelOnFailure, nil
+	case "continue":
+		return o, ContinueOnFailure, nil
+	case "wait":
+		return o, WaitOnFailure, nil
+	}
+	return nil, 0, invalid("on_failure", "invalid_policy", "is %q, want cancel, continue or wait", cutText(t.OnFailure))
+}
