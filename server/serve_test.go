@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -16,8 +17,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
@@ -136,4 +140,31 @@ func TestAStreamOutlivesTheTimeForReading(t *testing.T) {
 			t.Errorf("%s ended after %d events", path, events)
 		}
 	}
+}
+
+func TestNothingRunsAfterAServerHasStopped(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	t.Run("server", func(t *testing.T) {
+		s := start(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var streams sync.WaitGroup
+		defer streams.Wait()
+		defer cancel()
+		for _, path := range []string{"/api/v1/events", "/live", "/live"} {
+			r, err := http.NewRequestWithContext(ctx, "GET", s.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+s.token)
+			a, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams.Go(func() { defer a.Body.Close(); _, _ = io.Copy(io.Discard, a.Body) })
+		}
+		s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
+		s.lease(object{"queues": []string{"default"}, "wait": "5s"})
+		s.do("POST", "/api/v1/bulk", object{"filter": object{}, "action": "cancel"}).want(t, 202, nil)
+	})
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -55,6 +55,9 @@
   addEventListener("pagehide", () => source?.close());
   listen();
 
+  // An operation that is under way: look again.
+  if ($("[data-running]")) setInterval(() => { if (!document.hidden && remembered("tusk-live") !== "off") location.reload(); }, 2000);
+
   // The chart.
   const box = $("[data-chart]");
   let chart = null;
