@@ -24,7 +24,6 @@ type site struct {
 	client *tusk.Client
 	server *server.Server
 	token  string // of an admin
-	log    *bytes.Buffer
 }
 
 // start serves on an empty store in memory.

@@ -30,7 +30,6 @@ type turns struct {
 	workers map[string]int // concurrency of living workers, by queue
 	shares  map[string]*allot.Shares
 	ahead   map[string]*window
-	idle    bool
 }
 
 // rated is a queue's usage of its rates and the version it was stored under.

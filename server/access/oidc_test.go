@@ -150,9 +150,9 @@ func logIn(t *testing.T, i *issuer, meddle func(url.Values)) (who access.Identit
 		case err == nil:
 			http.Redirect(w, r, "/me", http.StatusSeeOther)
 		case err.Error() == access.ErrNoRole.Error():
-			http.Error(w, err.Error(), 403)
+			http.Error(w, err.Error(), http.StatusForbidden)
 		default:
-			http.Error(w, err.Error(), 401)
+			http.Error(w, err.Error(), http.StatusUnauthorized)
 		}
 	})
 	mux.HandleFunc("/me", func(_ http.ResponseWriter, r *http.Request) {
