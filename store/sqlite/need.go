@@ -33,13 +33,9 @@ func (w *work) need(t *stored, needs []store.Need) error {
 // ended as it should.
 func (w *work) addNeeds(id store.ID, needs []store.Need) error {
 	for _, n := range needs {
-		parent, err := w.one("need.parent", n.Task)
+		num, state, err := w.parent(n.Task)
 		if err != nil {
 			return err
-		}
-		var state store.State
-		if parent != nil {
-			state = store.State(parent.int(1))
 		}
 		var is any
 		switch {
@@ -52,8 +48,8 @@ func (w *work) addNeeds(id store.ID, needs []store.Need) error {
 		if _, err := w.run("need.add", id, n.Task, int(n.OnFailure), is); err != nil {
 			return err
 		}
-		if is != nil && parent != nil && parent.null(2) {
-			if _, err := w.run("need.mark", parent.int(0)); err != nil {
+		if is != nil && num != 0 {
+			if _, err := w.run("need.mark", num); err != nil {
 				return err
 			}
 		}
@@ -138,61 +134,79 @@ func (w *work) awaits(t *stored) (bool, error) {
 	return k.awaiting == t.ID, err
 }
 
-// edge is a row of tusk_need.
-type edge struct {
-	store.Need
-	num  int64
-	task store.ID
-}
-
 // cancelDoomed cancels pending tasks that need what has failed, and reports how
 // many, and whether there are more: those that need them are doomed in turn.
 func (w *work) cancelDoomed(limit int) (cancelled int, more bool, err error) {
-	var edges []edge
+	var tasks []store.ID
 	err = w.all("need.failed", func(r row) error {
-		edges = append(edges, edge{store.Need{Task: r.id(2), OnFailure: store.OnFailure(r.int(3))}, r.int(0), r.id(1)})
+		tasks = append(tasks, r.id(0))
 		return nil
 	}, limit)
-	for _, e := range edges {
+	for _, id := range tasks {
 		if err != nil {
 			return 0, false, err
 		}
 		var did bool
-		if did, err = w.cancelFor(e); did {
+		if did, err = w.cancelIfDoomed(id); did {
 			cancelled++
 		}
 	}
 	if err != nil {
 		return 0, false, err
 	}
-	r, err := w.one("need.any")
-	return cancelled, r != nil, err
+	more, err = anyDoomed(w.ctx, w.session)
+	return cancelled, more, err
 }
 
-// cancelFor cancels a task for one of its needs, if that still stands as failed
-// and the task still waits for it.
-func (w *work) cancelFor(e edge) (bool, error) {
-	t, err := w.find(e.task)
-	if err != nil || t == nil || t.State != store.Pending {
-		return false, err // cancelled for another of its needs
-	}
-	parent, err := w.one("need.parent", e.Task)
+// cancelIfDoomed cancels a pending task for the first of its needs that has failed
+// and has not been retried since. One that awaits a running task of its key is
+// reviewed when the key is free.
+func (w *work) cancelIfDoomed(id store.ID) (bool, error) {
+	t, err := w.find(id)
 	if err != nil {
 		return false, err
 	}
-	var state store.State
-	if parent != nil {
-		state = store.State(parent.int(1))
+	if t == nil || t.State != store.Pending { // cancelled just now, for another of its needs
+		_, err = w.run("need.close", id)
+		return false, err
 	}
 	awaits, err := w.awaits(t)
 	if err != nil {
 		return false, err
 	}
-	if awaits || !failed(e.Need, state) { // it is reviewed when its key is free; or somebody has retried what it needs
-		_, err = w.run("need.reopen", e.num)
-		return false, err
+	type edge struct {
+		num int64
+		store.Need
 	}
-	return true, w.cancel(t, reasonOf(e.Need, state))
+	var edges []edge
+	err = w.all("need.failures", func(r row) error {
+		edges = append(edges, edge{r.int(0), store.Need{Task: r.id(1), OnFailure: store.CancelOnFailure}})
+		return nil
+	}, id)
+	for _, e := range edges {
+		if err != nil {
+			return false, err
+		}
+		var state store.State
+		if _, state, err = w.parent(e.Task); err != nil {
+			return false, err
+		}
+		if !awaits && failed(e.Need, state) {
+			return true, w.cancel(t, reasonOf(e.Need, state))
+		}
+		_, err = w.run("need.reopen", e.num)
+	}
+	return false, err
+}
+
+// parent looks up what is needed: its row's number and state, both 0 if there is
+// no such task.
+func (w *work) parent(id store.ID) (num int64, state store.State, err error) {
+	r, err := w.one("need.parent", id)
+	if err != nil || r == nil {
+		return 0, 0, err
+	}
+	return r.int(0), store.State(r.int(1)), nil
 }
 
 // readNeeds reads what a task needs, for Detail.

@@ -1,8 +1,8 @@
 -- name: need.parent
-select num, state, needed from tusk_task where id = ?;
+select num, state from tusk_task where id = ?;
 
 -- name: need.mark
-update tusk_task set needed = 1 where num = ?;
+update tusk_task set needed = 1 where num = ? and needed is null;
 
 -- name: need.add
 insert into tusk_need (task, needed, on_failure, open) values (?, ?, ?, ?);
@@ -43,7 +43,10 @@ where needed = ?1 and open is not null;
 select 1 from tusk_need indexed by tusk_need_failed where open = 2 limit 1;
 
 -- name: need.failed
-select num, task, needed, on_failure from tusk_need indexed by tusk_need_failed where open = 2 order by num limit 0 + ?;
+select task from tusk_need indexed by tusk_need_failed where open = 2 order by num limit 0 + ?;
+
+-- name: need.failures
+select num, needed from tusk_need indexed by tusk_need_task where task = ? and open = 2 order by num;
 
 -- name: need.reopen
 update tusk_need set open = 1 where num = ?;
