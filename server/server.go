@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tuskqueue/tusk"
@@ -71,6 +72,7 @@ type Server struct {
 	openapi []byte
 	waiting chan struct{}
 	closing atomic.Bool
+	marked  atomic.Value // the day whose idempotency keys are marked
 	handler http.Handler
 }
 
@@ -132,15 +134,16 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // workers that lease tasks here, and goes on with bulk operations. Then it ends
 // event streams and hands back what is leased.
 func (s *Server) Run(ctx context.Context) error {
-	bulked := make(chan struct{})
-	go func() { defer close(bulked); s.bulk.Run(ctx) }()
+	var behind sync.WaitGroup
+	behind.Go(func() { s.bulk.Run(ctx) })
+	behind.Go(func() { s.tidy(ctx) })
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
 		s.feed.Close()
 	})
 	defer stop()
 	err := s.puller.Run(ctx)
-	<-bulked
+	behind.Wait()
 	return err
 }
 
