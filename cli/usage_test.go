@@ -177,7 +177,7 @@ func TestCommandsThatOnlyLookCreateNothing(t *testing.T) {
 func TestASchemaThatIsNotThereIsNamed(t *testing.T) {
 	sh := newShell(t)
 	sh.must("migrate", "up")
-	sh.must("migrate", "down", "--yes")
+	sh.must("migrate", "down", "--to", "0", "--yes")
 	sh.fails(exitUsage, "schema_missing", []string{"tusk migrate up"}, "tasks", "list")
 	sh.must("enqueue", "a") // fills an embedded database, and so makes its schema
 	sh.must("tasks", "list")

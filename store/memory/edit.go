@@ -44,7 +44,7 @@ func (s *Store) edit(id store.ID, c *store.Change, now time.Time) store.Edited {
 func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult {
 	switch {
 	case t.State == store.Pending && s.awaits(t):
-		return s.editAwaiting(t, c)
+		return s.editAwaiting(t, c, now)
 	case t.State == store.Pending && c.Op == store.Reprioritize && t.queues():
 		s.take(t)
 		t.Priority = c.Priority
@@ -85,7 +85,7 @@ func (s *Store) apply(t *task, c *store.Change, now time.Time) store.EditResult 
 
 // editAwaiting edits what only waits for a running task of its key to end:
 // somebody may call it off, and that is all.
-func (s *Store) editAwaiting(t *task, c *store.Change) store.EditResult {
+func (s *Store) editAwaiting(t *task, c *store.Change, now time.Time) store.EditResult {
 	if c.Op != store.Cancel && c.Op != store.Delete {
 		return store.Refused
 	}
@@ -93,6 +93,7 @@ func (s *Store) editAwaiting(t *task, c *store.Change) store.EditResult {
 	s.take(t)
 	s.remove(t)
 	s.unneed(t)
+	s.tell(t.ID, 0, now)
 	return store.Changed
 }
 

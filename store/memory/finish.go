@@ -93,6 +93,9 @@ func (s *Store) end(t *task, state store.State, at, now time.Time) {
 		is.tasks++
 		s.take(is.holder)
 		s.putDue(is.holder, now, store.Scheduled)
+		if len(is.holder.open) > 0 {
+			s.doomed = append(s.doomed, is.holder) // something that it needs may have failed while it waited
+		}
 	}
 }
 

@@ -35,6 +35,7 @@ func (s *Store) turnsOf(of turn) *turns {
 // queueUp puts a pending task in line for its turn.
 func (s *Store) queueUp(t *task) {
 	g := s.turnsOf(t.turn())
+	g.waiting = slices.DeleteFunc(g.waiting, placed.gone) // whose order may have changed since
 	entry := placed{t, t.place}
 	at, _ := slices.BinarySearchFunc(g.waiting, entry, func(a, b placed) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.at, b.at))
