@@ -1,0 +1,97 @@
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// counting counts how often the queues are asked for.
+type counting struct {
+	store.Store
+	counts atomic.Int64
+}
+
+func (c *counting) Count(ctx context.Context) ([]store.Count, error) {
+	c.counts.Add(1)
+	return c.Store.Count(ctx)
+}
+
+func newFeed(t *testing.T) (*Feed, *counting) {
+	t.Helper()
+	s := &counting{Store: memory.New()}
+	client, err := tusk.NewClient(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(client, slog.New(slog.DiscardHandler))
+	f.every = 20 * time.Millisecond
+	return f, s
+}
+
+func TestManyWatchersCostOneQueryPerTick(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	f, s := newFeed(t)
+	defer f.Close()
+	var all sync.WaitGroup
+	var most atomic.Int64
+	for range 200 {
+		all.Go(func() {
+			snapshots, leave := f.Watch()
+			defer leave()
+			for n := range int64(10) {
+				if <-snapshots == nil {
+					t.Error("closed")
+					return
+				}
+				most.Store(max(most.Load(), n+1))
+			}
+		})
+	}
+	all.Wait()
+	// Nobody saw more than ten ticks, so not many more can have been asked for.
+	if n := s.counts.Load(); n > 50 {
+		t.Errorf("%d queries for 200 watchers of 10 ticks", n)
+	}
+}
+
+func TestNobodyWatchesNobodyAsks(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	f, s := newFeed(t)
+	snapshots, leave := f.Watch()
+	<-snapshots
+	leave()
+	leave() // twice is no harm
+	f.Close()
+	before := s.counts.Load()
+	time.Sleep(100 * time.Millisecond)
+	if n := s.counts.Load(); n != before {
+		t.Errorf("asked %d times while nobody watched", n-before)
+	}
+	if snapshots, _ := f.Watch(); snapshots != nil {
+		t.Error("a closed feed is watched")
+	}
+}
+
+func TestThereIsAnEndToWatchers(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	f, _ := newFeed(t)
+	defer f.Close()
+	for range MaxWatchers {
+		if snapshots, _ := f.Watch(); snapshots == nil {
+			t.Fatal("too few may watch")
+		}
+	}
+	if snapshots, _ := f.Watch(); snapshots != nil {
+		t.Error("too many may watch")
+	}
+}
