@@ -27,13 +27,15 @@ func TestAnyCallOfTheStoreMayFail(t *testing.T) {
 		usual = d.faulty.Calls()
 	})
 	for method, n := range usual {
-		if n = min(n, mostCalls[method]); testing.Short() {
-			n = min(n, 2)
+		if n = min(n, mostCalls[method]); underRace || testing.Short() {
+			n = min(n, 3)
 		}
 		for call := 1; call <= n; call++ {
 			for _, f := range faults(method, call) {
 				t.Run(fmt.Sprintf("%s %d, %d times, after %v, %v", method, call, f.Times, f.After, f.Err), func(t *testing.T) {
-					t.Parallel()
+					if !underRace {
+						t.Parallel()
+					}
 					synctest.Test(t, func(t *testing.T) { newDay(t, f).live() })
 				})
 			}

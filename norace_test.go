@@ -1,0 +1,5 @@
+//go:build !race
+
+package tusk_test
+
+const underRace = false
