@@ -20,9 +20,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	if limit <= 0 {
 		limit = 100
 	}
-	text := s.sql["list"] + where + "\norder by s.id desc\nlimit " + strconv.Itoa(min(limit, store.MaxPage))
 	var tasks []store.Task
-	err := s.queryText(ctx, text, func(raw [][]byte) error {
+	err := s.queryText(ctx, s.listText(&f, where, min(limit, store.MaxPage)), func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
 		t.Lease, t.Worker, t.Queue = idOf(raw[17]), idOf(raw[18]), string(raw[19])
@@ -37,6 +36,31 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		return nil, fmt.Errorf("list: %w", err)
 	}
 	return tasks, nil
+}
+
+// places are where tasks are, by their states there.
+var places = []struct {
+	view   string
+	states []store.State
+}{
+	{"waiting_tasks", []store.State{store.Scheduled, store.Pending, store.Retryable}},
+	{"dead_tasks", []store.State{store.Completed, store.Cancelled, store.Discarded}}, // completed ones that left more than a completion
+	{"running_tasks", []store.State{store.Running}},
+	{"available_tasks", []store.State{store.Available}},
+	{"completed_tasks", []store.State{store.Completed}},
+}
+
+// listText asks each place that may have tasks of the filter's states for its
+// newest, and takes the newest of those.
+func (s *Store) listText(f *store.Filter, where string, limit int) string {
+	end := "\norder by id desc\nlimit " + strconv.Itoa(limit)
+	var parts []string
+	for _, p := range places {
+		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(p.states, state) }) {
+			parts = append(parts, "("+strings.TrimSpace(s.sql["list"])+p.view+" s"+where+end+")")
+		}
+	}
+	return "select * from (\n" + strings.Join(parts, "\nunion all\n") + ") s" + end
 }
 
 // where writes the conditions of a filter.

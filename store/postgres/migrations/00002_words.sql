@@ -98,36 +98,46 @@ cross join unnest(l.ids) with ordinality u(id, place)
 where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
   and not exists (select from tusk.finished f where f.token = l.token and f.id = u.id);
 
--- Every task once, with its state as a number.
-create view tusk.task_state as
+-- The tasks of each place, with their state as a number. A page of tasks asks each
+-- place for its newest alone.
+create view tusk.waiting_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
   w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
   null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition
-from tusk.waiting w
-union all
+from tusk.waiting w;
+
+create view tusk.dead_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
-  d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null, null,
+  d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null::uuid, null::uuid,
   d.workflow, d.turn, d.partition
-from tusk.dead d
-union all
+from tusk.dead d;
+
+create view tusk.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, r.token, r.worker,
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, r.token, r.worker,
   t.workflow, t.turn, t.partition
 from tusk.running r
 cross join lateral (
   select t.* from tusk.task t
   where t.id = r.id and t.lane = r.lane and t.xid between r.lo and r.hi
-  order by t.xid desc limit 1) t
-union all
+  order by t.xid desc limit 1) t;
+
+create view tusk.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', null, null, null,
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, null::uuid, null::uuid,
   t.workflow, t.turn, t.partition
 from tusk.task t
-where tusk.unclaimed(t.lane, t.xid, t.n)
-union all
+where tusk.unclaimed(t.lane, t.xid, t.n);
+
+create view tusk.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '',
-  greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null,
+  greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null::uuid, null::uuid,
   t.workflow, t.turn, t.partition
 from tusk.task t
 join lateral (
@@ -137,6 +147,18 @@ join lateral (
   limit 1) o on true
 where not tusk.unclaimed(t.lane, t.xid, t.n)
   and not exists (select from tusk.task y where y.id = t.id and (y.xid, y.n) > (t.xid, t.n));
+
+-- Every task once, with its state as a number.
+create view tusk.task_state as
+select * from tusk.waiting_tasks
+union all
+select * from tusk.dead_tasks
+union all
+select * from tusk.running_tasks
+union all
+select * from tusk.available_tasks
+union all
+select * from tusk.completed_tasks;
 
 -- Every task once, for people and their queries.
 create view tusk.tasks as
@@ -179,6 +201,7 @@ where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
 
 -- down
 set local lock_timeout = '5s';
-drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.running;
+drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.waiting_tasks, tusk.dead_tasks, tusk.running_tasks, tusk.available_tasks,
+  tusk.completed_tasks, tusk.running;
 drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.nodes_of, tusk.node_of,
   tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;

@@ -1,8 +1,10 @@
 -- name: list
--- What matches is appended.
+-- The newest tasks that match, of one place: its view, the conditions and the limit
+-- are appended. A union of all places would be sorted as a whole before its limit
+-- counts, so each place is asked for its own newest.
 select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at, s.tenant, s.key, s.tags,
   s.settings, s.workflow, s.turn, s.partition, s.token, s.worker, tusk.queue_of(s.lane), s.state, s.reason, s.finished_at
-from tusk.task_state s
+from tusk.
 
 -- name: attempts
 -- The ended attempts of tasks, oldest first, and the completion of each that completed.
