@@ -22,9 +22,9 @@ func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 	for name, mutate := range mutants {
 		places <- true
 		running.Go(func() {
-			caught := failing(t, calm, mutate)
+			caught := failing(t, calm, impatient, mutate)
 			if len(caught) == 0 {
-				caught = failing(t, racy, mutate) // which take longer
+				caught = failing(t, racy, impatient, mutate) // which take longer
 			}
 			if <-places; len(caught) == 0 {
 				t.Errorf("%s: no clause notices", name)
@@ -38,19 +38,19 @@ func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 }
 
 func TestNothingIsNoticedWithoutAReason(t *testing.T) {
-	for _, by := range failing(t, clauses(), func(*mutant) {}) {
+	for _, by := range failing(t, clauses(), time.Minute, func(*mutant) {}) {
 		t.Error(by)
 	}
 }
 
 // failing returns the clauses that a mutant of the store in memory fails, and how.
-func failing(t *testing.T, of []clause, mutate func(*mutant)) []string {
+func failing(t *testing.T, of []clause, patience time.Duration, mutate func(*mutant)) []string {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var caught []string
 	for _, c := range of {
 		all.Go(func() {
-			if failure := (&recorder{TB: t}).try(c, mutate); failure != "" {
+			if failure := (&recorder{TB: t}).try(c, patience, mutate); failure != "" {
 				mu.Lock()
 				caught = append(caught, c.name+": "+failure)
 				mu.Unlock()
@@ -62,8 +62,8 @@ func failing(t *testing.T, of []clause, mutate func(*mutant)) []string {
 	return caught
 }
 
-// patience is how long a clause may wait for what a mutant never does.
-const patience = 3 * time.Second
+// impatient is how long a clause may wait for what a mutant never does.
+const impatient = 3 * time.Second
 
 // recorder takes the failures of a test that is expected to fail.
 type recorder struct {
@@ -75,7 +75,7 @@ type recorder struct {
 }
 
 // try checks a clause and returns how it failed, if it did.
-func (r *recorder) try(c clause, mutate func(*mutant)) string {
+func (r *recorder) try(c clause, patience time.Duration, mutate func(*mutant)) string {
 	m := &mutant{Store: memory.New(), ends: time.Now().Add(patience)}
 	mutate(m)
 	e := Engine{New: func(testing.TB) func() store.Store { return func() store.Store { return m } }}
