@@ -86,14 +86,14 @@ type extras struct {
 	of          []int32         // the number of the child, from 1, of each of their needs
 	parents     uuids
 	policies    []int16
-	yield, keep uuids // turns to give back, and those of them to keep if retried
+	yield, keep uuids // turns to give back, and those of them to keep if they run again
 	going       []*store.Outcome
 	doubts      uuids
 }
 
 // hasExtras reports whether an outcome says more than how an attempt ended.
 func hasExtras(o *store.Outcome) bool {
-	return len(o.Then) > 0 || o.State == store.Pending || o.Task.Turn && o.State != store.Available
+	return len(o.Then) > 0 || o.State == store.Pending || o.Task.Turn
 }
 
 // goesOn reports whether what comes with an outcome is to be dropped if the task is
@@ -107,9 +107,9 @@ func extrasOf(outcomes []*store.Outcome) *extras {
 		if goesOn(o) {
 			x.going = append(x.going, o)
 		}
-		if o.Task.Turn && o.State != store.Available {
+		if o.Task.Turn {
 			x.yield = append(x.yield, o.Task.ID)
-			if o.KeepTurn && (o.State == store.Retryable || o.State == store.Scheduled) {
+			if o.State == store.Available || o.KeepTurn && (o.State == store.Retryable || o.State == store.Scheduled) {
 				x.keep = append(x.keep, o.Task.ID)
 			}
 		}

@@ -98,7 +98,7 @@ begin
   if _op in (4, 5) then
     _lane := case when _op = 4 then (s.lane >> 16 << 16) + _priority + 32768
       else tusk.lane_of(_queue, 0) + tusk.priority_of(s.lane) end;
-    if _lane = s.lane then
+    if _lane = s.lane and s.state <> 2 then
       return query select 1::smallint, s.state;
       return;
     end if;

@@ -37,9 +37,9 @@ begin
   select l.id, 1, '4:4:', null, '0', 0, 0 from (select distinct x.id from tusk.lane x) l;
   insert into tusk.lane_tally (lane, seen, added) select l.id, '4:4:', 0 from (select distinct x.id from tusk.lane x) l;
   insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
-    settings, failure)
+    settings, failure, workflow, turn, partition)
   select o.lane, o.id, o.enqueued_at, o.attempt, o.crashes, o.kind, o.args, o.run_at, o.expires_at, o.claimed_at, o.tenant, o.key,
-    o.tags, o.settings, o.failure
+    o.tags, o.settings, o.failure, o.workflow, o.turn, o.partition
   from rebase o order by o.xid, o.n;
   get diagnostics _open = row_count;
   update tusk.worker w set dead = true;

@@ -483,10 +483,10 @@ begin
       or exists (select from tusk.key y where y.queue = g.queue and y.key = g.key and y.awaiting is not null));
 end $$;
 
--- Gives back turns. Those in _keep are kept by tasks that will be tried again.
+-- Gives back turns. Those in _keep are kept by tasks that will run again.
 create function tusk.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
   delete from tusk.turn h
-  where h.id = any(_ids) and not (h.id = any(_keep) and exists (select from tusk.waiting w where w.id = h.id))
+  where h.id = any(_ids) and not (h.id = any(_keep) and not exists (select from tusk.dead d where d.id = h.id))
 $$;
 
 -- Has tasks that have just gone to pending wait for what they need. Needs are of
