@@ -155,17 +155,16 @@ func (d *day) live() {
 		d.enqueue(acknowledged, takesLong, &tusk.Options{Key: "document", OnConflict: tusk.Rerun})
 		time.Sleep(time.Second)
 	}
-	if d.fault.Err != store.ErrWorkerDead { // a stop is asked of an attempt: the next one would know nothing of it
-		cancelled := d.enqueue(acknowledged, isCancelled, nil)
-		time.Sleep(2 * time.Second)
-		d.insist(func() error {
-			_, err := d.client.Cancel(context.Background(), cancelled, "not needed")
-			if errors.Is(err, tusk.ErrRefused) { // it was cancelled by the call that seemed to fail
-				return nil
-			}
-			return err
-		})
-	}
+	cancelled := d.enqueue(acknowledged, isCancelled, nil)
+	time.Sleep(2 * time.Second)
+	d.insist(func() error {
+		_, err := d.client.Cancel(context.Background(), cancelled, "not needed")
+		if errors.Is(err, tusk.ErrRefused) { // it was cancelled by the call that seemed to fail
+			return nil
+		}
+		return err
+	})
+
 	time.Sleep(72 * time.Second)
 	stop()
 	if err := <-done; err != nil && !errors.Is(err, d.fault.Err) {
