@@ -341,15 +341,14 @@ func ExamplePipeline() {
 	done := make(chan error)
 	go func() { done <- worker.Run(ctx) }()
 	_, _ = client.Enqueue(ctx, p.Start("a task queue"), nil)
-	fmt.Println((<-events).Task.Kind)
-	fmt.Println((<-events).Task.Kind)
+	first, second := <-events, <-events
+	fmt.Println(first.Task.Kind, "then", second.Task.Kind)
 	cancel()
 	<-done
 	// Output:
 	// [words.count words.split]
-	// words.split
 	// 3 words
-	// words.count
+	// words.split then words.count
 }
 
 func ExampleWorkflow() {
