@@ -1,0 +1,177 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// inspect looks at the server once, before anything is asked of it.
+func (s *Store) inspect(ctx context.Context) error {
+	s.places.renew()
+	s.leases.held = map[store.Token]*heldLease{}
+	s.witness = newWitness(s)
+	if err := s.readSession(ctx); err != nil {
+		return explain(err)
+	}
+	var version, comment string
+	if err := s.db.QueryRowContext(ctx, "select version(), @@version_comment").Scan(&version, &comment); err != nil {
+		return explain(err)
+	}
+	if err := checkVersion(version, comment); err != nil {
+		return err
+	}
+	settings, err := s.settings(ctx)
+	if err != nil {
+		return explain(err)
+	}
+	if err := checkSettings(settings, s.galera); err != nil {
+		return err
+	}
+	s.galera = settings["wsrep_on"] == "ON"
+	for _, warning := range warnings(settings) {
+		s.log.Warn("mysql: the server does not keep what it confirmed", "setting", warning.setting, "consequence", warning.consequence, "fix", warning.fix)
+	}
+	return nil
+}
+
+// readSession finds out what the pool's connections can do, and what time it is.
+func (s *Store) readSession(ctx context.Context) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if now, err := serverTime(ctx, conn); err != nil {
+		return err
+	} else {
+		s.places.learn(now)
+	}
+	isolation, err := variable(ctx, conn, "transaction_isolation", "tx_isolation")
+	if err != nil {
+		return err
+	}
+	s.isolated = isolation == "READ-COMMITTED"
+	var one int
+	rows, err := conn.QueryContext(ctx, "select ?; select ?", 1, 2)
+	if codeOf(err) != 0 {
+		return nil // one statement at a time, then
+	}
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(&one); err != nil {
+			return err
+		}
+	}
+	s.multi = rows.NextResultSet()
+	return rows.Err()
+}
+
+// serverTime asks for the server's clock.
+func serverTime(ctx context.Context, conn *sql.Conn) (now int64, err error) {
+	err = conn.QueryRowContext(ctx, "select "+clock).Scan(&now)
+	return now, err
+}
+
+// variable reads the first of some session variables that the server knows.
+func variable(ctx context.Context, conn *sql.Conn, names ...string) (value string, err error) {
+	for _, name := range names {
+		if err = conn.QueryRowContext(ctx, "select @@session."+name).Scan(&value); err == nil {
+			return value, nil
+		}
+	}
+	return "", err
+}
+
+// errServer is what all refusals of a server are.
+var errServer = errors.New("this server cannot hold a task queue")
+
+// checkVersion refuses servers that are too old, or that only look like MySQL.
+func checkVersion(version, comment string) error {
+	both := strings.ToLower(version + " " + comment)
+	switch {
+	case strings.Contains(both, "tidb"):
+		return fmt.Errorf("%w: TiDB (%s) takes FOR UPDATE SKIP LOCKED and locks nothing, so tasks would run twice: use MySQL or MariaDB", errServer, version)
+	case strings.Contains(both, "vitess"):
+		return fmt.Errorf("%w: Vitess (%s) is not tested: use MySQL or MariaDB directly", errServer, version)
+	}
+	number := strings.TrimPrefix(version, "5.5.5-") // how old MariaDB servers greet
+	major, minor := numbers(number)
+	if strings.Contains(both, "mariadb") {
+		if major < 10 || major == 10 && minor < 6 {
+			return fmt.Errorf("%w: MariaDB %s is too old, it has no SKIP LOCKED: upgrade to 10.6 or newer", errServer, number)
+		}
+		return nil
+	}
+	if major < 8 {
+		return fmt.Errorf("%w: MySQL %s is too old, it has no SKIP LOCKED: upgrade to 8.0 or newer", errServer, number)
+	}
+	return nil
+}
+
+func numbers(version string) (major, minor int) {
+	parts := strings.SplitN(version, ".", 3)
+	major, _ = strconv.Atoi(parts[0])
+	if len(parts) > 1 {
+		minor, _ = strconv.Atoi(parts[1])
+	}
+	return major, minor
+}
+
+// settings reads the server's variables that matter.
+func (s *Store) settings(ctx context.Context) (map[string]string, error) {
+	rows, err := s.db.QueryContext(ctx, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
+		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'read_only', 'innodb_read_only', 'have_innodb')`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	settings := map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		settings[name] = strings.ToUpper(value)
+	}
+	return settings, rows.Err()
+}
+
+// checkSettings refuses a server whose settings would lose tasks or run them
+// twice.
+func checkSettings(is map[string]string, galera bool) error {
+	switch {
+	case is["wsrep_on"] == "ON" && !galera:
+		return fmt.Errorf("%w: wsrep_on is ON: a Galera cluster loses confirmed writes when several nodes are written to: "+
+			"send all connections to one node and add tusk_allow_galera=1 to the database URL", errServer)
+	case is["have_innodb"] == "NO" || is["have_innodb"] == "DISABLED":
+		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", errServer)
+	case is["log_bin"] == "ON" && is["binlog_format"] == "STATEMENT":
+		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW", errServer)
+	}
+	return nil
+}
+
+type warning struct{ setting, consequence, fix string }
+
+// warnings says what a crash of the server's machine could take away.
+func warnings(is map[string]string) (all []warning) {
+	if v := is["innodb_flush_log_at_trx_commit"]; v != "1" && v != "3" {
+		all = append(all, warning{"innodb_flush_log_at_trx_commit = " + v, "the last second of commits may be lost in a crash", "set global innodb_flush_log_at_trx_commit = 1"})
+	}
+	if v := is["sync_binlog"]; is["log_bin"] == "ON" && v != "1" {
+		all = append(all, warning{"sync_binlog = " + v, "replicas may miss the last commits after a crash", "set global sync_binlog = 1"})
+	}
+	if is["innodb_doublewrite"] == "OFF" {
+		all = append(all, warning{"innodb_doublewrite = OFF", "a page torn by a power failure is lost", "start the server with innodb_doublewrite = ON"})
+	}
+	return all
+}

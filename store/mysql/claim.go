@@ -1,0 +1,263 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Claim implements store.Leaser. A poll that finds nothing reads two indexes and
+// begins no transaction.
+func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	s.claims.Add(1)
+	queues := r.Queues
+	if !r.Again && !s.busy(r.Queues) {
+		var err error
+		if queues, err = s.probe(ctx, r); err != nil || len(queues) == 0 {
+			return nil, wrap("claim", err)
+		}
+	}
+	var c *claim
+	err := s.write(ctx, func(w *work) error {
+		c = &claim{work: w, request: r}
+		return c.run(queues)
+	})
+	if err != nil {
+		return nil, wrap("claim", err)
+	}
+	if c.again != nil {
+		return c.again, nil
+	}
+	return c.tasks(), nil
+}
+
+// probe returns the queues in which something is available.
+func (s *Store) probe(ctx context.Context, r store.ClaimRequest) (found []string, err error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	parts, args := []string{q("probe.worker")}, []any{r.Worker[:]}
+	for i, queue := range r.Queues {
+		parts = append(parts, q("probe.queue"))
+		args = append(args, i, []byte(queue))
+	}
+	living := false
+	s.trips.Add(1)
+	rows, err := s.db.QueryContext(ctx, strings.Join(parts, " union all "), args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var queue, dead int
+		if err := rows.Scan(&queue, &dead); err != nil {
+			return nil, err
+		}
+		if queue < 0 {
+			living = dead == 0
+		} else {
+			found = append(found, r.Queues[queue])
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if !living {
+		return nil, store.ErrWorkerDead
+	}
+	return found, nil
+}
+
+// busy reports whether the last claim of the first queue left something there.
+func (s *Store) busy(queues []string) bool {
+	if len(queues) == 0 {
+		return false
+	}
+	h, known := s.hints.Load(queues[0])
+	return known && h.(hint).busy
+}
+
+// hint is what the last claim saw of a queue.
+type hint struct {
+	busy   bool
+	perRow int // how many tasks a row stood for
+}
+
+func (s *Store) perRow(queue string) int {
+	if h, known := s.hints.Load(queue); known {
+		return h.(hint).perRow
+	}
+	return 1
+}
+
+// claim is one attempt to answer a request.
+type claim struct {
+	*work
+	request store.ClaimRequest
+	living  bool
+	taken   []span
+	found   map[ref]*row
+	lease   lease
+	again   []store.Task
+}
+
+func (c *claim) run(queues []string) error {
+	r := &c.request
+	c.buf = append(c.buf, stmt{q("worker.read"), []any{r.Worker[:]}, func(rows *sql.Rows) error {
+		dead := 0
+		err := rows.Scan(&dead)
+		c.living = dead == 0
+		return err
+	}})
+	c.buf = append(c.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&c.now) }})
+	if r.Again {
+		if done, err := c.repeat(); done || err != nil {
+			return err
+		}
+	}
+	left := r.Limit
+	for _, queue := range queues {
+		if left <= 0 {
+			break
+		}
+		taken, err := c.take(queue, left)
+		if err != nil {
+			return err
+		}
+		if !c.living {
+			return store.ErrWorkerDead
+		}
+		left -= taken
+	}
+	if len(c.taken) > 0 {
+		c.write()
+	}
+	return nil
+}
+
+// repeat finds what an earlier request with the same token has got.
+func (c *claim) repeat() (done bool, err error) {
+	token := c.request.Token[:]
+	found, err := c.readLeases(list("lease.read", "?", 1), token)
+	if err != nil || len(found) == 0 {
+		return false, err
+	}
+	if !c.living {
+		return false, store.ErrWorkerDead
+	}
+	c.again, err = c.open(found[0])
+	if err != nil || len(c.again) > 0 {
+		return true, err
+	}
+	c.do(list("lease.delete", "?", 1), token)
+	return false, nil
+}
+
+// take takes up to limit tasks off the list of a queue, passing over what others
+// are taking, and returns how many it took.
+func (c *claim) take(queue string, limit int) (int, error) {
+	perRow := c.store.perRow(queue)
+	var rows []*ready
+	seen := 0
+	for ask := (limit + perRow - 1) / perRow; ; {
+		rows, seen = rows[:0], 0
+		err := c.ask(func(r *sql.Rows) error {
+			y, err := readReady(r)
+			if err == nil {
+				rows = append(rows, y)
+				seen += int(y.last-y.next) + 1
+			}
+			return err
+		}, q("ready.take"), []byte(queue), ask)
+		if err != nil {
+			return 0, err
+		}
+		if seen >= limit || len(rows) < ask {
+			break
+		}
+		perRow = max(seen/len(rows), 1)
+		ask = len(rows) + (limit-seen+perRow-1)/perRow
+	}
+	if len(rows) > 0 {
+		c.store.hints.Store(queue, hint{seen >= limit, max(seen/len(rows), 1)})
+	} else if c.store.busy([]string{queue}) {
+		c.store.hints.Store(queue, hint{false, perRow})
+		c.store.conflicts.Add(1)
+	}
+	if !c.living {
+		return 0, nil
+	}
+	return c.cut(queue, rows, limit), nil
+}
+
+// cut takes tasks from the head of a queue's rows.
+func (c *claim) cut(queue string, rows []*ready, limit int) (taken int) {
+	var empty []*ready
+	for _, y := range rows {
+		if taken == limit {
+			break
+		}
+		n := min(limit-taken, int(y.last-y.next)+1)
+		c.taken = append(c.taken, span{y.place, y.next, y.next + int16(n) - 1, y.lap})
+		taken += n
+		if y.next += int16(n); y.next > y.last {
+			empty = append(empty, y)
+		} else {
+			c.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
+		}
+	}
+	inParts(empty, 100, func(part []*ready) error {
+		condition, args := lanesOf(part)
+		c.do(strings.Replace(q("ready.taken"), ":lanes", condition, 1), args...)
+		return nil
+	})
+	c.sums.count(queue, store.Available, -int64(taken))
+	c.sums.count(queue, store.Running, int64(taken))
+	return taken
+}
+
+// lanesOf returns a condition that finds rows of tusk_ready by their key.
+func lanesOf(rows []*ready) (string, []any) {
+	var args []any
+	for _, y := range rows {
+		args = append(args, y.key()...)
+	}
+	const one = "r.queue = ? and r.priority = ? and r.at = ? and r.place = ? and r.first = ?"
+	return strings.TrimSuffix(strings.Repeat(one+" or ", len(rows)), " or "), args
+}
+
+// write writes the lease and reads the tasks, with the commit.
+func (c *claim) write() {
+	r := &c.request
+	c.lease = lease{r.Token, r.Worker, c.now, c.taken}
+	c.do(q("lease.insert"), r.Token[:], r.Worker[:], c.now, encodeSpans(c.taken))
+	c.found = map[ref]*row{}
+	inParts(c.taken, maxSpans, func(part []span) error {
+		text, args := among("task.read", part)
+		c.buf = append(c.buf, stmt{text, args, func(rows *sql.Rows) error {
+			r, err := readRow(rows)
+			if err == nil {
+				c.found[ref{r.place, r.n, 0}] = r
+			}
+			return err
+		}})
+		return nil
+	})
+}
+
+// tasks returns what was claimed, in order.
+func (c *claim) tasks() (tasks []store.Task) {
+	where := map[store.ID]ref{}
+	for _, r := range refsOf(c.taken) {
+		if t := c.found[ref{r.place, r.n, 0}]; t != nil {
+			tasks = append(tasks, t.lent(&c.lease))
+			where[t.ID] = r
+		}
+	}
+	if len(tasks) > 0 {
+		c.store.leases.add(c.lease, where)
+	}
+	return tasks
+}

@@ -1,0 +1,285 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// The tables that are cut into days, by the place of their tasks.
+var cut = []string{"tusk_task", "tusk_attempt", "tusk_note", "tusk_need", "tusk_label"}
+
+const (
+	daysAhead = 4              // partitions that are made in advance
+	day       = 24 * time.Hour // what a partition holds
+
+	// slack is how much longer than its retention a task is kept whose retention
+	// is a day or more, so that it can go with its day instead of by itself.
+	slack = 36 * time.Hour
+
+	lookEvery = 10 * time.Minute // how often a day is looked at that could not be dropped
+)
+
+// partition is a day of a table.
+type partition struct {
+	name  string
+	until int64 // the first place after it; 0: it has no end
+}
+
+// partitions returns the days of a table, oldest first.
+func (s *Store) partitions(ctx context.Context, table string) (all []partition, err error) {
+	rows, err := s.db.QueryContext(ctx, `select partition_name, partition_description from information_schema.partitions
+		where table_schema = database() and table_name = ? and partition_name is not null order by partition_ordinal_position`, table)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p partition
+		var until string
+		if err := rows.Scan(&p.name, &until); err != nil {
+			return nil, err
+		}
+		p.until, _ = strconv.ParseInt(until, 10, 64) // "MAXVALUE" has no end
+		all = append(all, p)
+	}
+	return all, rows.Err()
+}
+
+// makeDays cuts partitions for today and the days to come off the last one,
+// which is empty then. A transaction that has been open for long may be in the
+// way: it is then tried again later.
+func (s *Store) makeDays(ctx context.Context) error {
+	for _, table := range cut {
+		have, err := s.partitions(ctx, table)
+		if err != nil {
+			return err
+		}
+		last := int64(0)
+		for _, p := range have {
+			last = max(last, p.until)
+		}
+		today := time.UnixMilli(s.places.next()>>placeShift + placeEpoch).UTC().Truncate(day)
+		var parts []string
+		for i := range daysAhead {
+			end := today.Add(time.Duration(i+1) * day)
+			if placeAt(end) > last {
+				parts = append(parts, fmt.Sprintf("partition p%s values less than (%d)", today.Add(time.Duration(i)*day).Format("20060102"), placeAt(end)))
+			}
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		text := "alter table " + table + " reorganize partition pmax into (" + strings.Join(parts, ", ") + ", partition pmax values less than maxvalue)"
+		if err := s.alter(ctx, text); err != nil && codeOf(err) != codeSamePartition {
+			return err
+		}
+	}
+	return nil
+}
+
+// alter changes a table, unless it would have to wait, and keep others waiting.
+func (s *Store) alter(ctx context.Context, text string) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "set session lock_wait_timeout = 1"); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, text)
+	if _, end := conn.ExecContext(context.WithoutCancel(ctx), "set session lock_wait_timeout = default"); end != nil {
+		abandon(ctx, conn)
+	}
+	return err
+}
+
+// days are the places from one to below another: those that are being dropped.
+// Everything below `from` is gone.
+type days struct{ from, until int64 }
+
+func (d days) have(place int64) bool { return place < d.until }
+
+// going reads which days are being dropped. Whoever would bring a finished task
+// back holds that row until its commit.
+func (w *work) going(text string) (d days, err error) {
+	err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&d.from, &d.until) }, text)
+	return d, err
+}
+
+// dropDays drops the oldest days, as long as nothing of them is to be kept.
+func (s *Store) dropDays(ctx context.Context, term int64, keep store.Retention) error {
+	have, err := s.partitions(ctx, "tusk_task")
+	if err != nil {
+		return err
+	}
+	now := time.UnixMilli(s.places.next()>>placeShift + placeEpoch)
+	shortest := shortest(keep)
+	for _, p := range have {
+		ended := time.UnixMilli(p.until>>placeShift + placeEpoch)
+		if p.until == 0 || shortest == 0 || now.Before(ended.Add(max(shortest, day))) {
+			return nil
+		}
+		if time.Since(time.Unix(0, s.refused.Load())) < lookEvery {
+			return nil
+		}
+		if dropped, err := s.dropDay(ctx, term, p, keep); err != nil || !dropped {
+			s.refused.Store(time.Now().UnixNano())
+			return err
+		}
+	}
+	return nil
+}
+
+// shortest returns the shortest of all retentions; zero when all keep for ever.
+func shortest(keep store.Retention) (d time.Duration) {
+	all := []time.Duration{keep.Completed, keep.Cancelled, keep.Discarded}
+	for _, own := range keep.Queues {
+		all = append(all, own.Completed, own.Cancelled, own.Discarded)
+	}
+	for _, one := range all {
+		if one > 0 && (d == 0 || one < d) {
+			d = one
+		}
+	}
+	return d
+}
+
+// dropDay drops a day if all of its tasks are finished and their retention is
+// over. While it looks, no task of that day can be retried.
+func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store.Retention) (bool, error) {
+	mark := func(from, until int64) error {
+		return s.write(ctx, func(w *work) error {
+			if err := w.leads(term); err != nil {
+				return err
+			}
+			d, err := w.going(q("days.lock"))
+			w.do(q("days.mark"), max(from, d.from), until)
+			return err
+		})
+	}
+	if kept, err := s.keeps(ctx, p, keep); err != nil || kept {
+		return false, err
+	}
+	if err := mark(0, p.until); err != nil {
+		return false, err
+	}
+	kept, err := s.keeps(ctx, p, keep)
+	if err == nil && !kept {
+		err = s.eraseMarked(ctx, term, p)
+	}
+	if err != nil || kept {
+		return false, errors.Join(err, mark(0, 0))
+	}
+	for _, table := range slices.Backward(cut) {
+		have, err := s.partitions(ctx, table)
+		if err != nil {
+			return false, err
+		}
+		if !slices.Contains(have, p) {
+			continue
+		}
+		if err := s.alter(ctx, "alter table "+table+" drop partition "+p.name); err != nil {
+			s.log.Warn("mysql: a day could not be dropped, it will be tried again", "table", table, "partition", p.name, "error", err)
+			return false, mark(0, 0)
+		}
+	}
+	return true, mark(p.until, 0)
+}
+
+// keeps reports whether a day has tasks that are to be kept.
+func (s *Store) keeps(ctx context.Context, p partition, keep store.Retention) (kept bool, err error) {
+	err = s.view(ctx, func(w *work) error {
+		if _, err := w.clock(); err != nil {
+			return err
+		}
+		condition, args := expired(keep, w.now)
+		text := strings.Replace(strings.Replace(q("days.kept"), ":partition", p.name, 1), ":expired", condition, 1)
+		return w.ask(func(*sql.Rows) error { kept = true; return nil }, text, args...)
+	})
+	return kept, err
+}
+
+// expired returns a condition for tasks whose retention is over.
+func expired(keep store.Retention, now int64) (string, []any) {
+	var b strings.Builder
+	var args []any
+	states := func(r store.Retention) {
+		b.WriteString("(false")
+		for state, kept := range map[store.State]time.Duration{store.Completed: r.Completed, store.Cancelled: r.Cancelled, store.Discarded: r.Discarded} {
+			if kept > 0 {
+				b.WriteString(" or state = ? and finished_at <= ?")
+				args = append(args, state, now-kept.Microseconds())
+			}
+		}
+		b.WriteString(")")
+	}
+	b.WriteString("case queue")
+	for queue, own := range keep.Queues {
+		b.WriteString(" when ? then ")
+		args = append(args, []byte(queue))
+		states(own)
+	}
+	if len(keep.Queues) == 0 {
+		b.Reset()
+		states(keep)
+		return b.String(), args
+	}
+	b.WriteString(" else ")
+	states(keep)
+	b.WriteString(" end")
+	return b.String(), args
+}
+
+// eraseMarked deletes those tasks of a day by themselves that something else
+// depends on: a key, or the number of dead tasks in a group of errors.
+func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error {
+	for {
+		deleted := 0
+		err := s.write(ctx, func(w *work) error {
+			if err := w.leads(term); err != nil {
+				return err
+			}
+			var rows []*row
+			text := strings.Replace(q("days.depended"), ":partition", p.name, 1)
+			err := w.ask(func(found *sql.Rows) error {
+				r, err := readRow(found)
+				rows = append(rows, r)
+				return err
+			}, text, maxPruned)
+			if err != nil || len(rows) == 0 {
+				return err
+			}
+			names := map[name]bool{}
+			for _, r := range rows {
+				if r.Key != "" {
+					names[name{r.Queue, r.Key}] = false
+				}
+			}
+			known, err := w.lockKeys(names)
+			if err != nil {
+				return err
+			}
+			for _, r := range rows {
+				w.tally(r, -1)
+			}
+			deleted = len(rows)
+			w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
+			if err := w.erase(rows); err != nil {
+				return err
+			}
+			return w.forgetKeys(known)
+		})
+		if err != nil || deleted == 0 {
+			return err
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package mysql
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// delta is what a transaction adds to the sums: it is written as a row of its
+// own, so that nobody waits for anybody, and added up by the leader.
+type delta struct {
+	counts map[counted]int64
+	stats  map[minute]*store.Stat
+	groups map[group]*failures
+}
+
+// counted is what unfinished tasks are counted by.
+type counted struct {
+	queue string
+	state store.State
+}
+
+// minute is what statistics are summed up by.
+type minute struct {
+	at          int64 // when it begins, in microseconds since 1970
+	queue, kind string
+}
+
+// group names a group of like errors: a hash of queue, kind and fingerprint.
+type group [16]byte
+
+func groupOf(queue, kind, fingerprint string) (g group) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %s %d %s %s", len(queue), queue, len(kind), kind, fingerprint)
+	copy(g[:], h.Sum(nil))
+	return g
+}
+
+// failures is what is known of a group. One without a count only says how many
+// tasks came to wait or to be dead, or ceased to.
+type failures struct {
+	Queue, Kind, Fingerprint string
+	Count, Waiting, Dead     int64
+	First, Last              int64
+	Sample                   []byte
+	SampleTask               store.ID
+}
+
+// maxSample is how much of an error text stands for its group.
+const maxSample = 4 << 10
+
+func (d *delta) count(queue string, state store.State, by int64) {
+	if d.counts == nil {
+		d.counts = map[counted]int64{}
+	}
+	at := counted{queue, state}
+	if d.counts[at] += by; d.counts[at] == 0 {
+		delete(d.counts, at)
+	}
+}
+
+// stat returns the sum of a minute, to add to.
+func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
+	if d.stats == nil {
+		d.stats = map[minute]*store.Stat{}
+	}
+	at := minute{ended - ended%time.Minute.Microseconds(), queue, kind}
+	if d.stats[at] == nil {
+		d.stats[at] = &store.Stat{At: instant(at.at), Queue: queue, Kind: kind}
+	}
+	return d.stats[at]
+}
+
+func (d *delta) group(g group) *failures {
+	if d.groups == nil {
+		d.groups = map[group]*failures{}
+	}
+	if d.groups[g] == nil {
+		d.groups[g] = &failures{}
+	}
+	return d.groups[g]
+}
+
+// regroup counts a task of a group in or out of those that wait or are dead.
+func (d *delta) regroup(g group, waiting, dead int64) {
+	if g == (group{}) {
+		return
+	}
+	d.group(g).Waiting += waiting
+	d.group(g).Dead += dead
+}
+
+// blame counts a failed attempt.
+func (d *delta) blame(o *store.Outcome, ended int64) group {
+	g := groupOf(o.Task.Queue, o.Task.Kind, o.Fingerprint)
+	sample := o.Error
+	if len(sample) > maxSample {
+		cut := maxSample
+		for cut > 0 && !utf8.RuneStart(sample[cut]) {
+			cut--
+		}
+		sample = sample[:cut]
+	}
+	d.group(g).add(&failures{Queue: o.Task.Queue, Kind: o.Task.Kind, Fingerprint: o.Fingerprint, Count: 1,
+		First: ended, Last: ended, Sample: []byte(sample), SampleTask: o.Task.ID})
+	return g
+}
+
+// add merges what is known of a group; the later sample stays.
+func (f *failures) add(o *failures) {
+	f.Waiting += o.Waiting
+	f.Dead += o.Dead
+	if o.Count == 0 {
+		return
+	}
+	if f.Count == 0 || o.First < f.First {
+		f.First = o.First
+	}
+	if f.Count == 0 || o.Last >= f.Last {
+		f.Last, f.Sample, f.SampleTask = o.Last, o.Sample, o.SampleTask
+	}
+	f.Queue, f.Kind, f.Fingerprint = o.Queue, o.Kind, o.Fingerprint
+	f.Count += o.Count
+}
+
+// merge adds another delta.
+func (d *delta) merge(o *delta) {
+	for at, n := range o.counts {
+		d.count(at.queue, at.state, n)
+	}
+	for at, sum := range o.stats {
+		addStat(d.stat(at.queue, at.kind, at.at), sum)
+	}
+	for g, f := range o.groups {
+		d.group(g).add(f)
+	}
+}
+
+func addStat(sum, s *store.Stat) {
+	sum.Completed += s.Completed
+	sum.Failed += s.Failed
+	sum.Discarded += s.Discarded
+	sum.Cancelled += s.Cancelled
+	sum.Waited.Merge(&s.Waited)
+	sum.Ran.Merge(&s.Ran)
+}
+
+// The JSON of a delta.
+type deltaJSON struct {
+	Counts []countJSON `json:"counts,omitempty"`
+	Stats  []statJSON  `json:"stats,omitempty"`
+	Groups []groupJSON `json:"errors,omitempty"`
+}
+
+type countJSON struct {
+	Queue string      `json:"queue"`
+	State store.State `json:"state"`
+	Tasks int64       `json:"tasks"`
+}
+
+type statJSON struct {
+	At        int64  `json:"at"`
+	Queue     string `json:"queue"`
+	Kind      string `json:"kind"`
+	Completed int64  `json:"completed,omitempty"`
+	Failed    int64  `json:"failed,omitempty"`
+	Discarded int64  `json:"discarded,omitempty"`
+	Cancelled int64  `json:"cancelled,omitempty"`
+	Waited    []byte `json:"waited"`
+	Ran       []byte `json:"ran"`
+}
+
+type groupJSON struct {
+	ID          []byte   `json:"id"`
+	Queue       string   `json:"queue,omitempty"`
+	Kind        string   `json:"kind,omitempty"`
+	Fingerprint string   `json:"fingerprint,omitempty"`
+	Count       int64    `json:"count,omitempty"`
+	Waiting     int64    `json:"waiting,omitempty"`
+	Dead        int64    `json:"dead,omitempty"`
+	First       int64    `json:"first,omitempty"`
+	Last        int64    `json:"last,omitempty"`
+	Sample      []byte   `json:"sample,omitempty"`
+	SampleTask  store.ID `json:"sample_task,omitzero"`
+}
+
+// encode returns a delta as it is stored; nil when it changes nothing.
+func (d *delta) encode() []byte {
+	var j deltaJSON
+	for at, n := range d.counts {
+		j.Counts = append(j.Counts, countJSON{at.queue, at.state, n})
+	}
+	for at, s := range d.stats {
+		j.Stats = append(j.Stats, statJSON{at.at, at.queue, at.kind, s.Completed, s.Failed, s.Discarded, s.Cancelled,
+			encodeDurations(&s.Waited), encodeDurations(&s.Ran)})
+	}
+	for g, f := range d.groups {
+		if f.Count != 0 || f.Waiting != 0 || f.Dead != 0 {
+			j.Groups = append(j.Groups, groupJSON{g[:], f.Queue, f.Kind, f.Fingerprint, f.Count, f.Waiting, f.Dead, f.First, f.Last, f.Sample, f.SampleTask})
+		}
+	}
+	if j.Counts == nil && j.Stats == nil && j.Groups == nil {
+		return nil
+	}
+	body, err := json.Marshal(j)
+	if err != nil {
+		panic(err) // numbers, texts and bytes always encode
+	}
+	return body
+}
+
+// read adds a stored delta.
+func (d *delta) read(body []byte) error {
+	var j deltaJSON
+	if err := json.Unmarshal(body, &j); err != nil {
+		return fmt.Errorf("a row of tusk_delta is damaged: %w", err)
+	}
+	for _, c := range j.Counts {
+		d.count(c.Queue, c.State, c.Tasks)
+	}
+	for _, s := range j.Stats {
+		one := store.Stat{Completed: s.Completed, Failed: s.Failed, Discarded: s.Discarded, Cancelled: s.Cancelled}
+		if err := decodeDurations(s.Waited, &one.Waited); err != nil {
+			return err
+		}
+		if err := decodeDurations(s.Ran, &one.Ran); err != nil {
+			return err
+		}
+		addStat(d.stat(s.Queue, s.Kind, s.At), &one)
+	}
+	for _, g := range j.Groups {
+		var id group
+		copy(id[:], g.ID)
+		d.group(id).add(&failures{g.Queue, g.Kind, g.Fingerprint, g.Count, g.Waiting, g.Dead, g.First, g.Last, g.Sample, g.SampleTask})
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	driversql "github.com/go-sql-driver/mysql"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What the server says, by number. MariaDB and MySQL agree on all of them.
+const (
+	codeTooManyConnections = 1040
+	codeDuplicate          = 1062
+	codeShutdown           = 1053
+	codeTableMissing       = 1146
+	codeColumnMissing      = 1054
+	codeLockTimeout        = 1205
+	codeDeadlock           = 1213
+	codeQueryKilled        = 1317
+	codeConnectionKilled   = 1927
+	codeDiskFull           = 1021
+	codeTableFull          = 1114
+	codeReadOnlyOption     = 1290
+	codeReadOnlyTx         = 1792
+	codeReadOnlyMode       = 1836
+	codeNoPartition        = 1507
+	codeSamePartition      = 1517
+	codeRecordChanged      = 1020
+)
+
+// errAgain asks for the transaction to be begun anew: what it judged by changed
+// before it had its locks.
+var errAgain = errors.New("changed by a concurrent transaction")
+
+// codeOf returns the number of an error that the server sent; 0 for others.
+func codeOf(err error) uint16 {
+	var said *driversql.MySQLError
+	if errors.As(err, &said) {
+		return said.Number
+	}
+	return 0
+}
+
+// passing reports whether the server took a transaction back because of others,
+// so that it may be tried again at once.
+func passing(err error) bool {
+	switch codeOf(err) {
+	case codeDeadlock, codeLockTimeout, codeRecordChanged, codeDuplicate:
+		return true
+	}
+	return errors.Is(err, errAgain)
+}
+
+// lostConnection reports whether the connection broke, so that what was being
+// done may have been done or not.
+func lostConnection(err error) bool {
+	var broken net.Error
+	switch {
+	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return false
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, driversql.ErrInvalidConn), errors.Is(err, sql.ErrConnDone),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken):
+		return true
+	}
+	switch codeOf(err) {
+	case codeShutdown, codeConnectionKilled:
+		return true
+	}
+	return false
+}
+
+// explain wraps an error of the driver with the one of package store that it
+// means.
+func explain(err error) error {
+	switch codeOf(err) {
+	case 0:
+		if lostConnection(err) && !errors.Is(err, store.ErrUnavailable) {
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		}
+		return err
+	case codeTableMissing:
+		return fmt.Errorf("%w: %w", store.ErrSchemaMissing, err)
+	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
+		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)
+	case codeDiskFull, codeTableFull:
+		return fmt.Errorf("%w: %w", store.ErrFull, err)
+	case codeShutdown, codeConnectionKilled, codeTooManyConnections, codeQueryKilled:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// wrap names what was being done; nil stays nil.
+func wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", verb, explain(err))
+}

@@ -1,0 +1,145 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Extend implements store.Leaser. The beat comes first and by itself: it waits
+// for nobody who holds one of the worker's tasks in a long transaction.
+func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
+	watched := b.TTL > 0 && s.witness.watch(ctx, b.Worker.ID)
+	left := false
+	err = s.write(ctx, func(w *work) error {
+		left, err = w.beat(&b, watched)
+		return err
+	})
+	if err != nil {
+		if errors.Is(err, store.ErrWorkerDead) {
+			s.leases.leave(b.Worker.ID)
+			s.witness.forget(b.Worker.ID)
+		}
+		return nil, wrap("extend", err)
+	}
+	if b.TTL <= 0 {
+		s.leases.leave(b.Worker.ID)
+		s.witness.forget(b.Worker.ID)
+	}
+	if left || b.TTL <= 0 {
+		return nil, nil
+	}
+	if len(b.Notes) > 0 {
+		if err := s.write(ctx, func(w *work) error { return w.note(b.Notes) }); err != nil {
+			return nil, wrap("extend", err)
+		}
+	}
+	err = s.view(ctx, func(w *work) error {
+		stops, err = w.stops(b.Worker.ID)
+		return err
+	})
+	return stops, wrap("extend", err)
+}
+
+// beat writes a worker's beat down. It reports whether the worker has signed off
+// before and does so again, which changes nothing.
+func (w *work) beat(b *store.Beat, watched bool) (left bool, err error) {
+	known, dead := false, 0
+	var started int64
+	w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
+	err = w.ask(func(rows *sql.Rows) error { known = true; return rows.Scan(&dead, &started) }, q("worker.lock"), b.Worker.ID[:])
+	if err != nil {
+		return false, err
+	}
+	w.store.places.learn(w.now)
+	switch {
+	case b.TTL <= 0 && dead == 2:
+		return true, nil
+	case dead != 0:
+		return false, store.ErrWorkerDead
+	case b.TTL <= 0 && !known:
+		return true, nil
+	case b.TTL <= 0:
+		w.do(q("worker.leave"), b.Worker.ID[:])
+		return false, w.note(b.Notes)
+	}
+	queues, err := json.Marshal(b.Worker.Queues)
+	if err != nil {
+		return false, err
+	}
+	labels := []any{[]byte(b.Worker.Host), b.Worker.PID, queues, b.Worker.Concurrency, []byte(b.Worker.Version)}
+	expires := w.now + b.TTL.Microseconds()
+	if !known {
+		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, expires, watched)...)
+		return false, nil
+	}
+	w.do(q("worker.beat"), append(labels, w.now, expires, watched, b.Worker.ID[:])...)
+	return false, nil
+}
+
+// note stores notes on running tasks. Each statement looks itself whether the
+// lease is open, and locks nothing.
+func (w *work) note(notes []store.Note) error {
+	asked := make([]leased, len(notes))
+	for i := range notes {
+		asked[i] = leased{notes[i].ID, notes[i].Lease}
+	}
+	found, err := w.resolve(asked)
+	if err != nil {
+		return err
+	}
+	for i := range notes {
+		if f := found[i]; f != nil {
+			w.do(q("note.add"), w.next(), encodeNote(&notes[i]), f.place, f.n, f.lap)
+		}
+	}
+	return nil
+}
+
+// noteJSON is a note as it is stored.
+type noteJSON struct {
+	Progress *store.Progress `json:"progress,omitempty"`
+	Output   []byte          `json:"output,omitempty"`
+	Logs     []store.LogLine `json:"logs,omitempty"`
+}
+
+func encodeNote(n *store.Note) []byte {
+	body, err := json.Marshal(noteJSON{n.Progress, n.Output, n.Logs})
+	if err != nil {
+		panic(err) // texts, numbers and instants always encode
+	}
+	return body
+}
+
+// next returns a number that grows within this process and hardly repeats in
+// another.
+func (w *work) next() int64 { return w.store.places.next() }
+
+// stops returns the attempts of a worker that somebody wants stopped.
+func (w *work) stops(worker store.ID) (stops []store.Stop, err error) {
+	wanted := map[ref]store.ID{}
+	err = w.ask(func(rows *sql.Rows) error {
+		var r ref
+		var id []byte
+		err := rows.Scan(&r.place, &r.n, &r.lap, &id)
+		if err == nil {
+			wanted[r] = store.ID(id)
+		}
+		return err
+	}, q("stop.all"))
+	if err != nil || len(wanted) == 0 {
+		return nil, err
+	}
+	held, err := w.readLeases(q("lease.of worker"), worker[:])
+	for _, l := range held {
+		for r, id := range wanted {
+			if l.has(r) {
+				stops = append(stops, store.Stop{ID: id, Lease: l.token})
+			}
+		}
+	}
+	return stops, err
+}

@@ -1,0 +1,353 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Finish implements store.Leaser. When the batch as a whole meets a lock that
+// somebody holds for long, each outcome goes by itself, so that only those wait
+// that have to.
+func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	lost, err = s.finish(ctx, outcomes)
+	if codeOf(err) != codeLockTimeout || len(outcomes) == 1 {
+		return lost, wrap("finish", err)
+	}
+	lost, err = nil, nil
+	for i := range outcomes {
+		one, failed := s.finish(ctx, outcomes[i:i+1])
+		lost, err = append(lost, one...), errors.Join(err, failed)
+	}
+	return lost, wrap("finish", err)
+}
+
+func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	careful := false
+	for {
+		err = s.write(ctx, func(w *work) error {
+			lost, err = w.finish(outcomes, careful)
+			return err
+		})
+		if !errors.Is(err, errCareful) {
+			return lost, err
+		}
+		careful = true
+	}
+}
+
+// errCareful says that not all of the outcomes are for open leases, so that the
+// tasks have to be looked at first.
+var errCareful = errors.New("some leases are over")
+
+// leased names an attempt as its worker knows it.
+type leased struct {
+	id    store.ID
+	token store.Token
+}
+
+// attempt is where an attempt is, and under which lease.
+type attempt struct {
+	ref
+	token     store.Token
+	worker    store.ID
+	claimedAt int64
+}
+
+// resolve finds attempts, here or in the database, without locking anything; nil
+// for those whose lease is over.
+func (w *work) resolve(asked []leased) ([]*attempt, error) {
+	found := make([]*attempt, len(asked))
+	var ids, tokens []any
+	for i, a := range asked {
+		if l, r, known := w.store.leases.find(a.token, a.id); known {
+			found[i] = &attempt{r, a.token, l.worker, l.claimedAt}
+			continue
+		}
+		ids, tokens = append(ids, a.id[:]), append(tokens, a.token[:])
+	}
+	if len(ids) == 0 {
+		return found, nil
+	}
+	leases, tasks := map[store.Token]*lease{}, map[store.ID]ref{}
+	err := inParts(tokens, 500, func(part []any) error {
+		some, err := w.readLeases(list("lease.read", "?", len(part)), part...)
+		for _, l := range some {
+			leases[l.token] = l
+		}
+		return err
+	})
+	if err != nil || len(leases) == 0 {
+		return found, err
+	}
+	err = w.locate(ids, func(r ref, id store.ID, state store.State, _ name) {
+		if state == store.Available {
+			tasks[id] = r
+		}
+	})
+	for i, a := range asked {
+		l, r := leases[a.token], tasks[a.id]
+		if found[i] == nil && l != nil && l.has(r) {
+			found[i] = &attempt{r, a.token, l.worker, l.claimedAt}
+		}
+	}
+	return found, err
+}
+
+// locate finds tasks by their ids.
+func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State, key name)) error {
+	which := "task.find"
+	if w.user { // what it sees without a lock may be old
+		which = "task.find locked"
+	}
+	return inParts(ids, 500, func(part []any) error {
+		return w.ask(func(rows *sql.Rows) error {
+			var r ref
+			var state store.State
+			var id, queue, key []byte
+			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &state, &queue, &key)
+			if err == nil {
+				each(r, store.ID(id), state, name{string(queue), string(key)})
+			}
+			return err
+		}, list(which, "?", len(part)), part...)
+	})
+}
+
+// end is an attempt's end as it is written.
+type end struct {
+	*store.Outcome
+	*attempt
+	row    *row // the task, locked; nil for plain ones
+	state  store.State
+	reason string
+	ended  int64
+}
+
+// plain reports whether the attempt did what most do: it completed its task, and
+// there is nothing to note about it that the task's row has no room for.
+func (e *end) plain() bool {
+	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Crashes == 0 &&
+		e.Attempt == e.Task.Attempt && e.Task.Key == "" && !e.Task.Turn && len(e.Then) == 0
+}
+
+// finish writes outcomes and returns those that came too late. Unless it is
+// careful it takes completed tasks for granted and finds out by counting.
+func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, err error) {
+	asked := make([]leased, len(outcomes))
+	for i := range outcomes {
+		asked[i] = leased{outcomes[i].Task.ID, outcomes[i].Task.Lease}
+	}
+	found, err := w.resolve(asked)
+	if err != nil {
+		return nil, err
+	}
+	var plain, others []*end
+	seen := map[ref]bool{}
+	for i := range outcomes {
+		e := &end{Outcome: &outcomes[i], attempt: found[i], state: outcomes[i].State, reason: outcomes[i].Reason}
+		switch {
+		case found[i] == nil || seen[found[i].ref]:
+			lost = append(lost, outcomes[i].Task.ID)
+			continue
+		case e.plain() && !careful:
+			plain = append(plain, e)
+		default:
+			others = append(others, e)
+		}
+		seen[found[i].ref] = true
+	}
+	late, err := w.finishOthers(others)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range late {
+		lost = append(lost, e.Task.ID)
+	}
+	if err := w.complete(plain); err != nil {
+		return nil, err
+	}
+	others = slices.DeleteFunc(others, func(e *end) bool { return slices.Contains(late, e) })
+	w.follow(append(plain, others...))
+	return lost, nil
+}
+
+// complete completes tasks without looking at them: the update finds them only
+// while they are in the lap that their lease names.
+func (w *work) complete(plain []*end) error {
+	if len(plain) == 0 {
+		return nil
+	}
+	if _, err := w.clock(); err != nil {
+		return err
+	}
+	slices.SortFunc(plain, func(a, b *end) int {
+		if c := bytes.Compare(a.token[:], b.token[:]); c != 0 {
+			return c
+		}
+		return byPlace(a.ref, b.ref)
+	})
+	if plain[0].token != plain[len(plain)-1].token {
+		w.lockPlain(plain)
+	}
+	counted := 0
+	count := func(rows *sql.Rows) error {
+		n := 0
+		err := rows.Scan(&n)
+		counted += n
+		return err
+	}
+	for i := 0; i < len(plain); {
+		n := i + 1
+		for n < len(plain) && n-i < 500 && plain[n].token == plain[i].token {
+			n++
+		}
+		w.completeLease(plain[i:n])
+		w.buf = append(w.buf, stmt{q("finish.counted"), nil, count})
+		i = n
+	}
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if counted != len(plain) {
+		return errCareful
+	}
+	return nil
+}
+
+// lockPlain locks the tasks of several leases in the order of their places, which
+// is not that in which they will be completed.
+func (w *work) lockPlain(plain []*end) {
+	refs := make([]ref, len(plain))
+	for i, e := range plain {
+		refs[i] = ref{e.place, e.n, 0}
+	}
+	slices.SortFunc(refs, byPlace)
+	inParts(spansOf(refs), maxSpans, func(part []span) error {
+		text, args := among("finish.lock", part)
+		w.buf = append(w.buf, stmt{text, args, func(*sql.Rows) error { return nil }})
+		return nil
+	})
+}
+
+// completeLease completes tasks of one lease.
+func (w *work) completeLease(plain []*end) {
+	refs := make([]ref, len(plain))
+	same := true
+	for i, e := range plain {
+		refs[i] = e.ref
+		e.ended = w.endOf(e)
+		same = same && e.ended == plain[0].ended
+	}
+	args := []any{plain[0].claimedAt, plain[0].worker[:]}
+	ended := "?"
+	if same {
+		args = append(args, plain[0].ended)
+	} else {
+		var b strings.Builder
+		b.WriteString("case")
+		for _, e := range plain {
+			b.WriteString(" when place = ? and n = ? then ?")
+			args = append(args, e.place, e.n, e.ended)
+		}
+		b.WriteString(" end")
+		ended = b.String()
+	}
+	condition, where := whereLaps(refs)
+	text := strings.Replace(strings.Replace(q("finish.complete"), ":ended", ended, 1), ":tasks", condition, 1)
+	w.do(text, append(args, where...)...)
+}
+
+// whereLaps is where for tasks in a certain lap.
+func whereLaps(refs []ref) (string, []any) {
+	var parts []string
+	var args []any
+	for _, s := range spansOf(refs) {
+		condition, some := where([]span{s})
+		parts = append(parts, condition+" and lap = ?")
+		args = append(append(args, some...), s.lap)
+	}
+	return "(" + strings.Join(parts, " or ") + ")", args
+}
+
+// endOf returns when an attempt ended, to the millisecond.
+func (w *work) endOf(e *end) int64 {
+	ago := max(e.Ago, 0).Truncate(time.Millisecond)
+	return max(w.now-ago.Microseconds(), e.claimedAt)
+}
+
+// follow does what every accepted end brings with it.
+func (w *work) follow(ends []*end) {
+	finished := map[counted][]*end{}
+	tokens := map[store.Token][]*end{}
+	for _, e := range ends {
+		w.account(e)
+		tokens[e.token] = append(tokens[e.token], e)
+		if e.state.Finished() && e.row == nil {
+			at := counted{e.Task.Queue, e.state}
+			finished[at] = append(finished[at], e)
+		}
+	}
+	for at, some := range finished {
+		last := int64(0)
+		refs := make([]ref, len(some))
+		for i, e := range some {
+			last = max(last, e.ended)
+			refs[i] = e.ref
+		}
+		w.finished(at.queue, at.state, last, refs)
+	}
+	var over []any
+	for token, some := range tokens {
+		if w.store.leases.left(token) == len(some) && !w.user {
+			over = append(over, token[:])
+		}
+		w.after = append(w.after, func() {
+			if w.user { // who may still roll back
+				w.store.leases.drop(token)
+				return
+			}
+			for _, e := range some {
+				w.store.leases.end(token, e.Task.ID)
+			}
+		})
+	}
+	if len(over) > 0 {
+		w.do(list("lease.delete", "?", len(over)), over...)
+	}
+}
+
+// finished notes which tasks finished, for Prune.
+func (w *work) finished(queue string, state store.State, at int64, refs []ref) {
+	w.do(q("finished.insert"), []byte(queue), state, at, w.next(), encodeSpans(spansOf(refs)))
+}
+
+// account adds an attempt to the statistics, and its task to the counts.
+func (w *work) account(e *end) {
+	sum := w.sums.stat(e.Task.Queue, e.Task.Kind, e.ended)
+	sum.Waited.Add(time.Duration(e.claimedAt-e.Task.RunAt.UnixMicro()) * time.Microsecond)
+	sum.Ran.Add(e.Ran)
+	switch e.state {
+	case store.Completed:
+		sum.Completed++
+	case store.Discarded:
+		sum.Discarded++
+	case store.Cancelled:
+		sum.Cancelled++
+	}
+	if e.Error != "" {
+		sum.Failed++
+	}
+	if e.row == nil {
+		w.sums.count(e.Task.Queue, store.Running, -1)
+	}
+}

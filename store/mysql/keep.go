@@ -1,0 +1,274 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// leader is who holds which term for how long.
+type leader struct {
+	id      store.ID
+	term    int64
+	expires int64
+}
+
+// readLeader reads the leader's row, locked as the statement says, and the time.
+func (w *work) readLeader(text string) (l leader, err error) {
+	err = w.ask(func(rows *sql.Rows) error {
+		var id []byte
+		err := rows.Scan(&id, &l.term, &l.expires, &w.now)
+		copy(l.id[:], id)
+		return err
+	}, text)
+	return l, err
+}
+
+// Lead implements store.Keeper.
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
+	err = s.write(ctx, func(w *work) error {
+		answer, err = w.lead(c)
+		return err
+	})
+	return answer, wrap("lead", err)
+}
+
+func (w *work) lead(c store.Candidate) (store.Leadership, error) {
+	l, err := w.readLeader(q("leader.lock"))
+	if err != nil {
+		return store.Leadership{}, err
+	}
+	w.now, err = w.fresh()
+	if err != nil {
+		return store.Leadership{}, err
+	}
+	w.store.places.learn(w.now)
+	answer := store.Leadership{Now: instant(w.now)}
+	mine := l.id == c.ID
+	switch {
+	case c.TTL <= 0 && mine:
+		w.do(q("leader.write"), nil, l.term, 0)
+		return answer, nil
+	case c.TTL <= 0:
+		return answer, nil
+	case mine:
+	case l.id.IsZero() || w.now >= l.expires:
+		l.id, l.term = c.ID, l.term+1
+	default:
+		return answer, nil
+	}
+	w.do(q("leader.write"), l.id[:], l.term, w.now+c.TTL.Microseconds())
+	answer.Term = l.term
+	return answer, nil
+}
+
+// fresh asks for the time again: a statement that waited for a lock tells when
+// it began to wait.
+func (w *work) fresh() (now int64, err error) {
+	w.now = 0
+	return w.clock()
+}
+
+// leads fails unless the term is the one that runs. The leader's row stays
+// locked against a change of hands until the commit.
+func (w *work) leads(term int64) error {
+	l, err := w.readLeader(q("leader.check"))
+	if err != nil {
+		return err
+	}
+	if _, err := w.fresh(); err != nil {
+		return err
+	}
+	if l.id.IsZero() || l.term != term || w.now >= l.expires {
+		return store.ErrNotLeader
+	}
+	return nil
+}
+
+// maxAdmitted is how many tasks one transaction makes available.
+const maxAdmitted = 1000
+
+// Admit implements store.Keeper.
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
+	if done.Cancelled, err = s.cancelDoomed(ctx, term, limit); err != nil {
+		return store.Admitted{Next: -1}, wrap("admit", err)
+	}
+	for {
+		var part store.Admitted
+		size, moved := min(limit-done.Count, maxAdmitted), 0
+		err := s.write(ctx, func(w *work) error {
+			part, moved, err = w.admit(term, size)
+			return err
+		})
+		if err != nil {
+			done.Next = -1
+			return done, wrap("admit", err)
+		}
+		done.Count += part.Count
+		done.Next = part.Next
+		for _, queue := range part.Queues {
+			if !slices.Contains(done.Queues, queue) {
+				done.Queues = append(done.Queues, queue)
+			}
+		}
+		if moved < size || done.Count >= limit {
+			return done, nil
+		}
+	}
+}
+
+// admit makes waiting tasks available, or has them wait for their turn, and
+// returns how many it moved. Tasks that somebody is changing are left for the
+// next time.
+func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err error) {
+	done.Next = -1
+	if err := w.leads(term); err != nil {
+		return done, 0, err
+	}
+	var due []ref
+	err = w.ask(func(rows *sql.Rows) error {
+		var r ref
+		err := rows.Scan(&r.place, &r.n)
+		due = append(due, r)
+		return err
+	}, q("admit.due"), w.now, limit)
+	if err != nil {
+		return done, 0, err
+	}
+	rows, err := w.lockDue(due)
+	if err != nil {
+		return done, 0, err
+	}
+	for _, r := range w.admitAll(rows) {
+		done.Count++
+		if !slices.Contains(done.Queues, r.Queue) {
+			done.Queues = append(done.Queues, r.Queue)
+		}
+	}
+	return done, len(rows), w.ask(func(rows *sql.Rows) error {
+		var next int64
+		err := rows.Scan(&next)
+		done.Next = max(time.Duration(next-w.now)*time.Microsecond, 0)
+		return err
+	}, q("admit.next"))
+}
+
+// lockDue locks waiting tasks, those that are due first at the front.
+func (w *work) lockDue(due []ref) (rows []*row, err error) {
+	err = inParts(spansOf(due), maxSpans, func(part []span) error {
+		text, args := among("admit.lock", part, w.now)
+		return w.ask(func(found *sql.Rows) error {
+			r, err := readRow(found)
+			rows = append(rows, r)
+			return err
+		}, strings.Replace(text, ":due", "?", 1), args...)
+	})
+	slices.SortFunc(rows, func(a, b *row) int {
+		if c := a.RunAt.Compare(b.RunAt); c != 0 {
+			return c
+		}
+		return byPlace(a.ref, b.ref)
+	})
+	return rows, err
+}
+
+// admitAll moves locked tasks from the waiting to the available ones, which it
+// returns, or to those that wait for their turn.
+func (w *work) admitAll(rows []*row) (admitted []*row) {
+	if len(rows) == 0 {
+		return nil
+	}
+	var refs []ref
+	var listed []*ready
+	labelled := map[store.State][]any{}
+	for _, r := range rows {
+		if r.turn == takesTurn {
+			was := r.labels()
+			w.tally(r, -1)
+			w.put(r, store.Pending)
+			w.queueUp(r)
+			w.save(r)
+			w.changeLabels(r, was)
+			continue
+		}
+		w.tally(r, -1)
+		labelled[r.State] = append(labelled[r.State], r.ID[:])
+		r.State = store.Available
+		w.tally(r, +1)
+		admitted = append(admitted, r)
+		refs = append(refs, ref{r.place, r.n, 0})
+		listed = append(listed, &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap})
+		w.covered++
+	}
+	inParts(spansOf(refs), maxSpans, func(part []span) error {
+		text, args := among("admit.move", part)
+		w.do(text, args...)
+		return nil
+	})
+	w.addReady(listed...)
+	inParts(rows, maxSpans, func(part []*row) error {
+		var args []any
+		for _, r := range part {
+			args = append(args, r.RunAt.UnixMicro(), r.place, r.n)
+		}
+		condition := strings.TrimSuffix(strings.Repeat("run_at = ? and place = ? and n = ? or ", len(part)), " or ")
+		w.do(strings.Replace(q("waiting.drop"), ":waiting", condition, 1), args...)
+		return nil
+	})
+	for state, ids := range labelled {
+		inParts(ids, 500, func(part []any) error {
+			w.do(list("label.drop", "?", len(part)), append([]any{[]byte("s" + strconv.Itoa(int(state)))}, part...)...)
+			return nil
+		})
+	}
+	return admitted
+}
+
+// Rescue implements store.Keeper. Leases of dead workers in which nothing is
+// open any more are deleted on the way.
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
+	gone := s.witness.gone(ctx)
+	err = s.write(ctx, func(w *work) error {
+		tasks = nil
+		if err := w.leads(term); err != nil {
+			return err
+		}
+		w.do(q("rescue.declare"), w.now)
+		for _, g := range gone {
+			w.do(q("witness.declare"), g.worker[:], g.beatAt)
+		}
+		leases, err := w.readLeases(q("rescue.leases"))
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(leases, func(a, b *lease) int { return bytes.Compare(a.token[:], b.token[:]) })
+		var over []any
+		for _, l := range leases {
+			if len(tasks) >= limit {
+				break
+			}
+			open, err := w.open(l)
+			if err != nil {
+				return err
+			}
+			if len(open) == 0 {
+				over = append(over, l.token[:])
+			}
+			tasks = append(tasks, open...)
+		}
+		return inParts(over, 500, func(part []any) error {
+			w.do(list("lease.delete", "?", len(part)), part...)
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, wrap("rescue", err)
+	}
+	return tasks[:min(len(tasks), limit)], nil
+}

@@ -1,0 +1,122 @@
+package mysql
+
+import (
+	"cmp"
+	"database/sql"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// name is what a key is unique by.
+type name struct{ queue, key string }
+
+func byName(a, b name) int {
+	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.key, b.key))
+}
+
+// identity is what is known of a key, its row locked.
+type identity struct {
+	name
+	task, awaiting store.ID // zero: none
+	at, awaitingAt ref
+	source         sql.NullInt64 // the newest one seen, in nanoseconds
+	changed        bool
+}
+
+// lockKeys locks the rows of keys, in order, and makes those that are missing
+// where it is told to.
+func (w *work) lockKeys(names map[name]bool) (map[name]*identity, error) {
+	known := map[name]*identity{}
+	for _, of := range slices.SortedFunc(maps.Keys(names), byName) {
+		if names[of] {
+			w.do(q("key.insert"), []byte(of.queue), []byte(of.key))
+		}
+		w.buf = append(w.buf, stmt{q("key.lock"), []any{[]byte(of.queue), []byte(of.key)}, func(rows *sql.Rows) error {
+			is := &identity{name: of}
+			var task, awaiting []byte
+			err := rows.Scan(&task, &is.at.place, &is.at.n, &awaiting, &is.awaitingAt.place, &is.awaitingAt.n, &is.source)
+			copy(is.task[:], task)
+			copy(is.awaiting[:], awaiting)
+			known[of] = is
+			return err
+		}})
+	}
+	return known, w.flush()
+}
+
+// saveKeys writes the keys that changed.
+func (w *work) saveKeys(known map[name]*identity) {
+	for _, is := range known {
+		if is.changed {
+			w.do(q("key.write"), idOrNull(is.task), is.at.place, is.at.n, idOrNull(is.awaiting), is.awaitingAt.place, is.awaitingAt.n,
+				is.source, []byte(is.queue), []byte(is.key))
+			is.changed = false
+		}
+	}
+}
+
+// learn takes note of a source time and reports whether it is news. A zero one
+// always is, and counts as now.
+func (is *identity) learn(source time.Time, now int64) bool {
+	newer := now * 1000
+	if !source.IsZero() {
+		newer = source.UnixNano()
+	}
+	if is.source.Valid && newer <= is.source.Int64 {
+		return source.IsZero()
+	}
+	is.source = sql.NullInt64{Int64: newer, Valid: true}
+	is.changed = true
+	return true
+}
+
+// standsFor returns the task that brings what a stale enqueue asked for; zero
+// when it has already run.
+func (is *identity) standsFor() store.ID {
+	if !is.awaiting.IsZero() {
+		return is.awaiting
+	}
+	return is.task
+}
+
+func (is *identity) holds(r *row) {
+	is.task, is.at, is.changed = r.ID, ref{r.place, r.n, 0}, true
+}
+
+func (is *identity) awaits(r *row) {
+	is.awaiting, is.awaitingAt, is.changed = r.ID, ref{r.place, r.n, 0}, true
+}
+
+// free ends what holds a key, and returns the place of the rerun that has been
+// waiting for that.
+func (is *identity) free() (awaiting ref, any bool) {
+	awaiting, any = is.awaitingAt, !is.awaiting.IsZero()
+	is.task, is.at = store.ID{}, ref{}
+	is.awaiting, is.awaitingAt = store.ID{}, ref{}
+	is.changed = true
+	return awaiting, any
+}
+
+// forgetKeys deletes the keys that have no task left, in a transaction that has
+// locked them.
+func (w *work) forgetKeys(known map[name]*identity) error {
+	w.saveKeys(known)
+	for _, is := range known {
+		if !is.task.IsZero() {
+			continue
+		}
+		used := false
+		err := w.ask(func(*sql.Rows) error { used = true; return nil }, q("key.used"), []byte("k"+is.key), []byte(is.queue))
+		if err != nil {
+			return err
+		}
+		if !used {
+			w.do(q("key.delete"), []byte(is.queue), []byte(is.key))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+const (
+	maxFolded  = 2000        // deltas that one transaction adds up
+	maxSwept   = 200         // leases that are looked at in one go
+	sweepAfter = time.Minute // how old a lease is before it is looked at
+	daysEvery  = time.Hour   // how often days are made
+)
+
+// Maintain implements store.Maintainer: it makes days in advance, adds up what
+// transactions left to be added, and deletes leases that have ended without
+// anybody noticing.
+func (s *Store) Maintain(ctx context.Context, term int64) error {
+	if now := time.Now().UnixNano(); now-s.made.Load() > int64(daysEvery) {
+		if err := s.ready(ctx); err != nil {
+			return wrap("maintain", err)
+		}
+		if err := s.makeDays(ctx); err == nil {
+			s.made.Store(now)
+		} else if ctx.Err() == nil {
+			s.log.Warn("mysql: partitions for the next days could not be made, it will be tried again", "error", err)
+		}
+	}
+	for range 50 {
+		n := 0
+		err := s.write(ctx, func(w *work) (err error) {
+			n, err = w.fold(term)
+			return err
+		})
+		if err != nil {
+			return wrap("maintain", err)
+		}
+		if n < maxFolded {
+			break
+		}
+	}
+	return wrap("maintain", s.sweepLeases(ctx, term))
+}
+
+// fold adds deltas to the sums, passing over those of open transactions.
+func (w *work) fold(term int64) (n int, err error) {
+	if err := w.leads(term); err != nil {
+		return 0, err
+	}
+	var all delta
+	var seqs []any
+	err = w.ask(func(rows *sql.Rows) error {
+		var seq int64
+		var body []byte
+		if err := rows.Scan(&seq, &body); err != nil {
+			return err
+		}
+		seqs = append(seqs, seq)
+		return all.read(body)
+	}, q("delta.take"), maxFolded)
+	if err != nil || len(seqs) == 0 {
+		return 0, err
+	}
+	inParts(seqs, 500, func(part []any) error {
+		w.do(list("delta.delete", "?", len(part)), part...)
+		return nil
+	})
+	for of, n := range all.counts {
+		w.do(q("count.add"), []byte(of.queue), of.state, n)
+	}
+	if err := w.foldStats(&all); err != nil {
+		return 0, err
+	}
+	return len(seqs), w.foldGroups(&all)
+}
+
+func (w *work) foldStats(all *delta) error {
+	for at, sum := range all.stats {
+		key := []any{at.at, []byte(at.queue), []byte(at.kind)}
+		err := w.ask(func(rows *sql.Rows) error {
+			was, err := readStat(rows)
+			if err == nil {
+				addStat(sum, was)
+			}
+			return err
+		}, q("stat.read"), key...)
+		if err != nil {
+			return err
+		}
+		w.do(q("stat.write"), append(key, sum.Completed, sum.Failed, sum.Discarded, sum.Cancelled,
+			encodeDurations(&sum.Waited), encodeDurations(&sum.Ran))...)
+	}
+	return nil
+}
+
+func (w *work) foldGroups(all *delta) error {
+	for g, late := range all.groups {
+		f := &failures{}
+		err := w.ask(func(rows *sql.Rows) (err error) {
+			_, f, err = readGroup(rows)
+			return err
+		}, list("error.read", "?", 1), g[:])
+		if err != nil {
+			return err
+		}
+		f.add(late)
+		w.do(q("error.write"), g[:], []byte(f.Queue), []byte(f.Kind), []byte(f.Fingerprint), f.Count, f.Waiting, f.Dead,
+			f.First, f.Last, append([]byte{}, f.Sample...), f.SampleTask[:])
+	}
+	return nil
+}
+
+// sweepLeases deletes leases in which nothing is open. Usually the process that
+// finishes the last task does; it cannot know that it is the last one if another
+// process finished some, or a user's transaction did.
+func (s *Store) sweepLeases(ctx context.Context, term int64) error {
+	var looked, over []any
+	last := int64(0)
+	err := s.view(ctx, func(w *work) error {
+		looked, over = nil, nil
+		leases, err := w.readLeases(q("sweep.leases"), s.sweep.Load(), sweepAfter.Microseconds(), maxSwept)
+		if err != nil {
+			return err
+		}
+		for _, l := range leases {
+			open, err := w.open(l)
+			if err != nil {
+				return err
+			}
+			looked, last = append(looked, l.token[:]), l.claimedAt
+			if len(open) == 0 {
+				over = append(over, l.token[:])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if s.sweep.Store(last); len(looked) < maxSwept {
+		s.sweep.Store(0)
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	return s.write(ctx, func(w *work) error {
+		if err := w.leads(term); err != nil {
+			return err
+		}
+		w.do(list("lease.delete", "?", len(over)), over...)
+		return nil
+	})
+}

@@ -1,0 +1,315 @@
+-- +goose NO TRANSACTION
+
+-- The ledger. Instants are microseconds since 1970 by the server's clock, ids are
+-- 16 bytes, names and texts are bytes (varbinary), so that nothing is compared by
+-- a collation. `state` holds the numbers of store.State.
+--
+-- A task is written once and found by (place, n): place is the enqueue call it
+-- came with, n its number in it. Whoever is available is listed in tusk_ready,
+-- a row for up to 32 tasks of one call; a claim takes tasks off that list and
+-- writes one row into tusk_lease, and does not touch the task. So a task of
+-- state 3 is available while tusk_ready covers it, and running otherwise.
+--
+-- MySQL commits after every statement here; each can therefore be repeated.
+--
+-- Order of locks: leader, worker, key (by queue and key), ready, task, waiting
+-- (only under its task's lock), inserts. Claims skip what is locked.
+
+-- +goose Up
+
+-- `lap` grows whenever a task comes back: a lease names it, so that one that
+-- is over never fits again. `worker` is who ran the latest attempt. `needs` counts
+-- what the task still needs; `needed` is 1 if others need it; `awaits` is 1 while
+-- it waits for a running task of its key; `turn` is 1 if it runs only in its turn
+-- and 2 while it has it.
+create table if not exists tusk_task (
+    place         bigint not null,
+    n             smallint not null,
+    id            binary(16) not null,
+    queue         varbinary(255) not null,
+    kind          varbinary(255) not null,
+    priority      smallint not null,
+    state         tinyint not null,
+    lap           int not null,
+    attempt       int not null,
+    crashes       int not null,
+    enqueued_at   bigint not null,
+    run_at        bigint not null,
+    expires_at    bigint,
+    claimed_at    bigint,
+    finished_at   bigint,
+    worker        binary(16),
+    failure       binary(16),
+    fingerprint   varbinary(255),
+    tenant        varbinary(255),
+    tkey          varbinary(1024),
+    tags          blob,
+    settings      mediumblob,
+    reason        blob,
+    workflow      binary(16),
+    part          varbinary(255),
+    needs         int not null,
+    needed        tinyint not null,
+    awaits        tinyint not null,
+    turn          tinyint not null,
+    args          longblob,
+    primary key (place, n),
+    key tusk_task_id (id),
+    key tusk_task_kind (queue, kind, id)
+) engine = innodb default charset = utf8mb4
+partition by range (place) (partition pmax values less than maxvalue);
+
+-- Ended attempts: every one that failed and the latest of any outcome, unless
+-- that one completed the task and left nothing to tell: then the task's own row
+-- says it all.
+create table if not exists tusk_attempt (
+    place       bigint not null,
+    n           smallint not null,
+    lap         int not null,
+    number      int not null,
+    worker      binary(16) not null,
+    started_at  bigint not null,
+    ended_at    bigint not null,
+    outcome     tinyint not null,
+    error       longblob,
+    trace       longblob,
+    fingerprint varbinary(255),
+    primary key (place, n, lap)
+) engine = innodb default charset = utf8mb4
+partition by range (place) (partition pmax values less than maxvalue);
+
+-- What handlers recorded, as JSON, in the order of seq.
+create table if not exists tusk_note (
+    place bigint not null,
+    n     smallint not null,
+    seq   bigint not null,
+    body  longblob not null,
+    primary key (place, n, seq)
+) engine = innodb default charset = utf8mb4
+partition by range (place) (partition pmax values less than maxvalue);
+
+-- What tasks need, in the order of i. Those that are open have not ended yet as
+-- the task needs it.
+create table if not exists tusk_need (
+    place      bigint not null,
+    n          smallint not null,
+    i          smallint not null,
+    needed     binary(16) not null,
+    on_failure tinyint not null,
+    open       tinyint not null,
+    primary key (place, n, i),
+    key tusk_need_needed (needed)
+) engine = innodb default charset = utf8mb4
+partition by range (place) (partition pmax values less than maxvalue);
+
+-- What few tasks have and lists are asked by: t tenant, k key, g tag, w workflow,
+-- e fingerprint, s state (of those that are neither available, running nor
+-- completed).
+create table if not exists tusk_label (
+    label varbinary(1025) not null,
+    id    binary(16) not null,
+    place bigint not null,
+    n     smallint not null,
+    primary key (label, id, place),
+    key tusk_label_task (place, n)
+) engine = innodb default charset = utf8mb4
+partition by range (place) (partition pmax values less than maxvalue);
+
+-- The available tasks: those of `place` from `next` to `last`. `first` names the
+-- row and stays; it is at most 31 below `last`.
+create table if not exists tusk_ready (
+    queue    varbinary(255) not null,
+    priority smallint not null,
+    at       bigint not null,
+    place    bigint not null,
+    first    smallint not null,
+    next     smallint not null,
+    last     smallint not null,
+    lap      int not null,
+    primary key (queue, priority, at, place, first),
+    key tusk_ready_place (place, first)
+) engine = innodb default charset = utf8mb4;
+
+-- The scheduled and the retryable tasks.
+create table if not exists tusk_waiting (
+    run_at bigint not null,
+    place  bigint not null,
+    n      smallint not null,
+    primary key (run_at, place, n)
+) engine = innodb default charset = utf8mb4;
+
+-- Pending tasks that need one that failed.
+create table if not exists tusk_doomed (
+    place bigint not null,
+    n     smallint not null,
+    primary key (place, n)
+) engine = innodb default charset = utf8mb4;
+
+-- The tasks that have their turn (holds = 1), and the pending ones that wait for
+-- nothing else.
+create table if not exists tusk_turn (
+    place    bigint not null,
+    n        smallint not null,
+    id       binary(16) not null,
+    queue    varbinary(255) not null,
+    tenant   varbinary(255) not null,
+    part     varbinary(255) not null,
+    holds    tinyint not null,
+    priority smallint not null,
+    at       bigint not null,
+    primary key (place, n),
+    key tusk_turn_line (holds, queue, tenant, part, priority, at, place, n, id)
+) engine = innodb default charset = utf8mb4;
+
+-- One row for each claim. It is never changed; spans.go says what `spans` holds.
+create table if not exists tusk_lease (
+    token      binary(16) not null,
+    worker     binary(16) not null,
+    claimed_at bigint not null,
+    spans      longblob not null,
+    primary key (token),
+    key tusk_lease_worker (worker),
+    key tusk_lease_claimed (claimed_at)
+) engine = innodb default charset = utf8mb4;
+
+-- One row for each queue and outcome of a flush: which tasks finished, and when
+-- the last of them did.
+create table if not exists tusk_finished (
+    queue       varbinary(255) not null,
+    state       tinyint not null,
+    finished_at bigint not null,
+    seq         bigint not null,
+    refs        longblob not null,
+    primary key (queue, state, finished_at, seq)
+) engine = innodb default charset = utf8mb4;
+
+-- Every key of which tasks are still kept: its unfinished task, if any, the rerun
+-- that waits for that one, and the newest source time in nanoseconds.
+create table if not exists tusk_key (
+    queue          varbinary(255) not null,
+    tkey           varbinary(1024) not null,
+    task           binary(16),
+    place          bigint not null default 0,
+    n              smallint not null default 0,
+    awaiting       binary(16),
+    awaiting_place bigint not null default 0,
+    awaiting_n     smallint not null default 0,
+    source         bigint,
+    primary key (queue, tkey)
+) engine = innodb default charset = utf8mb4;
+
+-- Running tasks that somebody wants stopped.
+create table if not exists tusk_stop (
+    place  bigint not null,
+    n      smallint not null,
+    lap     int not null,
+    reason blob,
+    primary key (place, n)
+) engine = innodb default charset = utf8mb4;
+
+-- `dead`: 1 declared dead, 2 signed off. `watched`: it holds a named lock on a
+-- connection of its own, see witness.go.
+create table if not exists tusk_worker (
+    id          binary(16) not null,
+    host        varbinary(1024) not null,
+    pid         bigint not null,
+    queues      mediumblob not null,
+    concurrency bigint not null,
+    version     varbinary(1024) not null,
+    started_at  bigint not null,
+    beat_at     bigint not null,
+    expires_at  bigint not null,
+    dead        tinyint not null,
+    watched     tinyint not null,
+    primary key (id),
+    key tusk_worker_dead (dead, expires_at)
+) engine = innodb default charset = utf8mb4;
+
+-- Row 1: who leads. Row 2: the last version given to a record. Row 3: the days
+-- that are being dropped, from place `term` to place `version`; see days.go.
+create table if not exists tusk_leader (
+    one        tinyint not null,
+    id         binary(16),
+    term       bigint not null,
+    expires_at bigint not null,
+    version    bigint not null,
+    primary key (one)
+) engine = innodb default charset = utf8mb4;
+insert ignore into tusk_leader (one, id, term, expires_at, version) values (1, null, 0, 0, 0), (2, null, 0, 0, 0), (3, null, 0, 0, 0);
+
+-- What each transaction changed in the three tables below, as JSON. They are
+-- brought up to date by the leader, so that no two writers wait for one row.
+create table if not exists tusk_delta (
+    seq  bigint not null auto_increment,
+    body longblob not null,
+    primary key (seq)
+) engine = innodb default charset = utf8mb4;
+
+create table if not exists tusk_count (
+    queue varbinary(255) not null,
+    state tinyint not null,
+    tasks bigint not null,
+    primary key (queue, state)
+) engine = innodb default charset = utf8mb4;
+
+-- What attempts came to, by minute; stat.go says how durations are written.
+create table if not exists tusk_stat (
+    at        bigint not null,
+    queue     varbinary(255) not null,
+    kind      varbinary(255) not null,
+    completed bigint not null,
+    failed    bigint not null,
+    discarded bigint not null,
+    cancelled bigint not null,
+    waited    blob not null,
+    ran       blob not null,
+    primary key (at, queue, kind)
+) engine = innodb default charset = utf8mb4;
+
+-- Failed attempts by queue, kind and fingerprint, of which `id` is a hash.
+create table if not exists tusk_error (
+    id          binary(16) not null,
+    queue       varbinary(255) not null,
+    kind        varbinary(255) not null,
+    fingerprint varbinary(255) not null,
+    count       bigint not null,
+    waiting     bigint not null,
+    dead        bigint not null,
+    first       bigint not null,
+    last        bigint not null,
+    sample      longblob not null,
+    sample_task binary(16) not null,
+    primary key (id),
+    key tusk_error_last (last)
+) engine = innodb default charset = utf8mb4;
+
+create table if not exists tusk_record (
+    kind       varbinary(255) not null,
+    name       varbinary(255) not null,
+    version    bigint not null,
+    body       longblob not null,
+    updated_at bigint not null,
+    primary key (kind, name)
+) engine = innodb default charset = utf8mb4;
+
+-- +goose Down
+drop table if exists tusk_record;
+drop table if exists tusk_error;
+drop table if exists tusk_stat;
+drop table if exists tusk_count;
+drop table if exists tusk_delta;
+drop table if exists tusk_leader;
+drop table if exists tusk_worker;
+drop table if exists tusk_stop;
+drop table if exists tusk_key;
+drop table if exists tusk_finished;
+drop table if exists tusk_lease;
+drop table if exists tusk_turn;
+drop table if exists tusk_doomed;
+drop table if exists tusk_waiting;
+drop table if exists tusk_ready;
+drop table if exists tusk_label;
+drop table if exists tusk_need;
+drop table if exists tusk_note;
+drop table if exists tusk_attempt;
+drop table if exists tusk_task;

@@ -1,0 +1,162 @@
+// Package mysql is the engine for MySQL 8.0 and MariaDB 10.6 or newer, on InnoDB.
+//
+// A task is written once, when it is enqueued, and once more when it has ended.
+// In between it is known by small rows that stand for many: tusk_ready lists who
+// is available, a claim takes tasks off that list and writes one lease, and a
+// worker's heartbeat is one row. Claims skip what others have locked, so no
+// claimer waits for another. What all would have to change (counts, statistics,
+// groups of errors) nobody changes: each transaction leaves a note of what it
+// adds, and the leader sums the notes up. The tables are described in
+// migrations/, the order of locks as well.
+//
+// The package may touch package store, the driver and goose, and a database over
+// them. Data comes from the rooms above through store.Store and ends here.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Store is a ledger in a MySQL or MariaDB database. It implements store.Store,
+// store.Transactor, store.Migrator, store.Maintainer and store.Meter.
+type Store struct {
+	db       *sql.DB
+	owned    bool // opened by Open: closed by Close
+	multi    bool // its connections take several statements at once
+	isolated bool // its sessions are READ COMMITTED by themselves
+	galera   bool
+	log      *slog.Logger
+
+	places  places
+	leases  leases
+	witness *witness
+	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
+	checked atomic.Bool
+	sweep   atomic.Int64 // up to when the leases have been swept
+	made    atomic.Int64 // when days were last made
+	refused atomic.Int64 // when a day was last found to be needed still
+
+	trips, claims, conflicts, deadlocks atomic.Int64
+}
+
+// Option changes what New makes.
+type Option func(*Store)
+
+// WithLogger sets where warnings go; slog.Default() unless set.
+func WithLogger(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
+
+// AllowGalera lets the engine work on a Galera cluster. All of its connections
+// must then lead to one and the same node: locks do not reach from node to node.
+func AllowGalera() Option { return func(s *Store) { s.galera = true } }
+
+// New makes a store on an open pool and looks at the server: its version, its
+// storage engine and what it does for durability. The pool stays the caller's.
+// Open makes better use of the connection than a pool that knows neither
+// multiStatements nor interpolateParams.
+func New(db *sql.DB, options ...Option) (*Store, error) {
+	s := &Store{db: db, log: slog.Default()}
+	for _, option := range options {
+		option(s)
+	}
+	if err := s.inspect(context.Background()); err != nil {
+		return nil, fmt.Errorf("mysql: %w", err)
+	}
+	return s, nil
+}
+
+// Open makes a store with a pool of its own; see Pool for the DSN. It logs
+// through slog.Default.
+func Open(ctx context.Context, dsn string) (*Store, error) {
+	db, galera, err := Pool(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("mysql: %w", err)
+	}
+	s := &Store{db: db, owned: true, galera: galera, log: slog.Default()}
+	if err := s.inspect(ctx); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("mysql: %w", err)
+	}
+	return s, nil
+}
+
+// DB returns the pool, for transactions of the user's own.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// Close ends what New and Open began.
+func (s *Store) Close() error {
+	s.witness.close()
+	if s.owned {
+		return s.db.Close()
+	}
+	return nil
+}
+
+// ready fails unless the schema is the one that this program needs.
+func (s *Store) ready(ctx context.Context) error {
+	if s.checked.Load() {
+		return nil
+	}
+	return s.checkSchema(ctx)
+}
+
+//go:embed sql/*.sql
+var files embed.FS
+
+// clock is the server's time in microseconds since 1970, whatever the time zone
+// of the session is.
+const clock = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
+
+// texts are the statements in sql/, by the names that stand above them. Where
+// they say :now, the clock is put in.
+var texts = readTexts()
+
+func readTexts() map[string]string {
+	found := map[string]string{}
+	entries, err := files.ReadDir("sql")
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	for _, entry := range entries {
+		file, err := files.ReadFile("sql/" + entry.Name())
+		if err != nil {
+			panic(err)
+		}
+		for _, part := range strings.Split("\n"+string(file), "\n-- name: ")[1:] {
+			name, text, _ := strings.Cut(part, "\n")
+			found[name] = strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(text), ";"), ":now", clock)
+		}
+	}
+	return found
+}
+
+// q returns a statement by its name.
+func q(name string) string {
+	text, known := texts[name]
+	if !known {
+		panic("no statement is called " + name)
+	}
+	return text
+}
+
+// list returns a statement in which :rows stands for n times the same group of
+// parameters.
+func list(name, group string, n int) string {
+	return strings.Replace(q(name), ":rows", strings.TrimSuffix(strings.Repeat(group+", ", n), ", "), 1)
+}
+
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.Transactor = (*Store)(nil)
+	_ store.Migrator   = (*Store)(nil)
+	_ store.Maintainer = (*Store)(nil)
+	_ store.Meter      = (*Store)(nil)
+)

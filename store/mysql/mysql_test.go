@@ -1,0 +1,56 @@
+package mysql_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+func TestMain(m *testing.M) { mysqltest.Main(m) }
+
+var engine = storetest.Engine{
+	Shared: true,
+	New: func(t testing.TB) func() store.Store {
+		dsn := mysqltest.Database(t)
+		migrate(t, dsn)
+		return func() store.Store { return open(t, dsn) }
+	},
+	Begin: func(t testing.TB, s store.Store) (any, func() error, func() error) {
+		tx, err := s.(*mysql.Store).DB().Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx, tx.Commit, tx.Rollback
+	},
+}
+
+// open opens a handle that is closed with the test.
+func open(t testing.TB, dsn string) *mysql.Store {
+	t.Helper()
+	s, err := mysql.Open(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func migrate(t testing.TB, dsn string) {
+	t.Helper()
+	s, err := mysql.Open(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Migrate(context.Background(), -1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMySQLKeepsTheContract(t *testing.T) { storetest.Run(t, engine) }
+
+func TestMySQLDoesWhatTheReferenceDoes(t *testing.T) { storetest.Compare(t, engine) }

@@ -1,0 +1,297 @@
+// Package mysqltest gives tests a MySQL or MariaDB server: that of TUSK_TEST_MYSQL
+// if it is set, and otherwise a MariaDB server of the test's own, on loopback, in
+// a folder that goes with the test binary.
+//
+// It may touch processes, files and the driver. Only tests import it; the DSNs
+// that it returns go to mysql.Open.
+package mysqltest
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+)
+
+// Server is a database server.
+type Server struct {
+	dsn    string // of a server that was there before; the others run below
+	folder string
+	args   []string
+	addr   string
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+}
+
+var (
+	shared  = map[bool]*Server{} // by whether commits are durable
+	sharing sync.Mutex
+	last    atomic.Int64
+)
+
+// Main runs the tests of a package and then stops the servers that they started.
+func Main(m *testing.M) {
+	code := m.Run()
+	Stop()
+	os.Exit(code)
+}
+
+// Stop stops all servers that this process started.
+func Stop() {
+	sharing.Lock()
+	defer sharing.Unlock()
+	for _, s := range shared {
+		s.stop()
+	}
+	clear(shared)
+}
+
+// Database makes an empty database for a test and returns its DSN. Commits are
+// not written through to the disk: a test of durability starts a server of its
+// own.
+func Database(t testing.TB) string {
+	t.Helper()
+	return server(t, false).Database(t)
+}
+
+// DurableDatabase is Database on a server whose commits are written through.
+func DurableDatabase(t testing.TB) string {
+	t.Helper()
+	return server(t, true).Database(t)
+}
+
+func server(t testing.TB, durable bool) *Server {
+	t.Helper()
+	sharing.Lock()
+	defer sharing.Unlock()
+	if s := shared[durable]; s != nil {
+		return s
+	}
+	if dsn := os.Getenv("TUSK_TEST_MYSQL"); dsn != "" {
+		shared[durable] = &Server{dsn: dsn}
+		return shared[durable]
+	}
+	s, err := start(durable)
+	if err != nil {
+		missing(t, err)
+	}
+	shared[durable] = s
+	return s
+}
+
+// Start starts a server for one test alone, with commits written through.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s, err := start(true, args...)
+	if err != nil {
+		missing(t, err)
+	}
+	t.Cleanup(s.stop)
+	return s
+}
+
+// missing skips a test that has no server, unless all tests have to run.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" || !errors.Is(err, errNoServer) {
+		t.Fatalf("no MariaDB server: %v", err)
+	}
+	t.Skipf("SKIPPED, not tested: %v", err)
+}
+
+var errNoServer = errors.New("mariadbd is not installed (on Debian: apt-get install mariadb-server), and TUSK_TEST_MYSQL is not set")
+
+// program finds a program of the server's, also where only root looks for it.
+func program(names ...string) (string, error) {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+		for _, folder := range []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/bin"} {
+			if path := filepath.Join(folder, name); exec.Command(path, "--version").Run() == nil {
+				return path, nil
+			}
+		}
+	}
+	return "", errNoServer
+}
+
+func start(durable bool, args ...string) (*Server, error) {
+	daemon, err := program("mariadbd")
+	if err != nil {
+		return nil, err
+	}
+	install, err := program("mariadb-install-db")
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp(place(durable), "tusk-mysql-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{folder: folder}
+	user := "--user=" + strconv.Itoa(os.Getuid())
+	if os.Getuid() == 0 {
+		user = "--user=root"
+	} else {
+		user = ""
+	}
+	data := filepath.Join(folder, "data")
+	prepare := []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}
+	if user != "" {
+		prepare = append(prepare, user)
+	}
+	if out, err := exec.Command(install, prepare...).CombinedOutput(); err != nil {
+		os.RemoveAll(folder)
+		return nil, fmt.Errorf("%s: %w: %s", install, err, tail(out))
+	}
+	flush := []string{"--innodb-flush-log-at-trx-commit=1"}
+	if !durable {
+		flush = []string{"--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite"}
+	}
+	s.args = []string{daemon, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--socket=" + filepath.Join(folder, "s"),
+		"--pid-file=" + filepath.Join(folder, "pid"), "--log-error=" + filepath.Join(folder, "log"), "--max-connections=500",
+		"--innodb-buffer-pool-size=256M", "--innodb-log-file-size=128M"}
+	s.args = append(s.args, flush...)
+	if user != "" {
+		s.args = append(s.args, user)
+	}
+	s.args = append(s.args, args...)
+	if err := s.Run(); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// place returns where a server's data goes: into memory if it need not last.
+func place(durable bool) string {
+	const memory = "/dev/shm"
+	if info, err := os.Stat(memory); durable || err != nil || !info.IsDir() {
+		return ""
+	}
+	return memory
+}
+
+func tail(out []byte) []byte { return bytes.TrimSpace(out[max(0, len(out)-2000):]) }
+
+// Run starts the server, again after Kill, and waits until it answers.
+func (s *Server) Run() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.addr == "" {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		s.addr = "127.0.0.1:" + port
+		s.args = append(s.args, "--port="+port)
+	}
+	s.cmd = exec.Command(s.args[0], s.args[1:]...)
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	db, err := sql.Open("mysql", "root@tcp("+s.addr+")/")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if err = db.Ping(); err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			log, _ := os.ReadFile(filepath.Join(s.folder, "log")) // only adds to the message
+			return fmt.Errorf("the server does not answer: %w: %s", err, tail(log))
+		}
+	}
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+// Kill kills the server at once, as a power failure would.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		s.cmd.Process.Kill() // it may have died before
+		s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+func (s *Server) stop() {
+	s.Kill()
+	if s.folder != "" {
+		os.RemoveAll(s.folder)
+	}
+}
+
+// Database makes an empty database and returns its DSN.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), last.Add(1))
+	admin, err := s.admin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.Exec("create database " + name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if admin, err := s.admin(); err == nil {
+			admin.Exec("drop database if exists " + name) // the server may be dead on purpose
+			admin.Close()
+		}
+	})
+	if s.dsn == "" {
+		return "mysql://root@" + s.addr + "/" + name
+	}
+	before, after, _ := strings.Cut(s.dsn, "?")
+	before = before[:strings.LastIndexByte(before, '/')+1] + name
+	if after != "" {
+		before += "?" + after
+	}
+	return before
+}
+
+// admin opens a connection without a database.
+func (s *Server) admin() (*sql.DB, error) {
+	if s.dsn == "" {
+		return sql.Open("mysql", "root@tcp("+s.addr+")/")
+	}
+	config := driver.NewConfig()
+	rest := s.dsn[strings.Index(s.dsn, "://")+3:]
+	rest, _, _ = strings.Cut(rest, "/")
+	at := strings.LastIndexByte(rest, '@')
+	config.User, config.Passwd, _ = strings.Cut(rest[:max(at, 0)], ":")
+	config.Net, config.Addr = "tcp", rest[at+1:]
+	connector, err := driver.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}

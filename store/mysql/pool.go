@@ -1,0 +1,107 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	driversql "github.com/go-sql-driver/mysql"
+)
+
+// setup is what every session of a pool of our own begins with.
+const setup = "set session transaction isolation level read committed; set session time_zone = '+00:00', " +
+	"session sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', session innodb_lock_wait_timeout = 10"
+
+// Pool opens a pool for a DSN of the form mysql://user:password@host:port/database
+// (or mariadb://…), with the driver's own parameters after a question mark, and
+//
+//	tusk_allow_galera=1   work on a Galera cluster, through one node
+//	socket=/path          connect through a Unix socket
+//
+// It reports whether Galera is allowed. No connection is made yet.
+func Pool(dsn string) (db *sql.DB, galera bool, err error) {
+	config, galera, err := parse(dsn)
+	if err != nil {
+		return nil, false, err
+	}
+	connector, err := driversql.NewConnector(config)
+	if err != nil {
+		return nil, false, fmt.Errorf("database URL: %w", err)
+	}
+	db = sql.OpenDB(&sessions{connector})
+	db.SetMaxOpenConns(32)
+	db.SetMaxIdleConns(32)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db, galera, nil
+}
+
+// parse reads a DSN. Its errors never tell the password.
+func parse(dsn string) (*driversql.Config, bool, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, false, errors.New("database URL: cannot be read: write @ / # % in a password as %40 %2F %23 %25")
+	}
+	if u.Scheme != "mysql" && u.Scheme != "mariadb" {
+		return nil, false, fmt.Errorf("database URL: scheme %q: want mysql:// or mariadb://", u.Scheme)
+	}
+	name := strings.Trim(u.Path, "/")
+	if name == "" || strings.Contains(name, "/") {
+		return nil, false, errors.New("database URL: names no database: want mysql://user:password@host:port/database")
+	}
+	parameters := u.Query()
+	galera := parameters.Get("tusk_allow_galera") == "1"
+	socket := parameters.Get("socket")
+	parameters.Del("tusk_allow_galera")
+	parameters.Del("socket")
+	config, err := driversql.ParseDSN("/?" + parameters.Encode())
+	if err != nil {
+		return nil, false, fmt.Errorf("database URL: parameters: %w", err)
+	}
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.DBName = name
+	config.Net, config.Addr = "tcp", address(u)
+	if socket != "" {
+		config.Net, config.Addr = "unix", socket
+	}
+	config.InterpolateParams, config.MultiStatements = true, true
+	config.MaxAllowedPacket = 0 // as large as the server takes
+	config.ClientFoundRows = false
+	if config.Timeout == 0 {
+		config.Timeout = 10 * time.Second
+	}
+	config.Logger = &driversql.NopLogger{}
+	return config, galera, nil
+}
+
+func address(u *url.URL) string {
+	host, port := u.Hostname(), u.Port()
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	if port == "" {
+		port = "3306"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// sessions makes connections whose sessions are set up.
+type sessions struct{ driver.Connector }
+
+func (c *sessions) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, setup, nil); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}

@@ -1,0 +1,232 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// forgetAfter is how long a dead worker is remembered, so that one that was
+// only suspended is still told when it wakes up.
+const forgetAfter = 24 * time.Hour
+
+// Prune implements store.Keeper. It walks the lists that finishes left, by queue
+// and outcome, the oldest first, so that it never looks at a task that stays.
+// Days of which nothing is to be kept any more go as a whole, see partition.go.
+func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
+	var classes []counted
+	err = s.write(ctx, func(w *work) error {
+		classes = nil
+		if err := w.leads(term); err != nil {
+			return err
+		}
+		if keep.Stats > 0 {
+			w.do(q("stat.prune"), (keep.Stats + time.Minute).Microseconds())
+		}
+		w.do(q("prune.workers"), forgetAfter.Microseconds())
+		return w.classes(func(of counted) { classes = append(classes, of) })
+	})
+	if err != nil {
+		return 0, wrap("prune", err)
+	}
+	if err := s.dropDays(ctx, term, keep); err != nil {
+		return 0, wrap("prune", err)
+	}
+	for _, of := range classes {
+		kept := retention(keep, of)
+		if kept <= 0 {
+			continue
+		}
+		if kept >= day {
+			kept += slack
+		}
+		for deleted < limit {
+			n, more, err := s.pruneClass(ctx, term, of, kept, limit-deleted)
+			deleted += n
+			if err != nil {
+				return deleted, wrap("prune", err)
+			}
+			if !more {
+				break
+			}
+		}
+	}
+	return deleted, nil
+}
+
+// retention returns how long finished tasks are kept; zero: for ever.
+func retention(keep store.Retention, of counted) time.Duration {
+	if own, ok := keep.Queues[of.queue]; ok {
+		keep = own
+	}
+	switch of.state {
+	case store.Completed:
+		return keep.Completed
+	case store.Cancelled:
+		return keep.Cancelled
+	default:
+		return keep.Discarded
+	}
+}
+
+// classes walks the queues and outcomes of which there are finished tasks.
+func (w *work) classes(each func(of counted)) error {
+	var queue []byte
+	var state store.State
+	found := false
+	next := func(text string, args ...any) error {
+		found = false
+		return w.ask(func(rows *sql.Rows) error { found = true; return rows.Scan(&queue, &state) }, text, args...)
+	}
+	for queue = []byte{}; ; {
+		if err := next(q("prune.next queue"), slices.Clone(queue)); err != nil || !found {
+			return err
+		}
+		for found {
+			each(counted{string(queue), state})
+			if err := next(q("prune.class"), slices.Clone(queue), state); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pruneClass deletes some of the tasks of a queue and an outcome whose retention
+// is over. It reports whether there may be more.
+func (s *Store) pruneClass(ctx context.Context, term int64, of counted, kept time.Duration, limit int) (deleted int, more bool, err error) {
+	err = s.write(ctx, func(w *work) error {
+		deleted, more = 0, false
+		if err := w.leads(term); err != nil {
+			return err
+		}
+		going, err := w.going(q("days.check"))
+		if err != nil {
+			return err
+		}
+		p := &pruning{work: w, of: of, until: w.now - kept.Microseconds(), dropped: going.from}
+		if err := p.collect(limit); err != nil {
+			return err
+		}
+		more = len(p.lists) > 0
+		deleted, err = p.delete()
+		return err
+	})
+	return deleted, more, err
+}
+
+// finishedList is a row of tusk_finished.
+type finishedList struct {
+	at, seq     int64
+	whole, rest []span
+}
+
+// pruning deletes tasks of one class.
+type pruning struct {
+	*work
+	of    counted
+	until int64
+	lists []*finishedList
+	refs  []ref
+
+	dropped int64 // the days below this place are gone
+	gone    int   // tasks that went with them
+}
+
+// maxPruned is how many tasks one transaction deletes.
+const maxPruned = 1000
+
+// collect chooses up to limit tasks from the oldest lists.
+func (p *pruning) collect(limit int) error {
+	limit = min(limit, maxPruned)
+	err := p.ask(func(rows *sql.Rows) error {
+		l := &finishedList{}
+		var spans []byte
+		err := rows.Scan(&l.at, &l.seq, &spans)
+		if err == nil {
+			l.whole, err = decodeSpans(spans)
+		}
+		p.lists = append(p.lists, l)
+		return err
+	}, q("prune.lists"), []byte(p.of.queue), p.of.state, p.until, min(limit, 100))
+	if err != nil {
+		return err
+	}
+	for i, l := range p.lists {
+		refs := refsOf(l.whole)
+		refs = p.existing(refs, limit)
+		n := min(len(refs), limit-len(p.refs)-p.gone)
+		p.refs = append(p.refs, refs[:n]...)
+		l.rest = spansOf(refs[n:])
+		if len(p.refs)+p.gone >= limit {
+			p.lists = p.lists[:i+1]
+			break
+		}
+	}
+	return nil
+}
+
+// existing leaves out the tasks that went with their day, and counts them.
+func (p *pruning) existing(refs []ref, limit int) []ref {
+	return slices.DeleteFunc(refs, func(r ref) bool {
+		if r.place >= p.dropped || len(p.refs)+p.gone >= limit {
+			return false
+		}
+		p.gone++
+		return true
+	})
+}
+
+// delete deletes the chosen tasks that are still what their list says, and
+// returns how many those were.
+func (p *pruning) delete() (int, error) {
+	if len(p.lists) == 0 {
+		return 0, nil
+	}
+	laps := map[ref]int32{}
+	at := make([]ref, len(p.refs))
+	for i, r := range p.refs {
+		at[i] = ref{r.place, r.n, 0}
+		laps[at[i]] = r.lap
+	}
+	expired := func(r *row) bool {
+		return r.State == p.of.state && r.Queue == p.of.queue && r.lap == laps[ref{r.place, r.n, 0}]
+	}
+	found, err := p.read("task.read", spansOf(at))
+	if err != nil {
+		return 0, err
+	}
+	names := map[name]bool{}
+	for _, r := range found {
+		if r.Key != "" && expired(r) {
+			names[name{r.Queue, r.Key}] = false
+		}
+	}
+	known, err := p.lockKeys(names)
+	if err != nil {
+		return 0, err
+	}
+	p.rows, p.ids = map[ref]*row{}, map[store.ID]*row{}
+	rows, err := p.lockTasks(at)
+	if err != nil {
+		return 0, err
+	}
+	rows = slices.DeleteFunc(rows, func(r *row) bool { return !expired(r) })
+	for _, r := range rows {
+		p.tally(r, -1)
+	}
+	if err := p.erase(rows); err != nil {
+		return 0, err
+	}
+	for _, l := range p.lists {
+		key := []any{[]byte(p.of.queue), p.of.state, l.at, l.seq}
+		if len(l.rest) > 0 {
+			p.do(q("prune.shorten"), append([]any{encodeSpans(l.rest)}, key...)...)
+		} else {
+			p.do(q("prune.list"), key...)
+		}
+	}
+	return len(rows) + p.gone, p.forgetKeys(known)
+}

@@ -1,0 +1,242 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// tries is how often a transaction is begun anew that the server took back, or
+// whose connection broke before it could have been committed.
+const tries = 8
+
+// stmt is a statement with its arguments, and what is done with each of its rows.
+type stmt struct {
+	text string
+	args []any
+	each func(*sql.Rows) error // nil: it has none
+}
+
+// runner is what a session needs of a connection or of a user's transaction.
+type runner interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// session is a connection with a transaction on it. What is to be written is
+// gathered and sent with the next question, or with the commit, in one round
+// trip where the connection takes several statements at once.
+type session struct {
+	store *Store
+	ctx   context.Context
+	on    runner
+	multi bool
+	buf   []stmt
+}
+
+// maxPacket is how many bytes of arguments are sent at once.
+const maxPacket = 2 << 20
+
+// do gathers a statement.
+func (s *session) do(text string, args ...any) { s.buf = append(s.buf, stmt{text: text, args: args}) }
+
+// ask sends what was gathered, and a question.
+func (s *session) ask(each func(*sql.Rows) error, text string, args ...any) error {
+	s.buf = append(s.buf, stmt{text, args, each})
+	return s.flush()
+}
+
+// flush sends what was gathered.
+func (s *session) flush() error {
+	pending := s.buf
+	s.buf = nil
+	for len(pending) > 0 {
+		n := s.fits(pending)
+		if err := s.send(pending[:n]); err != nil {
+			return err
+		}
+		pending = pending[n:]
+	}
+	return nil
+}
+
+// fits returns how many of the statements may be sent at once, at least one.
+func (s *session) fits(pending []stmt) int {
+	if !s.multi {
+		return 1
+	}
+	size := 0
+	for i, p := range pending {
+		for _, arg := range p.args {
+			if b, ok := arg.([]byte); ok {
+				size += len(b)
+			}
+		}
+		if size += len(p.text) + 16*len(p.args); size > maxPacket {
+			return max(i, 1)
+		}
+	}
+	return len(pending)
+}
+
+func (s *session) send(stmts []stmt) error {
+	s.store.trips.Add(1)
+	var texts []string
+	var args []any
+	var asked []func(*sql.Rows) error
+	for _, one := range stmts {
+		texts = append(texts, one.text)
+		args = append(args, one.args...)
+		if one.each != nil {
+			asked = append(asked, one.each)
+		}
+	}
+	text := strings.Join(texts, ";\n")
+	if len(asked) == 0 {
+		_, err := s.on.ExecContext(s.ctx, text, args...)
+		return err
+	}
+	rows, err := s.on.QueryContext(s.ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for i, each := range asked {
+		if i > 0 && !rows.NextResultSet() {
+			break
+		}
+		for rows.Next() {
+			if err := each(rows); err != nil {
+				return err
+			}
+		}
+	}
+	for rows.NextResultSet() { // what follows the last question may fail, too
+	}
+	return rows.Err()
+}
+
+// write runs a transaction, and again when the server took it back or the
+// connection broke before the commit was sent. The error after a commit whose
+// answer was lost leaves open whether it was stored; all others, and only they,
+// are store.ErrNotCommitted.
+func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
+	if err := s.ready(ctx); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	}
+	for n := 1; ; n++ {
+		committing, err := s.attempt(ctx, fn)
+		switch {
+		case err == nil:
+			return nil
+		case committing && (lostConnection(err) || ctx.Err() != nil):
+			return err
+		case n == tries || n == 2 && codeOf(err) == codeLockTimeout || ctx.Err() != nil || !passing(err) && !lostConnection(err):
+			return refused(err)
+		case codeOf(err) == codeDeadlock:
+			s.deadlocks.Add(1)
+		case codeOf(err) == codeDuplicate:
+			s.places.renew()
+		}
+		pause(ctx, n)
+	}
+}
+
+// refused marks the error of a transaction that was not committed. Errors that
+// say so by themselves stay as they are.
+func refused(err error) error {
+	for _, known := range []error{store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", store.ErrNotCommitted, explain(err))
+}
+
+// pause waits a little longer each time, and never the same for two.
+func pause(ctx context.Context, n int) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(rand.N(time.Millisecond << min(n, 8))):
+	}
+}
+
+// attempt runs a transaction once. It reports whether the commit was sent.
+func (s *Store) attempt(ctx context.Context, fn func(w *work) error) (committing bool, err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	w := &work{session: session{store: s, ctx: ctx, on: conn, multi: s.multi}}
+	if !s.isolated {
+		w.do("set transaction isolation level read committed")
+	}
+	w.do("start transaction")
+	err = fn(w)
+	if err == nil {
+		w.settle()
+		w.do("commit")
+		committing = true
+		err = w.flush()
+	}
+	if err != nil {
+		abandon(ctx, conn)
+		return committing, err
+	}
+	for _, fn := range w.after {
+		fn()
+	}
+	return committing, nil
+}
+
+// abandon rolls back, or drops the connection, which has the same effect.
+func abandon(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if _, err := conn.ExecContext(ctx, "rollback"); err != nil {
+		conn.Raw(func(any) error { return driver.ErrBadConn }) // its only purpose is this error
+	}
+}
+
+// view runs questions that are answered from one snapshot, without any lock.
+func (s *Store) view(ctx context.Context, fn func(w *work) error) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		err := s.look(ctx, fn)
+		if err == nil || n == tries || ctx.Err() != nil || !lostConnection(err) {
+			return err
+		}
+		pause(ctx, n)
+	}
+}
+
+func (s *Store) look(ctx context.Context, fn func(w *work) error) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	w := &work{session: session{store: s, ctx: ctx, on: conn, multi: s.multi}}
+	w.do("set transaction isolation level repeatable read")
+	w.do("start transaction read only")
+	err = fn(w)
+	w.buf = nil
+	if err == nil {
+		w.do("commit")
+		err = w.flush()
+	}
+	if err != nil {
+		abandon(ctx, conn)
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+package mysql
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+)
+
+// ref says where a task is, and which of its laps is meant.
+type ref struct {
+	place int64
+	n     int16
+	lap   int32
+}
+
+func byPlace(a, b ref) int { return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.n, b.n)) }
+
+// span is a run of tasks of one place in the same lap.
+type span struct {
+	place       int64
+	first, last int16
+	lap         int32
+}
+
+func (s span) has(r ref) bool {
+	return s.place == r.place && s.first <= r.n && r.n <= s.last && s.lap == r.lap
+}
+
+const spanBytes = 16
+
+// encodeSpans writes spans one after the other: place, lap, first, last.
+func encodeSpans(spans []span) []byte {
+	b := make([]byte, 0, spanBytes*len(spans))
+	for _, s := range spans {
+		b = binary.BigEndian.AppendUint64(b, uint64(s.place))
+		b = binary.BigEndian.AppendUint32(b, uint32(s.lap))
+		b = binary.BigEndian.AppendUint16(b, uint16(s.first))
+		b = binary.BigEndian.AppendUint16(b, uint16(s.last))
+	}
+	return b
+}
+
+var errSpans = errors.New("a list of tasks in the database is damaged")
+
+func decodeSpans(b []byte) ([]span, error) {
+	if len(b)%spanBytes != 0 {
+		return nil, errSpans
+	}
+	spans := make([]span, 0, len(b)/spanBytes)
+	for ; len(b) > 0; b = b[spanBytes:] {
+		spans = append(spans, span{
+			place: int64(binary.BigEndian.Uint64(b)), lap: int32(binary.BigEndian.Uint32(b[8:])),
+			first: int16(binary.BigEndian.Uint16(b[12:])), last: int16(binary.BigEndian.Uint16(b[14:])),
+		})
+	}
+	return spans, nil
+}
+
+// refsOf takes spans apart.
+func refsOf(spans []span) (refs []ref) {
+	for _, s := range spans {
+		for n := s.first; n <= s.last; n++ {
+			refs = append(refs, ref{s.place, n, s.lap})
+		}
+	}
+	return refs
+}
+
+// spansOf joins tasks that follow each other.
+func spansOf(refs []ref) (spans []span) {
+	refs = slices.Clone(refs)
+	slices.SortFunc(refs, byPlace)
+	for _, r := range refs {
+		if n := len(spans); n > 0 && spans[n-1].place == r.place && spans[n-1].last+1 == r.n && spans[n-1].lap == r.lap {
+			spans[n-1].last = r.n
+			continue
+		}
+		spans = append(spans, span{r.place, r.n, r.n, r.lap})
+	}
+	return spans
+}
+
+// where returns a condition that finds the tasks of spans by the primary key,
+// and its arguments. It stands in parentheses.
+func where(spans []span) (string, []any) {
+	var b strings.Builder
+	args := make([]any, 0, 3*len(spans))
+	for i, s := range spans {
+		if i > 0 {
+			b.WriteString(" or ")
+		}
+		if s.first == s.last {
+			b.WriteString("place = ? and n = ?")
+			args = append(args, s.place, s.first)
+		} else {
+			b.WriteString("place = ? and n between ? and ?")
+			args = append(args, s.place, s.first, s.last)
+		}
+	}
+	return "(" + b.String() + ")", args
+}
+
+// among puts a condition on tasks in for :tasks in a statement. Arguments of the
+// statement that come before the condition are given.
+func among(name string, spans []span, before ...any) (string, []any) {
+	condition, args := where(spans)
+	return strings.Replace(q(name), ":tasks", condition, 1), append(before, args...)
+}
+
+// maxSpans is how many spans one condition may have.
+const maxSpans = 200
+
+// inParts calls fn for every few of the items.
+func inParts[T any](items []T, size int, fn func(part []T) error) error {
+	for part := range slices.Chunk(items, size) {
+		if err := fn(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}

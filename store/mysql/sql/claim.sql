@@ -1,0 +1,69 @@
+-- name: worker.read
+select dead from tusk_worker where id = ?
+
+-- name: worker.lock
+select dead, started_at from tusk_worker where id = ? for update
+
+-- name: worker.insert
+insert into tusk_worker (id, host, pid, queues, concurrency, version, started_at, beat_at, expires_at, dead, watched)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
+
+-- name: worker.beat
+update tusk_worker
+set host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, beat_at = ?, expires_at = ?, watched = ?
+where id = ?
+
+-- name: worker.leave
+update tusk_worker set dead = 2, watched = 0 where id = ?
+
+-- name: worker.living
+select id, host, pid, queues, concurrency, version, started_at, beat_at, expires_at
+from tusk_worker
+where dead = 0
+order by started_at, id
+
+-- name: probe.worker
+(select -1, dead from tusk_worker where id = ?)
+
+-- name: probe.queue
+(select ?, 1 from tusk_ready force index (primary) where queue = ? limit 1)
+
+-- name: ready.take
+select queue, priority, at, place, first, next, last, lap
+from tusk_ready force index (primary)
+where queue = ?
+order by priority, at, place, first
+limit ?
+for update skip locked
+
+-- name: ready.taken
+delete r from tusk_ready r force index (primary) where :lanes
+
+-- name: lease.insert
+insert into tusk_lease (token, worker, claimed_at, spans) values (?, ?, ?, ?)
+
+-- name: lease.read
+select token, worker, claimed_at, spans from tusk_lease force index (primary) where token in (:rows)
+
+-- name: lease.of worker
+select token, worker, claimed_at, spans from tusk_lease force index (tusk_lease_worker) where worker = ?
+
+-- name: lease.all
+select token, worker, claimed_at, spans from tusk_lease
+
+-- name: lease.delete
+delete from tusk_lease where token in (:rows)
+
+-- name: stop.all
+select s.place, s.n, s.lap, t.id
+from tusk_stop s straight_join tusk_task t force index (primary) on t.place = s.place and t.n = s.n and t.lap = s.lap
+where t.state = 3
+
+-- name: note.add
+insert into tusk_note (place, n, seq, body)
+select place, n, ?, ?
+from tusk_task force index (primary)
+where place = ? and n = ? and lap = ? and state = 3
+
+-- name: note.insert
+insert into tusk_note (place, n, seq, body) values (?, ?, ?, ?)

@@ -1,0 +1,21 @@
+-- name: stop.add
+insert into tusk_stop (place, n, lap, reason) values (?, ?, ?, ?)
+on duplicate key update lap = values(lap), reason = values(reason)
+
+-- name: task.delete
+delete t from tusk_task t force index (primary) where :tasks
+
+-- name: attempt.delete
+delete t from tusk_attempt t force index (primary) where :tasks
+
+-- name: note.delete
+delete t from tusk_note t force index (primary) where :tasks
+
+-- name: stops.delete
+delete t from tusk_stop t force index (primary) where :tasks
+
+-- name: labels.delete
+delete t from tusk_label t force index (tusk_label_task) where :tasks
+
+-- name: turns.delete
+delete t from tusk_turn t force index (primary) where :tasks

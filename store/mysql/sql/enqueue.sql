@@ -1,0 +1,194 @@
+-- name: clock
+select :now
+
+-- name: task.insert
+insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at,
+    expires_at, tenant, tkey, tags, settings, workflow, part, needs, needed, awaits, turn, args)
+values :rows
+
+-- name: task.become
+update tusk_task force index (primary)
+set kind = ?, expires_at = ?, tags = ?, settings = ?, args = ?
+where place = ? and n = ?
+
+-- name: task.save
+update tusk_task force index (primary)
+set queue = ?, priority = ?, state = ?, lap = ?, attempt = ?, crashes = ?, reason = ?, run_at = ?, claimed_at = ?, finished_at = ?,
+    worker = null, failure = ?, fingerprint = ?, needs = ?, awaits = ?, turn = ?
+where place = ? and n = ?
+
+-- name: ready.insert
+insert into tusk_ready (queue, priority, at, place, first, next, last, lap)
+values :rows
+
+-- name: waiting.insert
+insert into tusk_waiting (run_at, place, n)
+values :rows
+
+-- name: waiting.delete
+delete from tusk_waiting where run_at = ? and place = ? and n = ?
+
+-- name: label.insert
+insert ignore into tusk_label (label, id, place, n)
+values :rows
+
+-- name: label.delete
+delete from tusk_label where label = ? and id = ? and place = ?
+
+-- name: label.clear
+delete from tusk_label where place = ? and n = ?
+
+-- name: delta.add
+insert into tusk_delta (body) values (?)
+
+-- name: key.insert
+insert into tusk_key (queue, tkey) values (?, ?)
+on duplicate key update queue = queue
+
+-- name: key.lock
+select task, place, n, awaiting, awaiting_place, awaiting_n, source
+from tusk_key force index (primary)
+where queue = ? and tkey = ?
+for update
+
+-- name: key.write
+update tusk_key force index (primary)
+set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, source = ?
+where queue = ? and tkey = ?
+
+-- name: key.delete
+delete from tusk_key where queue = ? and tkey = ?
+
+-- name: key.used
+select 1
+from tusk_label l straight_join tusk_task t on t.place = l.place and t.n = l.n
+where l.label = ? and t.queue = ?
+limit 1
+
+-- name: ready.find
+select queue, priority, at, place, first, next, last, lap
+from tusk_ready force index (tusk_ready_place)
+where place = ? and first between ? and ? and next <= ? and last >= ?
+
+-- name: ready.find locked
+select queue, priority, at, place, first, next, last, lap
+from tusk_ready force index (tusk_ready_place)
+where place = ? and first between ? and ? and next <= ? and last >= ?
+for update
+
+-- name: ready.lock
+select next, last, lap
+from tusk_ready force index (primary)
+where queue = ? and priority = ? and at = ? and place = ? and first = ?
+for update
+
+-- name: ready.delete
+delete from tusk_ready where queue = ? and priority = ? and at = ? and place = ? and first = ?
+
+-- name: ready.cut
+update tusk_ready force index (primary)
+set next = ?, last = ?
+where queue = ? and priority = ? and at = ? and place = ? and first = ?
+
+-- name: task.lock
+select :columns
+from tusk_task force index (primary)
+where :tasks
+order by place, n
+for update
+
+-- name: task.read
+select :columns
+from tusk_task force index (primary)
+where :tasks
+order by place, n
+
+-- name: task.find
+select place, n, lap, id, state, queue, tkey
+from tusk_task force index (tusk_task_id)
+where id in (:rows)
+
+-- name: task.find locked
+select place, n, lap, id, state, queue, tkey
+from tusk_task force index (tusk_task_id)
+where id in (:rows)
+for update
+
+-- name: need.insert
+insert into tusk_need (place, n, i, needed, on_failure, open)
+values :rows
+
+-- name: need.flag
+update tusk_task force index (primary) set needed = 1 where needed = 0 and :tasks
+
+-- name: need.children
+select place, n, needed, on_failure
+from tusk_need force index (tusk_need_needed)
+where needed in (:rows) and open = 1
+
+-- name: need.children locked
+select place, n, needed, on_failure
+from tusk_need force index (tusk_need_needed)
+where needed in (:rows) and open = 1
+for update
+
+-- name: need.met
+update tusk_need force index (primary) set open = 0 where place = ? and n = ? and needed = ?
+
+-- name: need.of
+select place, n, needed, on_failure, open
+from tusk_need force index (primary)
+where :tasks
+order by place, n, i
+
+-- name: need.clear
+delete t from tusk_need t force index (primary) where :tasks
+
+-- name: need.states
+select t.id, if(t.state = 3 and r.place is null, 4, t.state)
+from tusk_task t force index (tusk_task_id)
+left join tusk_ready r force index (tusk_ready_place)
+    on t.state = 3 and r.place = t.place and r.first <= t.n and r.first > t.n - 32 and r.next <= t.n and r.last >= t.n
+where t.id in (:rows)
+
+-- name: doomed.add
+insert ignore into tusk_doomed (place, n) values (?, ?)
+
+-- name: doomed.some
+select place, n from tusk_doomed force index (primary) order by place, n limit ?
+
+-- name: doomed.delete
+delete from tusk_doomed where place = ? and n = ?
+
+-- name: turn.insert
+insert into tusk_turn (place, n, id, queue, tenant, part, holds, priority, at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+on duplicate key update queue = values(queue), tenant = values(tenant), part = values(part), holds = values(holds),
+    priority = values(priority), at = values(at)
+
+-- name: turn.delete
+delete from tusk_turn where place = ? and n = ?
+
+-- name: turn.hold
+update tusk_turn force index (primary) set holds = 1 where place = ? and n = ?
+
+-- name: turn.groups
+select queue, tenant, part, min(at) as since
+from tusk_turn force index (tusk_turn_line)
+where holds = 0
+group by queue, tenant, part
+order by since
+limit ?
+
+-- name: turn.heads
+select id
+from tusk_turn force index (tusk_turn_line)
+where holds = 0 and queue = ? and tenant = ? and part = ?
+order by priority, at, place, n
+limit ?
+
+-- name: turn.holders
+select queue, tenant, part, count(*)
+from tusk_turn force index (tusk_turn_line)
+where holds = 1
+group by queue, tenant, part

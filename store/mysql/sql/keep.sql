@@ -1,0 +1,88 @@
+-- name: leader.lock
+select id, term, expires_at, :now from tusk_leader where one = 1 for update
+
+-- name: leader.check
+select id, term, expires_at, :now from tusk_leader where one = 1 lock in share mode
+
+-- name: leader.write
+update tusk_leader set id = ?, term = ?, expires_at = ? where one = 1
+
+-- name: admit.due
+select place, n
+from tusk_waiting force index (primary)
+where run_at <= ?
+order by run_at, place, n
+limit ?
+
+-- name: admit.lock
+select :columns
+from tusk_task force index (primary)
+where state in (1, 5) and run_at <= :due and :tasks
+order by place, n
+for update skip locked
+
+-- name: admit.move
+update tusk_task force index (primary) set state = 3 where :tasks
+
+-- name: admit.next
+select run_at from tusk_waiting force index (primary) order by run_at limit 1
+
+-- name: waiting.drop
+delete w from tusk_waiting w force index (primary) where :waiting
+
+-- name: label.drop
+delete l from tusk_label l force index (primary) where label = ? and id in (:rows)
+
+-- name: rescue.declare
+update tusk_worker force index (tusk_worker_dead) set dead = 1, watched = 0 where dead = 0 and expires_at <= ?
+
+-- name: rescue.leases
+select l.token, l.worker, l.claimed_at, l.spans
+from tusk_worker w force index (tusk_worker_dead)
+straight_join tusk_lease l force index (tusk_lease_worker) on l.worker = w.id
+where w.dead in (1, 2)
+order by l.claimed_at, l.token
+
+-- name: prune.class
+select queue, state
+from tusk_finished force index (primary)
+where queue = ? and state > ?
+order by queue, state
+limit 1
+
+-- name: prune.next queue
+select queue, state
+from tusk_finished force index (primary)
+where queue > ?
+order by queue, state
+limit 1
+
+-- name: prune.lists
+select finished_at, seq, refs
+from tusk_finished force index (primary)
+where queue = ? and state = ? and finished_at <= ?
+order by finished_at, seq
+limit ?
+
+-- name: prune.lock
+select finished_at, seq, refs
+from tusk_finished force index (primary)
+where queue = ? and state = ? and finished_at = ? and seq = ?
+for update
+
+-- name: prune.shorten
+update tusk_finished set refs = ? where queue = ? and state = ? and finished_at = ? and seq = ?
+
+-- name: prune.list
+delete from tusk_finished where queue = ? and state = ? and finished_at = ? and seq = ?
+
+-- name: prune.workers
+delete from tusk_worker
+where dead in (1, 2) and beat_at < :now - ? and not exists (select 1 from tusk_lease l where l.worker = tusk_worker.id)
+
+-- name: sweep.leases
+select token, worker, claimed_at, spans
+from tusk_lease force index (tusk_lease_claimed)
+where claimed_at > ? and claimed_at <= :now - ?
+order by claimed_at
+limit ?

@@ -1,0 +1,71 @@
+-- name: list.tasks
+select :columns of t, r.place is not null
+from tusk_task t :index
+left join tusk_ready r force index (tusk_ready_place)
+    on t.state = 3 and r.place = t.place and r.first <= t.n and r.first > t.n - 32 and r.next <= t.n and r.last >= t.n
+where :filter
+order by t.id desc
+limit ?
+
+-- name: list.labelled
+select :columns of t, r.place is not null
+from tusk_label l force index (primary)
+straight_join tusk_task t force index (primary) on t.place = l.place and t.n = l.n
+left join tusk_ready r force index (tusk_ready_place)
+    on t.state = 3 and r.place = t.place and r.first <= t.n and r.first > t.n - 32 and r.next <= t.n and r.last >= t.n
+where :filter
+order by l.id desc
+limit ?
+
+-- name: kind.next
+select queue, kind
+from tusk_task force index (tusk_task_kind)
+where queue = ? and kind > ?
+order by queue, kind
+limit 1
+
+-- name: queue.next
+select queue, kind
+from tusk_task force index (tusk_task_kind)
+where queue > ?
+order by queue, kind
+limit 1
+
+-- name: attempt.read
+select place, n, lap, number, worker, started_at, ended_at, outcome, error, trace, fingerprint
+from tusk_attempt force index (primary)
+where :tasks
+order by place, n, lap
+
+-- name: note.read
+select place, n, body
+from tusk_note force index (primary)
+where :tasks
+order by place, n, seq
+
+-- name: stop.read
+select place, n, lap
+from tusk_stop force index (primary)
+where :tasks
+
+-- name: ready.lanes
+select queue, priority from tusk_ready force index (primary)
+where queue = ? and priority > ?
+order by queue, priority
+limit 1
+
+-- name: ready.first queue
+select queue, priority from tusk_ready force index (primary)
+where queue > ?
+order by queue, priority
+limit 1
+
+-- name: ready.oldest
+select t.run_at
+from (
+    select place, next from tusk_ready force index (primary)
+    where queue = ? and priority = ?
+    order by at, place, first
+    limit 1
+) r
+straight_join tusk_task t force index (primary) on t.place = r.place and t.n = r.next

@@ -1,0 +1,203 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// encodeDurations writes count, sum, largest, and of the histogram the buckets
+// that are not empty, each as its distance from the one before and its number.
+func encodeDurations(d *store.Durations) []byte {
+	b := make([]byte, 0, 64)
+	b = binary.AppendVarint(b, d.Count)
+	b = binary.AppendVarint(b, int64(d.Sum))
+	b = binary.AppendVarint(b, int64(d.Max))
+	last := 0
+	for i, n := range d.Buckets {
+		if n != 0 {
+			b = binary.AppendVarint(binary.AppendVarint(b, int64(i-last)), n)
+			last = i
+		}
+	}
+	return b
+}
+
+var errHistogram = errors.New("a histogram in the database is damaged")
+
+func decodeDurations(b []byte, d *store.Durations) error {
+	damaged := false
+	next := func() int64 {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			damaged, b = true, nil
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	d.Count, d.Sum, d.Max = next(), time.Duration(next()), time.Duration(next())
+	for i := int64(0); len(b) > 0; {
+		if i += next(); i < 0 || i >= store.DurationBuckets {
+			return errHistogram
+		}
+		d.Buckets[i] = next()
+	}
+	if damaged {
+		return errHistogram
+	}
+	return nil
+}
+
+// deltas reads what has not been added to the sums yet.
+func (w *work) deltas(into *delta) error {
+	return w.ask(func(rows *sql.Rows) error {
+		var body []byte
+		if err := rows.Scan(&body); err != nil {
+			return err
+		}
+		return into.read(body)
+	}, q("delta.all"))
+}
+
+// readStat reads at, queue, kind, completed, failed, discarded, cancelled,
+// waited, ran.
+func readStat(rows *sql.Rows) (*store.Stat, error) {
+	s := &store.Stat{}
+	var at int64
+	var queue, kind, waited, ran []byte
+	if err := rows.Scan(&at, &queue, &kind, &s.Completed, &s.Failed, &s.Discarded, &s.Cancelled, &waited, &ran); err != nil {
+		return nil, err
+	}
+	s.At, s.Queue, s.Kind = instant(at), string(queue), string(kind)
+	return s, errors.Join(decodeDurations(waited, &s.Waited), decodeDurations(ran, &s.Ran))
+}
+
+// Stats implements store.Reader: it adds minutes up.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	bucket := max(f.Bucket, time.Minute)
+	from, until := f.From.Truncate(time.Minute).UnixMicro(), int64(1)<<62
+	if f.From.IsZero() {
+		from = 0
+	}
+	if !f.Until.IsZero() {
+		until = f.Until.UnixMicro()
+	}
+	sums := map[minute]*store.Stat{}
+	add := func(one *store.Stat) {
+		begins := one.At.UnixMicro()
+		if begins < from || begins >= until || f.Queue != "" && f.Queue != one.Queue || f.Kind != "" && f.Kind != one.Kind {
+			return
+		}
+		at := minute{one.At.Truncate(bucket).UnixMicro(), one.Queue, one.Kind}
+		if sums[at] == nil {
+			sums[at] = &store.Stat{At: instant(at.at), Queue: at.queue, Kind: at.kind}
+		}
+		addStat(sums[at], one)
+	}
+	err := s.view(ctx, func(w *work) error {
+		clear(sums)
+		err := w.ask(func(rows *sql.Rows) error {
+			one, err := readStat(rows)
+			if err == nil {
+				add(one)
+			}
+			return err
+		}, q("stat.range"), from, until)
+		if err != nil {
+			return err
+		}
+		var late delta
+		err = w.deltas(&late)
+		for _, one := range late.stats {
+			add(one)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, wrap("stats", err)
+	}
+	var stats []store.Stat
+	for _, sum := range sums {
+		stats = append(stats, *sum)
+	}
+	slices.SortFunc(stats, func(a, b store.Stat) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
+	})
+	return stats, nil
+}
+
+// readGroup reads id, queue, kind, fingerprint, count, waiting, dead, first,
+// last, sample, sample_task.
+func readGroup(rows *sql.Rows) (g group, f *failures, err error) {
+	f = &failures{}
+	var id, queue, kind, fingerprint, task []byte
+	err = rows.Scan(&id, &queue, &kind, &fingerprint, &f.Count, &f.Waiting, &f.Dead, &f.First, &f.Last, &f.Sample, &task)
+	copy(g[:], id)
+	copy(f.SampleTask[:], task)
+	f.Queue, f.Kind, f.Fingerprint = string(queue), string(kind), string(fingerprint)
+	return g, f, err
+}
+
+// Errors implements store.Reader. It reads the latest groups, and those that
+// have changed since the sums were made.
+func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 100
+	}
+	since := int64(0)
+	if !f.Since.IsZero() {
+		since = f.Since.UnixMicro()
+	}
+	var all map[group]*failures
+	err := s.view(ctx, func(w *work) error {
+		all = map[group]*failures{}
+		var late delta
+		if err := w.deltas(&late); err != nil {
+			return err
+		}
+		collect := func(rows *sql.Rows) error {
+			g, one, err := readGroup(rows)
+			all[g] = one
+			return err
+		}
+		queue, kind := []byte(f.Queue), []byte(f.Kind)
+		if err := w.ask(collect, q("error.latest"), since, queue, queue, kind, kind, limit+len(late.groups)); err != nil {
+			return err
+		}
+		for g, one := range late.groups {
+			if all[g] == nil {
+				if err := w.ask(collect, list("error.read", "?", 1), g[:]); err != nil {
+					return err
+				}
+			}
+			if all[g] == nil {
+				all[g] = &failures{}
+			}
+			all[g].add(one)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, wrap("errors", err)
+	}
+	var groups []store.ErrorGroup
+	for _, g := range all {
+		if g.Count == 0 || f.Queue != "" && f.Queue != g.Queue || f.Kind != "" && f.Kind != g.Kind || g.Last < since {
+			continue
+		}
+		groups = append(groups, store.ErrorGroup{Fingerprint: g.Fingerprint, Queue: g.Queue, Kind: g.Kind, Count: g.Count, Waiting: g.Waiting,
+			Dead: g.Dead, First: instant(g.First), Last: instant(g.Last), Sample: string(g.Sample), SampleTask: g.SampleTask})
+	}
+	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
+	})
+	return groups[:min(len(groups), limit)], nil
+}

@@ -1,0 +1,206 @@
+package mysql
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// columns are what a row is read from; see readRow.
+const columns = "place, n, lap, id, queue, kind, priority, state, attempt, crashes, enqueued_at, run_at, expires_at, " +
+	"claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, needs, needed, " +
+	"awaits, turn, args"
+
+func init() {
+	for name, text := range texts {
+		prefixed := "t." + strings.ReplaceAll(columns, ", ", ", t.")
+		texts[name] = strings.ReplaceAll(strings.ReplaceAll(text, ":columns of t", prefixed), ":columns", columns)
+	}
+}
+
+// row is a task as it is stored.
+type row struct {
+	ref
+	store.Task
+	failure     group // the error group of the latest failed attempt
+	fingerprint string
+	needs       int  // how much of what it needs is open
+	needed      bool // others need it
+	awaits      bool // a running task of its key has to end first
+	turn        int8 // noTurn, takesTurn, holdsTurn
+	needing     []openNeed
+	doomed      bool   // something that it needs has failed
+	ready       *ready // the row of tusk_ready that it is in; nil: none
+}
+
+// What a task has to do with turns.
+const (
+	noTurn    = 0
+	takesTurn = 1 // it runs only in its turn
+	holdsTurn = 2 // it has its turn
+)
+
+// running reports whether a row whose place among the ready is known is running.
+func (r *row) running() bool { return r.State == store.Available && r.ready == nil }
+
+// readRow reads :columns. A running task looks available: it is the leases that
+// know better.
+func readRow(rows *sql.Rows, more ...any) (*row, error) {
+	r := &row{}
+	var id, queue, kind, worker, failure, fingerprint, tenant, key, tags, settings, reason, workflow, part, args []byte
+	var enqueued, run int64
+	var expires, claimed, finished sql.NullInt64
+	err := rows.Scan(append([]any{&r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.State, &r.Attempt, &r.Crashes,
+		&enqueued, &run, &expires, &claimed, &finished, &worker, &failure, &fingerprint, &tenant, &key, &tags, &settings, &reason,
+		&workflow, &part, &r.needs, &r.needed, &r.awaits, &r.turn, &args}, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	copy(r.ID[:], id)
+	copy(r.failure[:], failure)
+	copy(r.Workflow[:], workflow)
+	r.Turn, r.Partition = r.turn != noTurn, string(part)
+	r.fingerprint = string(fingerprint)
+	r.Queue, r.Kind, r.Tenant, r.Key, r.Reason = string(queue), string(kind), string(tenant), string(key), string(reason)
+	r.Settings, r.Args = settings, args
+	r.EnqueuedAt, r.RunAt = instant(enqueued), instant(run)
+	r.ExpiresAt, r.ClaimedAt, r.FinishedAt = orZero(expires), orZero(claimed), orZero(finished)
+	if r.State.Finished() {
+		copy(r.Worker[:], worker) // readers take it out again: it belongs to the attempt
+	}
+	if len(tags) > 0 {
+		if err := json.Unmarshal(tags, &r.Tags); err != nil {
+			return nil, fmt.Errorf("the tags of task %v in the database are damaged: %w", r.ID, err)
+		}
+	}
+	return r, nil
+}
+
+func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+func orZero(micros sql.NullInt64) time.Time {
+	if !micros.Valid {
+		return time.Time{}
+	}
+	return instant(micros.Int64)
+}
+
+// microsOrNull stands for an instant that may be absent.
+func microsOrNull(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMicro()
+}
+
+// textOrNull stands for a text that may be absent. Texts travel as bytes: no
+// character set touches them.
+func textOrNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
+}
+
+func bytesOrNull(b []byte) any {
+	if b == nil {
+		return nil
+	}
+	return b
+}
+
+func idOrNull[T ~[16]byte](id T) any {
+	if id == (T{}) {
+		return nil
+	}
+	return id[:]
+}
+
+func tagsOrNull(tags []string) any {
+	if len(tags) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(tags)
+	if err != nil {
+		panic(err) // strings always encode
+	}
+	return b
+}
+
+// runAt returns when a task is due, now at the soonest.
+func runAt(at time.Time, delay time.Duration, now int64) int64 {
+	due := now
+	if !at.IsZero() {
+		due = at.UnixMicro()
+	}
+	return max(due+max(delay, 0).Microseconds(), now)
+}
+
+// expiresAt returns the sooner of a task's two expiries.
+func expiresAt(n *store.NewTask, now int64) time.Time {
+	at := n.ExpiresAt
+	if n.ExpiresIn > 0 {
+		if other := instant(now).Add(n.ExpiresIn); at.IsZero() || other.Before(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+// newRow makes the row of a new task, without a place. Of a time of 0 it leaves
+// everything to the statement that stores it.
+func newRow(n *store.NewTask, now int64) *row {
+	r := &row{Task: store.Task{ID: n.ID, Queue: n.Queue, Tenant: n.Tenant, Key: n.Key, Workflow: n.Workflow, Turn: n.Turn, Partition: n.Partition}}
+	if n.Turn {
+		r.turn = takesTurn
+	}
+	if now == 0 {
+		r.Kind, r.Args, r.Tags, r.Settings, r.Priority, r.ExpiresAt = n.Kind, n.Args, n.Tags, n.Settings, n.Priority, n.ExpiresAt
+		return r
+	}
+	r.EnqueuedAt = instant(now)
+	r.become(n, now)
+	return r
+}
+
+// become gives a task the values that an enqueue may replace.
+func (r *row) become(n *store.NewTask, now int64) {
+	r.Kind, r.Args, r.Tags, r.Settings, r.Priority = n.Kind, n.Args, n.Tags, n.Settings, n.Priority
+	r.RunAt, r.ExpiresAt = instant(runAt(n.RunAt, n.Delay, now)), expiresAt(n, now)
+}
+
+// labels returns what the task is found by besides its queue and kind.
+func (r *row) labels() (all []string) {
+	if label := stateLabel(r.State); label != "" {
+		all = append(all, label)
+	}
+	if r.Tenant != "" {
+		all = append(all, "t"+r.Tenant)
+	}
+	if r.Key != "" {
+		all = append(all, "k"+r.Key)
+	}
+	if !r.Workflow.IsZero() {
+		all = append(all, "w"+string(r.Workflow[:]))
+	}
+	if r.fingerprint != "" {
+		all = append(all, "e"+r.fingerprint)
+	}
+	for _, tag := range r.Tags {
+		all = append(all, "g"+tag)
+	}
+	return all
+}
+
+// stateLabel is what tasks in a state are found by; empty: nothing.
+func stateLabel(state store.State) string {
+	switch state {
+	case store.Scheduled, store.Pending, store.Retryable, store.Cancelled, store.Discarded:
+		return fmt.Sprintf("s%d", state)
+	}
+	return ""
+}

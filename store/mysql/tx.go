@@ -1,0 +1,91 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Tx implements store.Transactor for *sql.Tx: a transaction on the same
+// database, best at READ COMMITTED. At MySQL's default, REPEATABLE READ, it works
+// as well, but may lock more than it needs. Between two calls with keys that
+// come in another order elsewhere, the server may end the transaction with a
+// deadlock (1213); it should then be tried again from its start.
+func (s *Store) Tx(tx any) (store.Tx, error) {
+	t, ok := tx.(*sql.Tx)
+	if !ok || t == nil {
+		return nil, fmt.Errorf("%w: a transaction of type %T, want a *sql.Tx", store.ErrUnsupported, tx)
+	}
+	return &userTx{s, t}, nil
+}
+
+// userTx writes inside a transaction of the user's.
+type userTx struct {
+	store *Store
+	tx    *sql.Tx
+}
+
+// Enqueue implements store.Enqueuer.
+func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	err = u.do(ctx, func(w *work) error {
+		results, err = w.enqueue(tasks)
+		return err
+	})
+	return results, wrap("enqueue", err)
+}
+
+// Finish implements store.Tx.
+func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	careful := false
+	err = u.do(ctx, func(w *work) error {
+		lost, err = w.finish(outcomes, careful)
+		careful = careful || errors.Is(err, errCareful)
+		return err
+	})
+	return lost, wrap("finish", err)
+}
+
+// do runs one call in a savepoint, so that an error leaves nothing of it behind.
+// Nothing is tried again that the server took back: that is for the user, whose
+// transaction it was.
+func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
+	if err := u.store.ready(ctx); err != nil {
+		return err
+	}
+	if _, err := u.tx.ExecContext(ctx, "savepoint tusk"); err != nil {
+		return err
+	}
+	var err error
+	for range tries {
+		w := &work{session: session{store: u.store, ctx: ctx, on: u.tx}, user: true}
+		if err = fn(w); err == nil {
+			w.settle()
+			err = w.flush()
+		}
+		if err == nil {
+			for _, fn := range w.after {
+				fn()
+			}
+			break
+		}
+		if _, end := u.tx.ExecContext(context.WithoutCancel(ctx), "rollback to savepoint tusk"); end != nil {
+			return err // the first error tells more
+		}
+		if !errors.Is(err, errAgain) && !errors.Is(err, errCareful) {
+			break
+		}
+	}
+	if _, end := u.tx.ExecContext(context.WithoutCancel(ctx), "release savepoint tusk"); err == nil {
+		err = end
+	}
+	return err
+}

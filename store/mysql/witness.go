@@ -1,0 +1,239 @@
+package mysql
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A second witness of a worker's life, beside its beat: a named lock on a
+// connection on which nothing else happens. The server releases it at once when
+// the process dies, and anybody may ask who holds it. A worker is taken for dead
+// before its beat runs out when both witnesses agree: the lock was free in two
+// looks and the worker did not beat in between.
+const (
+	patience = 5 * time.Second // between the two looks, at least
+	pulse    = time.Second     // how often a process sees to its own lock
+)
+
+// witness holds the locks of this process's workers, and looks after those of
+// others.
+type witness struct {
+	store    *Store
+	patience time.Duration
+	mu       sync.Mutex
+	conn     *sql.Conn
+	prefix   string
+	held     map[store.ID]bool
+	looks    map[store.ID]look
+	stop     chan struct{} // nil: no keeper runs
+	ended    chan struct{}
+	closed   bool
+}
+
+// look is when a worker's lock was first found free, and its beat then.
+type look struct{ at, beatAt int64 }
+
+// departed is a worker whose lock is free, and its latest beat.
+type departed struct {
+	worker store.ID
+	beatAt int64
+}
+
+func newWitness(s *Store) *witness {
+	return &witness{store: s, patience: patience, held: map[store.ID]bool{}, looks: map[store.ID]look{}}
+}
+
+// usable reports whether a connection can be spared. On Galera locks are those of
+// one node, and say nothing.
+func (w *witness) usable() bool {
+	limit := w.store.db.Stats().MaxOpenConnections
+	return !w.store.galera && (limit == 0 || limit >= 4)
+}
+
+// watch takes the lock of a worker of this process, and reports whether it is
+// held.
+func (w *witness) watch(ctx context.Context, worker store.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || !w.usable() {
+		return false
+	}
+	if w.held[worker] && w.conn != nil {
+		return true
+	}
+	w.held[worker] = true
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if !w.renew(ctx) {
+		return false
+	}
+	if w.stop == nil {
+		w.stop, w.ended = make(chan struct{}), make(chan struct{})
+		go w.keep(w.stop, w.ended)
+	}
+	return true
+}
+
+// renew takes all locks that are to be held, on a new connection if the old one
+// is gone.
+func (w *witness) renew(ctx context.Context) bool {
+	if w.conn == nil {
+		conn, err := w.store.db.Conn(ctx)
+		if err != nil {
+			return false
+		}
+		w.conn = conn
+	}
+	prefix, err := w.lockPrefix(ctx)
+	if err != nil {
+		w.lose()
+		return false
+	}
+	for worker := range w.held {
+		var got sql.NullInt64
+		name := prefix + strings.ToUpper(hex.EncodeToString(worker[:]))
+		if err := w.conn.QueryRowContext(ctx, "select get_lock(?, 0)", name).Scan(&got); err != nil {
+			w.lose()
+			return false
+		}
+	}
+	return true
+}
+
+// lockPrefix is what the names of locks begin with: they are the server's, not
+// the database's.
+func (w *witness) lockPrefix(ctx context.Context) (string, error) {
+	if w.prefix == "" {
+		var database string
+		if err := w.store.db.QueryRowContext(ctx, "select database()").Scan(&database); err != nil {
+			return "", err
+		}
+		sum := sha256.Sum256([]byte(database))
+		w.prefix = "tusk:" + hex.EncodeToString(sum[:8]) + ":"
+	}
+	return w.prefix, nil
+}
+
+// lose drops the connection, and the locks with it.
+func (w *witness) lose() {
+	if w.conn != nil {
+		w.conn.Raw(func(any) error { return driver.ErrBadConn }) // closes it for good
+		w.conn.Close()
+		w.conn = nil
+	}
+}
+
+// keep sees to it that the connection is alive, until it is stopped.
+func (w *witness) keep(stop, ended chan struct{}) {
+	defer close(ended)
+	tick := time.NewTicker(pulse)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		w.mu.Lock()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		if w.conn == nil {
+			w.renew(ctx)
+		} else if _, err := w.conn.ExecContext(ctx, "do 1"); err != nil {
+			w.lose()
+			w.renew(ctx)
+		}
+		cancel()
+		w.mu.Unlock()
+	}
+}
+
+// forget releases the lock of a worker that has left.
+func (w *witness) forget(worker store.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.held[worker] {
+		return
+	}
+	delete(w.held, worker)
+	if len(w.held) == 0 {
+		w.lose()
+		return
+	}
+	if w.conn != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if _, err := w.conn.ExecContext(ctx, "do release_lock(?)", w.prefix+strings.ToUpper(hex.EncodeToString(worker[:]))); err != nil {
+			w.lose()
+		}
+	}
+}
+
+// close releases everything.
+func (w *witness) close() {
+	w.mu.Lock()
+	w.closed = true
+	stop, ended := w.stop, w.ended
+	w.stop = nil
+	w.mu.Unlock()
+	if stop != nil {
+		close(stop)
+		<-ended
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.held)
+	w.lose()
+}
+
+// gone returns the workers that are dead by both witnesses. It is asked again and
+// again by the leader; an error only means that the beat decides.
+func (w *witness) gone(ctx context.Context) (gone []departed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.store.galera {
+		return nil
+	}
+	prefix, err := w.lockPrefix(ctx)
+	if err != nil {
+		return nil
+	}
+	rows, err := w.store.db.QueryContext(ctx, q("witness.watched"), prefix)
+	if err != nil {
+		return nil
+	}
+	defer rows.Close()
+	looks := map[store.ID]look{}
+	for rows.Next() {
+		var id []byte
+		var beatAt, now int64
+		var holder sql.NullInt64
+		if err := rows.Scan(&id, &beatAt, &holder, &now); err != nil {
+			return nil
+		}
+		if holder.Valid {
+			continue
+		}
+		worker := store.ID(id)
+		first, seen := w.looks[worker]
+		if !seen || first.beatAt != beatAt {
+			first = look{now, beatAt}
+		}
+		looks[worker] = first
+		if now-first.at >= w.patience.Microseconds() {
+			gone = append(gone, departed{worker, beatAt})
+		}
+	}
+	if rows.Err() != nil {
+		return nil
+	}
+	w.looks = looks
+	return gone
+}

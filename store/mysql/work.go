@@ -1,0 +1,390 @@
+package mysql
+
+import (
+	"cmp"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// work is a transaction and what it adds to the sums.
+type work struct {
+	session
+	now     int64 // by the server's clock; 0: not asked yet
+	covered int64 // how many tasks were listed one by one: each comes a microsecond later
+	sums    delta
+	user    bool // the transaction is a user's: its isolation is unknown
+
+	keys  map[name]*identity // that are locked
+	rows  map[ref]*row       // that are locked, or new
+	ids   map[store.ID]*row  // the same by id
+	flags []*row             // that others turned out to need
+	after []func()           // what to do once it has been committed
+}
+
+// clock returns the server's time, the same for the whole transaction.
+func (w *work) clock() (int64, error) {
+	if w.now != 0 {
+		return w.now, nil
+	}
+	err := w.ask(func(rows *sql.Rows) error { return rows.Scan(&w.now) }, q("clock"))
+	if err == nil && w.now == 0 {
+		err = errors.New("the server's clock cannot be read")
+	}
+	return w.now, err
+}
+
+// settle writes what is left to write before a commit.
+func (w *work) settle() {
+	if body := w.sums.encode(); body != nil {
+		w.do(q("delta.add"), body)
+	}
+	w.sums = delta{}
+}
+
+// ready is a row of tusk_ready.
+type ready struct {
+	queue             string
+	priority          int16
+	at, place         int64
+	first, next, last int16
+	lap               int32
+}
+
+func (y *ready) key() []any {
+	return []any{[]byte(y.queue), y.priority, y.at, y.place, y.first}
+}
+
+func readReady(rows *sql.Rows) (*ready, error) {
+	y := &ready{}
+	var queue []byte
+	err := rows.Scan(&queue, &y.priority, &y.at, &y.place, &y.first, &y.next, &y.last, &y.lap)
+	y.queue = string(queue)
+	return y, err
+}
+
+func byLane(a, b *ready) int {
+	return cmp.Or(strings.Compare(a.queue, b.queue), cmp.Compare(a.priority, b.priority), cmp.Compare(a.at, b.at),
+		cmp.Compare(a.place, b.place), cmp.Compare(a.first, b.first))
+}
+
+// find returns the rows of tusk_ready that hold tasks, without locking them. In
+// a user's transaction they are locked: what it sees otherwise may be old.
+func (w *work) find(refs []ref) (found []*ready, err error) {
+	name := "ready.find"
+	if w.user {
+		name = "ready.find locked"
+	}
+	collect := func(rows *sql.Rows) error {
+		y, err := readReady(rows)
+		found = append(found, y)
+		return err
+	}
+	for _, r := range refs {
+		w.buf = append(w.buf, stmt{q(name), []any{r.place, r.n - maxSpan + 1, r.n, r.n, r.n}, collect})
+	}
+	return found, w.flush()
+}
+
+// locks says what a transaction will judge by.
+type locks struct {
+	tasks    []store.NewTask   // to be enqueued: their keys, who holds those, and what they need
+	outcomes []*end            // their tasks, those of their keys, and what comes with them
+	edited   []ref             // tasks to be edited
+	keys     map[name]bool     // keys by themselves; true: make those that are missing
+	needed   map[store.ID]bool // tasks that are needed
+}
+
+// lock takes all locks of a transaction in the order that everybody keeps: keys,
+// rows of tusk_ready, tasks. What w.keys and w.rows say then stays true until the
+// commit, but for what is available: that may be claimed unless its row of
+// tusk_ready is locked, which is so for tasks that hold a key or are edited.
+func (w *work) lock(l *locks) error {
+	w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
+	if l.keys == nil {
+		l.keys = map[name]bool{}
+	}
+	if l.needed == nil {
+		l.needed = map[store.ID]bool{}
+	}
+	l.include(l.tasks)
+	for _, e := range l.outcomes {
+		if of := (name{e.Task.Queue, e.Task.Key}); of.key != "" {
+			l.keys[of] = l.keys[of]
+		}
+		l.include(e.Then)
+		for _, n := range e.Needs {
+			l.needed[n.Task] = true
+		}
+	}
+	var err error
+	if w.keys, err = w.lockKeys(l.keys); err != nil {
+		return err
+	}
+	listed, others := l.edited, []ref(nil)
+	for _, is := range w.keys {
+		if !is.task.IsZero() {
+			listed = append(listed, is.at)
+		}
+		if !is.awaiting.IsZero() {
+			others = append(others, is.awaitingAt)
+		}
+	}
+	for _, e := range l.outcomes {
+		others = append(others, ref{e.place, e.n, 0})
+	}
+	found, err := w.parents(l.needed)
+	if err != nil {
+		return err
+	}
+	return w.lockRows(listed, append(others, found...))
+}
+
+// include adds what the enqueue of tasks has to lock.
+func (l *locks) include(tasks []store.NewTask) {
+	for i := range tasks {
+		if n := &tasks[i]; n.Key != "" {
+			l.keys[name{n.Queue, n.Key}] = true
+		}
+		for _, n := range tasks[i].Needs {
+			l.needed[n.Task] = true
+		}
+	}
+}
+
+// lockRows locks tasks, and of those that are listed the rows of tusk_ready
+// before.
+func (w *work) lockRows(listed, others []ref) error {
+	slices.SortFunc(listed, byPlace)
+	listed = slices.Compact(listed)
+	if len(listed)+len(others) == 0 {
+		return nil
+	}
+	found, err := w.find(listed)
+	if err != nil {
+		return err
+	}
+	if found, err = w.lockReady(found); err != nil {
+		return err
+	}
+	rows, err := w.lockTasks(append(others, listed...))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		w.know(r)
+	}
+	var doubtful []ref
+	for _, at := range listed {
+		r := w.rows[at]
+		if r == nil {
+			continue
+		}
+		for _, y := range found {
+			if y.place == r.place && y.next <= r.n && r.n <= y.last {
+				r.ready = y
+			}
+		}
+		if r.running() {
+			doubtful = append(doubtful, at)
+		}
+	}
+	if len(doubtful) > 0 {
+		if late, err := w.find(doubtful); err != nil || len(late) > 0 {
+			return errors.Join(err, errAgain)
+		}
+	}
+	return nil
+}
+
+// know remembers a row that is locked, or new.
+func (w *work) know(r *row) {
+	if w.rows != nil {
+		w.rows[ref{r.place, r.n, 0}] = r
+		w.ids[r.ID] = r
+	}
+}
+
+// lockReady locks rows of tusk_ready and returns those that still exist.
+func (w *work) lockReady(found []*ready) (locked []*ready, err error) {
+	slices.SortFunc(found, byLane)
+	for i, y := range found {
+		if i > 0 && byLane(found[i-1], y) == 0 {
+			continue
+		}
+		w.buf = append(w.buf, stmt{q("ready.lock"), y.key(), func(rows *sql.Rows) error {
+			locked = append(locked, y)
+			return rows.Scan(&y.next, &y.last, &y.lap)
+		}})
+	}
+	return locked, w.flush()
+}
+
+// lockTasks locks tasks in the order of their places.
+func (w *work) lockTasks(refs []ref) (locked []*row, err error) {
+	refs = slices.Clone(refs)
+	for i := range refs {
+		refs[i].lap = 0
+	}
+	slices.SortFunc(refs, byPlace)
+	err = inParts(spansOf(slices.Compact(refs)), maxSpans, func(part []span) error {
+		text, args := among("task.lock", part)
+		return w.ask(func(rows *sql.Rows) error {
+			r, err := readRow(rows)
+			locked = append(locked, r)
+			return err
+		}, text, args...)
+	})
+	return locked, err
+}
+
+// uncover takes a held task off the list of available ones.
+func (w *work) uncover(r *row) {
+	y := r.ready
+	r.ready = nil
+	switch {
+	case y.next == y.last:
+		w.do(q("ready.delete"), y.key()...)
+	case r.n == y.next:
+		y.next++
+		w.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
+	case r.n == y.last:
+		y.last--
+		w.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
+	default:
+		rest := *y
+		rest.first, rest.next = r.n+1, r.n+1
+		w.do(q("ready.cut"), append([]any{y.next, r.n - 1}, y.key()...)...)
+		w.addReady(&rest)
+		y.last = r.n - 1
+	}
+}
+
+// cover lists a task as available, at the end of its lane.
+func (w *work) cover(r *row) {
+	r.ready = &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap}
+	w.covered++
+	w.addReady(r.ready)
+}
+
+const readyGroup = "(?, ?, ?, ?, ?, ?, ?, ?)"
+
+func (w *work) addReady(all ...*ready) {
+	for part := range slices.Chunk(all, 500) {
+		var args []any
+		for _, y := range part {
+			args = append(append(args, y.key()...), y.next, y.last, y.lap)
+		}
+		w.do(list("ready.insert", readyGroup, len(part)), args...)
+	}
+}
+
+// addWaiting lists tasks as waiting for their time.
+func (w *work) addWaiting(rows ...*row) {
+	for part := range slices.Chunk(rows, 1000) {
+		var args []any
+		for _, r := range part {
+			args = append(args, r.RunAt.UnixMicro(), r.place, r.n)
+		}
+		w.do(list("waiting.insert", "(?, ?, ?)", len(part)), args...)
+	}
+}
+
+// addLabels writes all labels of tasks.
+func (w *work) addLabels(rows ...*row) {
+	var args []any
+	put := func(limit int) {
+		if n := len(args) / 4; n > limit {
+			w.do(list("label.insert", "(?, ?, ?, ?)", n), args...)
+			args = nil
+		}
+	}
+	for _, r := range rows {
+		for _, label := range r.labels() {
+			args = append(args, []byte(label), r.ID[:], r.place, r.n)
+		}
+		put(500)
+	}
+	put(0)
+}
+
+// relabel replaces one label of a task by another; empty: none.
+func (w *work) relabel(r *row, was, is string) {
+	if was == is {
+		return
+	}
+	if was != "" {
+		w.do(q("label.delete"), []byte(was), r.ID[:], r.place)
+	}
+	if is != "" {
+		w.do(list("label.insert", "(?, ?, ?, ?)", 1), []byte(is), r.ID[:], r.place, r.n)
+	}
+}
+
+// take lifts a held task out of wherever its state had put it.
+func (w *work) take(r *row) {
+	switch {
+	case r.running():
+		w.sums.count(r.Queue, store.Running, -1)
+		return
+	case r.State == store.Available:
+		w.uncover(r)
+	case r.State == store.Scheduled || r.State == store.Retryable:
+		w.do(q("waiting.delete"), r.RunAt.UnixMicro(), r.place, r.n)
+	case r.State == store.Pending && r.turn == takesTurn:
+		w.do(q("turn.delete"), r.place, r.n)
+	}
+	w.tally(r, -1)
+}
+
+// tally counts a task that is not running in or out of its state.
+func (w *work) tally(r *row, by int64) {
+	if !r.State.Finished() {
+		w.sums.count(r.Queue, r.State, by)
+	}
+	switch r.State {
+	case store.Retryable:
+		w.sums.regroup(r.failure, by, 0)
+	case store.Discarded:
+		w.sums.regroup(r.failure, 0, by)
+	}
+}
+
+// put gives a taken task a state. The caller writes the row and its labels.
+func (w *work) put(r *row, state store.State) {
+	r.State = state
+	w.tally(r, +1)
+	switch state {
+	case store.Available:
+		w.cover(r)
+	case store.Scheduled, store.Retryable:
+		w.addWaiting(r)
+	}
+}
+
+// putDue makes a task available, or has it wait: pending while it needs
+// something, in the given state when its run time has not come, and pending again
+// for its turn.
+func (w *work) putDue(r *row, wait store.State) {
+	switch {
+	case r.needs > 0:
+		w.put(r, store.Pending)
+	case r.RunAt.UnixMicro() > w.now:
+		w.put(r, wait)
+	case r.turn == takesTurn:
+		w.put(r, store.Pending)
+		w.queueUp(r)
+	default:
+		r.RunAt = instant(w.now)
+		w.put(r, store.Available)
+	}
+}
+
+// save stores what may have changed about a task but for its values.
+func (w *work) save(r *row) {
+	w.do(q("task.save"), []byte(r.Queue), r.Priority, r.State, r.lap, r.Attempt, r.Crashes, textOrNull(r.Reason), r.RunAt.UnixMicro(),
+		microsOrNull(r.ClaimedAt), microsOrNull(r.FinishedAt), idOrNull(r.failure), textOrNull(r.fingerprint), r.needs, r.awaits, r.turn, r.place, r.n)
+}
