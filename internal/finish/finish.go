@@ -42,6 +42,7 @@ type timed struct {
 	store.Outcome
 	ended  time.Time
 	batch  *atomic.Int64 // of the same claim and without an outcome; nil: none
+	put    time.Time     // aside
 	tries  int           // failed ones, alone
 	failed time.Time     // the first of them
 }
@@ -130,27 +131,42 @@ func (g *Gatherer) gather() []timed {
 	return batch
 }
 
-// first waits for an outcome, or for the next try of those set aside.
+// first waits for an outcome, for the parts of a claim, or for the next try of
+// those set aside, whichever is first.
 func (g *Gatherer) first() []timed {
 	var again <-chan time.Time
 	switch {
 	case len(g.parts) > 0:
 		again = time.After(g.linger)
 	case len(g.aside) > 0:
-		again = time.After(time.Second)
+		again = time.After(asidePause)
 	}
 	batch := append(make([]timed, 0, min(g.largest, len(g.in)+len(g.parts)+16)), g.parts...)
 	g.parts = nil
 	select {
 	case one := <-g.in:
-		return append(batch, one)
+		batch = append(batch, one)
 	case <-again:
 	case <-g.quit:
 	}
-	if len(batch) == 0 {
-		batch, g.aside = g.aside, nil
+	return append(batch, g.due()...)
+}
+
+// asidePause is how long an outcome that was set aside waits for its next try.
+const asidePause = time.Second
+
+// due takes back the outcomes whose next try has come; after Close, all.
+func (g *Gatherer) due() (due []timed) {
+	waiting := g.aside[:0]
+	for _, o := range g.aside {
+		if time.Since(o.put) >= asidePause || g.closed() {
+			due = append(due, o)
+		} else {
+			waiting = append(waiting, o)
+		}
 	}
-	return batch
+	g.aside = waiting
+	return due
 }
 
 // patience is how long an outcome waits for others of its claim.
@@ -240,6 +256,7 @@ func (g *Gatherer) setAside(o timed, err error) {
 	} else if o.tries == 3 {
 		o.tries = 0 // nothing else was stored either: it is not to blame
 	}
+	o.put = time.Now()
 	g.aside = append(g.aside, o)
 }
 

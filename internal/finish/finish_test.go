@@ -143,6 +143,33 @@ func TestAnOutcomeThatNoStoreTakesHoldsUpOnlyItselfAndBecomesADeadLetter(t *test
 	}
 }
 
+func TestAnOutcomeThatWasSetAsideIsWrittenWhileOthersKeepComing(t *testing.T) {
+	l := ledger{accepted: map[store.ID]int{}, fail: func(call int, _ []store.Outcome) (before, after error) {
+		if call <= 2 {
+			return errors.New("a blip"), nil
+		}
+		return nil, nil
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		g := New(&l, Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Done: func([]store.Outcome, map[store.ID]bool) {}})
+		done := make(chan struct{})
+		go func() { g.Run(context.Background()); close(done) }()
+		g.Add(outcome(7), nil)
+		for i := range 100 {
+			time.Sleep(100 * time.Millisecond)
+			g.Add(outcome(byte(100+i)), nil)
+		}
+		l.mu.Lock()
+		if l.accepted[store.ID{7}] != 1 {
+			t.Error("still set aside")
+		}
+		l.mu.Unlock()
+		g.Close()
+		<-done
+	})
+}
+
 func TestAnOutageDiscardsNothing(t *testing.T) {
 	start := time.Time{}
 	l := ledger{accepted: map[store.ID]int{}, fail: func(int, []store.Outcome) (before, after error) {
