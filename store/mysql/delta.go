@@ -127,19 +127,6 @@ func (f *failures) add(o *failures) {
 	f.Count += o.Count
 }
 
-// merge adds another delta.
-func (d *delta) merge(o *delta) {
-	for at, n := range o.counts {
-		d.count(at.queue, at.state, n)
-	}
-	for at, sum := range o.stats {
-		addStat(d.stat(at.queue, at.kind, at.at), sum)
-	}
-	for g, f := range o.groups {
-		d.group(g).add(f)
-	}
-}
-
 func addStat(sum, s *store.Stat) {
 	sum.Completed += s.Completed
 	sum.Failed += s.Failed

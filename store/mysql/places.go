@@ -42,7 +42,7 @@ func (p *places) renew() {
 func (p *places) learn(now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ahead = time.UnixMicro(now).Sub(time.Now())
+	p.ahead = time.Until(time.UnixMicro(now))
 }
 
 // next returns a place that nobody has.

@@ -113,7 +113,9 @@ func (w *work) lock(l *locks) error {
 	l.include(l.tasks)
 	for _, e := range l.outcomes {
 		if of := (name{e.Task.Queue, e.Task.Key}); of.key != "" {
-			l.keys[of] = l.keys[of]
+			if !l.keys[of] {
+				l.keys[of] = false // known to be touched
+			}
 		}
 		l.include(e.Then)
 		for _, n := range e.Needs {

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,11 +142,9 @@ func start(durable bool, args ...string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{folder: folder}
-	user := "--user=" + strconv.Itoa(os.Getuid())
+	user := ""
 	if os.Getuid() == 0 {
 		user = "--user=root"
-	} else {
-		user = ""
 	}
 	data := filepath.Join(folder, "data")
 	prepare := []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}
