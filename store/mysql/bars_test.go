@@ -265,7 +265,7 @@ func fillHistory(t *testing.T, db *sql.DB, n int) {
 				claimed_at, finished_at, worker, needs, needed, awaits, turn, args)
 			select (unix_timestamp() - 1704067200 - 3600) * 1000 * 4194304 + (? + seq) div 1000, (? + seq) % 1000,
 				unhex(concat('01', lpad(hex(? + seq), 30, '0'))), 'default', 'mail', 0, 6, 0, 1, 0, 1.7e15, 1.7e15, 1.7e15, 1.7e15,
-				unhex(lpad('', 32, '0')), 0, 0, 0, 0, ?
+				'', 0, 0, 0, 0, ?
 			from seq_0_to_99999`, i, i, i, barArgs)
 		if err != nil {
 			t.Fatal(err)

@@ -107,11 +107,10 @@ func (c *claim) run(queues []string) error {
 	r := &c.request
 	c.buf = append(c.buf, stmt{q("worker.read"), []any{r.Worker[:]}, func(rows *sql.Rows) error {
 		dead := 0
-		err := rows.Scan(&dead)
+		err := rows.Scan(&dead, &c.now)
 		c.living = dead == 0
 		return err
 	}})
-	c.buf = append(c.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&c.now) }})
 	if r.Again {
 		if done, err := c.repeat(); done || err != nil {
 			return err

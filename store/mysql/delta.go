@@ -16,6 +16,13 @@ type delta struct {
 	counts map[counted]int64
 	stats  map[minute]*store.Stat
 	groups map[group]*failures
+	ended  map[counted]*ended
+}
+
+// ended are tasks of a queue that finished with an outcome.
+type ended struct {
+	last int64 // when the last of them did
+	refs []ref
 }
 
 // counted is what unfinished tasks are counted by.
@@ -73,6 +80,19 @@ func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
 		d.stats[at] = &store.Stat{At: instant(at.at), Queue: queue, Kind: kind}
 	}
 	return d.stats[at]
+}
+
+// finish lists tasks that finished.
+func (d *delta) finish(queue string, state store.State, at int64, refs ...ref) {
+	if d.ended == nil {
+		d.ended = map[counted]*ended{}
+	}
+	of := counted{queue, state}
+	if d.ended[of] == nil {
+		d.ended[of] = &ended{}
+	}
+	d.ended[of].last = max(d.ended[of].last, at)
+	d.ended[of].refs = append(d.ended[of].refs, refs...)
 }
 
 func (d *delta) group(g group) *failures {
@@ -141,6 +161,14 @@ type deltaJSON struct {
 	Counts []countJSON `json:"counts,omitempty"`
 	Stats  []statJSON  `json:"stats,omitempty"`
 	Groups []groupJSON `json:"errors,omitempty"`
+	Ended  []endedJSON `json:"ended,omitempty"`
+}
+
+type endedJSON struct {
+	Queue string      `json:"queue"`
+	State store.State `json:"state"`
+	Last  int64       `json:"last"`
+	Tasks []byte      `json:"tasks"`
 }
 
 type countJSON struct {
@@ -190,7 +218,10 @@ func (d *delta) encode() []byte {
 			j.Groups = append(j.Groups, groupJSON{g[:], f.Queue, f.Kind, f.Fingerprint, f.Count, f.Waiting, f.Dead, f.First, f.Last, f.Sample, f.SampleTask})
 		}
 	}
-	if j.Counts == nil && j.Stats == nil && j.Groups == nil {
+	for of, e := range d.ended {
+		j.Ended = append(j.Ended, endedJSON{of.queue, of.state, e.last, encodeSpans(spansOf(e.refs))})
+	}
+	if j.Counts == nil && j.Stats == nil && j.Groups == nil && j.Ended == nil {
 		return nil
 	}
 	body, err := json.Marshal(j)
@@ -218,6 +249,13 @@ func (d *delta) read(body []byte) error {
 			return err
 		}
 		addStat(d.stat(s.Queue, s.Kind, s.At), &one)
+	}
+	for _, e := range j.Ended {
+		spans, err := decodeSpans(e.Tasks)
+		if err != nil {
+			return err
+		}
+		d.finish(e.Queue, e.State, e.Last, refsOf(spans)...)
 	}
 	for _, g := range j.Groups {
 		var id group

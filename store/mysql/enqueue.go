@@ -59,6 +59,8 @@ func (w *work) add(tasks []store.NewTask) ([]store.Enqueued, error) {
 	for i := range tasks {
 		n := &tasks[i]
 		if n.Key != "" {
+			b.write() // what came before is claimed before
+			b = &batch{w: w}
 			var err error
 			if results[i], err = w.enqueueKeyed(n); err != nil {
 				return nil, err
@@ -121,10 +123,15 @@ func (b *batch) add(n *store.NewTask) {
 // write stores the tasks.
 func (b *batch) write() {
 	w := b.w
+	if len(b.rows) == 0 {
+		return
+	}
+	at := w.now + w.covered
+	w.covered++
 	var all []*row
 	place, n := int64(0), int16(maxPlace)
 	var spans []*ready
-	for i, at := range b.lanes {
+	for i, of := range b.lanes {
 		var last *ready
 		for _, r := range b.rows[i] {
 			if n == maxPlace {
@@ -132,17 +139,17 @@ func (b *batch) write() {
 			}
 			r.place, r.n = place, n
 			n++
-			if at.state != store.Available {
+			if of.state != store.Available {
 				continue
 			}
 			if last == nil || last.last-last.first+1 == maxSpan {
-				last = &ready{at.queue, at.priority, w.now, place, r.n, r.n, r.n, 0}
+				last = &ready{of.queue, of.priority, at, place, r.n, r.n, r.n, 0}
 				spans = append(spans, last)
 			}
 			last.last = r.n
 		}
 		all = append(all, b.rows[i]...)
-		w.sums.count(at.queue, at.state, int64(len(b.rows[i])))
+		w.sums.count(of.queue, of.state, int64(len(b.rows[i])))
 	}
 	w.insert(all)
 	w.insertReady(spans)
@@ -172,7 +179,7 @@ func (w *work) insert(all []*row) {
 	if w.now == 0 {
 		instants = clock + ", " + clock
 	}
-	group := "(?, ?, ?, ?, ?, ?, ?, 0, 0, 0, " + instants + ", ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)"
+	group := "(?, ?, ?, ?, ?, ?, ?, 0, 0, 0, " + instants + ", ?, 0, 0, '', ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)"
 	var args []any
 	rows, size := 0, 0
 	put := func() {

@@ -187,8 +187,8 @@ func (w *work) complete(plain []*end) error {
 	if len(plain) == 0 {
 		return nil
 	}
-	if _, err := w.clock(); err != nil {
-		return err
+	if w.now == 0 {
+		w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
 	}
 	slices.SortFunc(plain, func(a, b *end) int {
 		if c := bytes.Compare(a.token[:], b.token[:]); c != 0 {
@@ -221,6 +221,9 @@ func (w *work) complete(plain []*end) error {
 	if counted != len(plain) {
 		return errCareful
 	}
+	for _, e := range plain {
+		e.ended = w.endOf(e)
+	}
 	return nil
 }
 
@@ -239,31 +242,32 @@ func (w *work) lockPlain(plain []*end) {
 	})
 }
 
-// completeLease completes tasks of one lease.
+// completeLease completes tasks of one lease. When they ended is for the server
+// to say: nobody has asked it for the time yet.
 func (w *work) completeLease(plain []*end) {
 	refs := make([]ref, len(plain))
+	ago := plain[0].ago()
 	same := true
 	for i, e := range plain {
 		refs[i] = e.ref
-		e.ended = w.endOf(e)
-		same = same && e.ended == plain[0].ended
+		same = same && e.ago() == ago
 	}
-	args := []any{plain[0].claimedAt, plain[0].worker[:]}
-	ended := "?"
+	args := []any{plain[0].claimedAt, plain[0].worker[:], plain[0].claimedAt}
+	agos := "?"
 	if same {
-		args = append(args, plain[0].ended)
+		args = append(args, ago)
 	} else {
 		var b strings.Builder
 		b.WriteString("case")
 		for _, e := range plain {
 			b.WriteString(" when place = ? and n = ? then ?")
-			args = append(args, e.place, e.n, e.ended)
+			args = append(args, e.place, e.n, e.ago())
 		}
 		b.WriteString(" end")
-		ended = b.String()
+		agos = b.String()
 	}
 	condition, where := whereLaps(refs)
-	text := strings.Replace(strings.Replace(q("finish.complete"), ":ended", ended, 1), ":tasks", condition, 1)
+	text := strings.Replace(strings.Replace(q("finish.complete"), ":ago", agos, 1), ":tasks", condition, 1)
 	w.do(text, append(args, where...)...)
 }
 
@@ -279,32 +283,21 @@ func whereLaps(refs []ref) (string, []any) {
 	return "(" + strings.Join(parts, " or ") + ")", args
 }
 
-// endOf returns when an attempt ended, to the millisecond.
-func (w *work) endOf(e *end) int64 {
-	ago := max(e.Ago, 0).Truncate(time.Millisecond)
-	return max(w.now-ago.Microseconds(), e.claimedAt)
-}
+// ago is how long ago an attempt ended, to the millisecond.
+func (e *end) ago() int64 { return max(e.Ago, 0).Truncate(time.Millisecond).Microseconds() }
+
+// endOf returns when an attempt ended.
+func (w *work) endOf(e *end) int64 { return max(w.now-e.ago(), e.claimedAt) }
 
 // follow does what every accepted end brings with it.
 func (w *work) follow(ends []*end) {
-	finished := map[counted][]*end{}
 	tokens := map[store.Token][]*end{}
 	for _, e := range ends {
 		w.account(e)
 		tokens[e.token] = append(tokens[e.token], e)
-		if e.state.Finished() && e.row == nil {
-			at := counted{e.Task.Queue, e.state}
-			finished[at] = append(finished[at], e)
+		if e.row == nil {
+			w.sums.finish(e.Task.Queue, e.state, e.ended, e.ref)
 		}
-	}
-	for at, some := range finished {
-		last := int64(0)
-		refs := make([]ref, len(some))
-		for i, e := range some {
-			last = max(last, e.ended)
-			refs[i] = e.ref
-		}
-		w.finished(at.queue, at.state, last, refs)
 	}
 	var over []any
 	for token, some := range tokens {
@@ -324,11 +317,6 @@ func (w *work) follow(ends []*end) {
 	if len(over) > 0 {
 		w.do(list("lease.delete", "?", len(over)), over...)
 	}
-}
-
-// finished notes which tasks finished, for Prune.
-func (w *work) finished(queue string, state store.State, at int64, refs []ref) {
-	w.do(q("finished.insert"), []byte(queue), state, at, w.next(), encodeSpans(spansOf(refs)))
 }
 
 // account adds an attempt to the statistics, and its task to the counts.

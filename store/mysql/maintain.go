@@ -3,11 +3,13 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 )
 
 const (
 	maxFolded  = 2000        // deltas that one transaction adds up
+	maxListed  = 500         // spans in one row of tusk_finished
 	maxSwept   = 200         // leases that are looked at in one go
 	sweepAfter = time.Minute // how old a lease is before it is looked at
 	daysEvery  = time.Hour   // how often days are made
@@ -27,20 +29,25 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 			s.log.Warn("mysql: partitions for the next days could not be made, it will be tried again", "error", err)
 		}
 	}
+	if err := s.foldAll(ctx, term); err != nil {
+		return wrap("maintain", err)
+	}
+	return wrap("maintain", s.sweepLeases(ctx, term))
+}
+
+// foldAll adds up what there is, in steps.
+func (s *Store) foldAll(ctx context.Context, term int64) error {
 	for range 50 {
 		n := 0
 		err := s.write(ctx, func(w *work) (err error) {
 			n, err = w.fold(term)
 			return err
 		})
-		if err != nil {
-			return wrap("maintain", err)
-		}
-		if n < maxFolded {
-			break
+		if err != nil || n < maxFolded {
+			return err
 		}
 	}
-	return wrap("maintain", s.sweepLeases(ctx, term))
+	return nil
 }
 
 // fold adds deltas to the sums, passing over those of open transactions.
@@ -68,6 +75,11 @@ func (w *work) fold(term int64) (n int, err error) {
 	})
 	for of, n := range all.counts {
 		w.do(q("count.add"), []byte(of.queue), of.state, n)
+	}
+	for of, e := range all.ended {
+		for part := range slices.Chunk(spansOf(e.refs), maxListed) {
+			w.do(q("finished.insert"), []byte(of.queue), of.state, e.last, w.next(), encodeSpans(part))
+		}
 	}
 	if err := w.foldStats(&all); err != nil {
 		return 0, err

@@ -18,6 +18,9 @@ const forgetAfter = 24 * time.Hour
 // Days of which nothing is to be kept any more go as a whole, see partition.go.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	var classes []counted
+	if err := s.foldAll(ctx, term); err != nil {
+		return 0, wrap("prune", err)
+	}
 	err = s.write(ctx, func(w *work) error {
 		classes = nil
 		if err := w.leads(term); err != nil {

@@ -52,8 +52,8 @@ func (r *row) running() bool { return r.State == store.Available && r.ready == n
 func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	r := &row{}
 	var id, queue, kind, worker, failure, fingerprint, tenant, key, tags, settings, reason, workflow, part, args []byte
-	var enqueued, run int64
-	var expires, claimed, finished sql.NullInt64
+	var enqueued, run, claimed, finished int64
+	var expires sql.NullInt64
 	err := rows.Scan(append([]any{&r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.State, &r.Attempt, &r.Crashes,
 		&enqueued, &run, &expires, &claimed, &finished, &worker, &failure, &fingerprint, &tenant, &key, &tags, &settings, &reason,
 		&workflow, &part, &r.needs, &r.needed, &r.awaits, &r.turn, &args}, more...)...)
@@ -68,7 +68,10 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	r.Queue, r.Kind, r.Tenant, r.Key, r.Reason = string(queue), string(kind), string(tenant), string(key), string(reason)
 	r.Settings, r.Args = settings, args
 	r.EnqueuedAt, r.RunAt = instant(enqueued), instant(run)
-	r.ExpiresAt, r.ClaimedAt, r.FinishedAt = orZero(expires), orZero(claimed), orZero(finished)
+	if expires.Valid {
+		r.ExpiresAt = instant(expires.Int64)
+	}
+	r.ClaimedAt, r.FinishedAt = orZero(claimed), orZero(finished)
 	if r.State.Finished() {
 		copy(r.Worker[:], worker) // readers take it out again: it belongs to the attempt
 	}
@@ -82,11 +85,20 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
-func orZero(micros sql.NullInt64) time.Time {
-	if !micros.Valid {
+// orZero reads an instant of which 0 says that it has not come.
+func orZero(micros int64) time.Time {
+	if micros == 0 {
 		return time.Time{}
 	}
-	return instant(micros.Int64)
+	return instant(micros)
+}
+
+// microsOrZero writes one.
+func microsOrZero(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 // microsOrNull stands for an instant that may be absent.

@@ -388,5 +388,5 @@ func (w *work) putDue(r *row, wait store.State) {
 // save stores what may have changed about a task but for its values.
 func (w *work) save(r *row) {
 	w.do(q("task.save"), []byte(r.Queue), r.Priority, r.State, r.lap, r.Attempt, r.Crashes, textOrNull(r.Reason), r.RunAt.UnixMicro(),
-		microsOrNull(r.ClaimedAt), microsOrNull(r.FinishedAt), idOrNull(r.failure), textOrNull(r.fingerprint), r.needs, r.awaits, r.turn, r.place, r.n)
+		microsOrZero(r.ClaimedAt), microsOrZero(r.FinishedAt), idOrNull(r.failure), textOrNull(r.fingerprint), r.needs, r.awaits, r.turn, r.place, r.n)
 }

@@ -22,6 +22,8 @@
 -- what the task still needs; `needed` is 1 if others need it; `awaits` is 1 while
 -- it waits for a running task of its key; `turn` is 1 if it runs only in its turn
 -- and 2 while it has it.
+-- What every task gets in the end is never null (0: not yet): an update that does
+-- not change a row's size is done in place.
 create table if not exists tusk_task (
     place         bigint not null,
     n             smallint not null,
@@ -36,9 +38,9 @@ create table if not exists tusk_task (
     enqueued_at   bigint not null,
     run_at        bigint not null,
     expires_at    bigint,
-    claimed_at    bigint,
-    finished_at   bigint,
-    worker        binary(16),
+    claimed_at    bigint not null,
+    finished_at   bigint not null,
+    worker        binary(16) not null,
     failure       binary(16),
     fingerprint   varbinary(255),
     tenant        varbinary(255),
@@ -172,8 +174,8 @@ create table if not exists tusk_lease (
     key tusk_lease_claimed (claimed_at)
 ) engine = innodb default charset = utf8mb4;
 
--- One row for each queue and outcome of a flush: which tasks finished, and when
--- the last of them did.
+-- Which tasks of a queue finished with an outcome, and when the last of them did.
+-- Made from deltas, for Prune.
 create table if not exists tusk_finished (
     queue       varbinary(255) not null,
     state       tinyint not null,

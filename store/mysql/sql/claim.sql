@@ -1,5 +1,5 @@
 -- name: worker.read
-select dead from tusk_worker where id = ?
+select dead, :now from tusk_worker where id = ?
 
 -- name: worker.lock
 select dead, started_at from tusk_worker where id = ? for update

@@ -3,7 +3,7 @@ select :now
 
 -- name: task.insert
 insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at,
-    expires_at, tenant, tkey, tags, settings, workflow, part, needs, needed, awaits, turn, args)
+    expires_at, claimed_at, finished_at, worker, tenant, tkey, tags, settings, workflow, part, needs, needed, awaits, turn, args)
 values :rows
 
 -- name: task.become
@@ -14,7 +14,7 @@ where place = ? and n = ?
 -- name: task.save
 update tusk_task force index (primary)
 set queue = ?, priority = ?, state = ?, lap = ?, attempt = ?, crashes = ?, reason = ?, run_at = ?, claimed_at = ?, finished_at = ?,
-    worker = null, failure = ?, fingerprint = ?, needs = ?, awaits = ?, turn = ?
+    worker = '', failure = ?, fingerprint = ?, needs = ?, awaits = ?, turn = ?
 where place = ? and n = ?
 
 -- name: ready.insert
