@@ -98,6 +98,7 @@ type claim struct {
 	request store.ClaimRequest
 	living  bool
 	taken   []span
+	lanes   []lane // of the same
 	found   map[ref]*row
 	lease   lease
 	again   []store.Task
@@ -200,6 +201,7 @@ func (c *claim) cut(queue string, rows []*ready, limit int) (taken int) {
 		}
 		n := min(limit-taken, int(y.last-y.next)+1)
 		c.taken = append(c.taken, span{y.place, y.next, y.next + int16(n) - 1, y.lap})
+		c.lanes = append(c.lanes, lane{queue, y.priority, store.Available})
 		taken += n
 		if y.next += int16(n); y.next > y.last {
 			empty = append(empty, y)
@@ -233,10 +235,21 @@ func (c *claim) write() {
 	c.lease = lease{r.Token, r.Worker, c.now, c.taken}
 	c.do(q("lease.insert"), r.Token[:], r.Worker[:], c.now, encodeSpans(c.taken))
 	c.found = map[ref]*row{}
-	inParts(c.taken, maxSpans, func(part []span) error {
-		text, args := among("task.read", part)
+	byLane := map[lane][]span{}
+	for i, s := range c.taken {
+		byLane[c.lanes[i]] = append(byLane[c.lanes[i]], s)
+	}
+	for of, spans := range byLane {
+		c.read(of, spans)
+	}
+}
+
+// read reads the tasks of a lane, with the commit.
+func (c *claim) read(of lane, spans []span) {
+	inParts(spans, maxSpans, func(part []span) error {
+		text, args := among("task.lent", part)
 		c.buf = append(c.buf, stmt{text, args, func(rows *sql.Rows) error {
-			r, err := readRow(rows)
+			r, err := readLent(rows, of)
 			if err == nil {
 				c.found[ref{r.place, r.n, 0}] = r
 			}

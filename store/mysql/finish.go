@@ -299,10 +299,10 @@ func (w *work) follow(ends []*end) {
 			w.sums.finish(e.Task.Queue, e.state, e.ended, e.ref)
 		}
 	}
-	var over []any
+	var over []store.Token
 	for token, some := range tokens {
 		if w.store.leases.left(token) == len(some) && !w.user {
-			over = append(over, token[:])
+			over = append(over, token)
 		}
 		w.after = append(w.after, func() {
 			if w.user { // who may still roll back
@@ -314,8 +314,11 @@ func (w *work) follow(ends []*end) {
 			}
 		})
 	}
-	if len(over) > 0 {
-		w.do(list("lease.delete", "?", len(over)), over...)
+	if len(over) == 0 {
+		return
+	}
+	if now := w.store.leases.bury(over); len(now) > 0 {
+		w.do(list("lease.delete", "?", len(now)), now...)
 	}
 }
 

@@ -91,6 +91,25 @@ func (r *row) lent(l *lease) store.Task {
 type leases struct {
 	mu   sync.Mutex
 	held map[store.Token]*heldLease
+	over []store.Token // that are to be deleted
+}
+
+// maxOver is how many leases of which nothing is open are kept, to be deleted
+// together. If that never happens, the leader sweeps them.
+const maxOver = 16
+
+// bury takes note of leases that are over, and returns those to delete now.
+func (h *leases) bury(tokens []store.Token) (now []any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over = append(h.over, tokens...); len(h.over) < maxOver {
+		return nil
+	}
+	for _, token := range h.over {
+		now = append(now, token[:])
+	}
+	h.over = nil
+	return now
 }
 
 type heldLease struct {

@@ -15,10 +15,13 @@ const columns = "place, n, lap, id, queue, kind, priority, state, attempt, crash
 	"claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, needs, needed, " +
 	"awaits, turn, args"
 
+// lentColumns are what a claim returns of a task; see readLent.
+const lentColumns = "place, n, lap, id, kind, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags, settings, workflow, part, turn, args"
+
 func init() {
 	for name, text := range texts {
 		prefixed := "t." + strings.ReplaceAll(columns, ", ", ", t.")
-		texts[name] = strings.ReplaceAll(strings.ReplaceAll(text, ":columns of t", prefixed), ":columns", columns)
+		texts[name] = strings.NewReplacer(":columns of t", prefixed, ":columns", columns, ":lent", lentColumns).Replace(text)
 	}
 }
 
@@ -75,12 +78,40 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	if r.State.Finished() {
 		copy(r.Worker[:], worker) // readers take it out again: it belongs to the attempt
 	}
-	if len(tags) > 0 {
-		if err := json.Unmarshal(tags, &r.Tags); err != nil {
-			return nil, fmt.Errorf("the tags of task %v in the database are damaged: %w", r.ID, err)
-		}
+	return r, r.readTags(tags)
+}
+
+// readLent reads :lent of an available task of a queue and a priority.
+func readLent(rows *sql.Rows, of lane) (*row, error) {
+	r := &row{}
+	var id, kind, tenant, key, tags, settings, workflow, part, args []byte
+	var enqueued, run int64
+	var expires sql.NullInt64
+	err := rows.Scan(&r.place, &r.n, &r.lap, &id, &kind, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key, &tags,
+		&settings, &workflow, &part, &r.turn, &args)
+	if err != nil {
+		return nil, err
 	}
-	return r, nil
+	copy(r.ID[:], id)
+	copy(r.Workflow[:], workflow)
+	r.Queue, r.Priority, r.State = of.queue, of.priority, store.Available
+	r.Kind, r.Tenant, r.Key, r.Settings, r.Args = string(kind), string(tenant), string(key), settings, args
+	r.Turn, r.Partition = r.turn != noTurn, string(part)
+	r.EnqueuedAt, r.RunAt = instant(enqueued), instant(run)
+	if expires.Valid {
+		r.ExpiresAt = instant(expires.Int64)
+	}
+	return r, r.readTags(tags)
+}
+
+func (r *row) readTags(tags []byte) error {
+	if len(tags) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(tags, &r.Tags); err != nil {
+		return fmt.Errorf("the tags of task %v in the database are damaged: %w", r.ID, err)
+	}
+	return nil
 }
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

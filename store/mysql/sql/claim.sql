@@ -67,3 +67,8 @@ where place = ? and n = ? and lap = ? and state = 3
 
 -- name: note.insert
 insert into tusk_note (place, n, seq, body) values (?, ?, ?, ?)
+
+-- name: task.lent
+select :lent
+from tusk_task force index (primary)
+where :tasks
