@@ -99,12 +99,7 @@ func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, e
 	if len(ids) > store.MaxPage {
 		return nil, invalid("ids", "batch_too_large", "has %d ids, at most %d are allowed in one call", len(ids), store.MaxPage)
 	}
-	if change.Op == store.Move {
-		if err := ValidateName("queue", change.Queue); err != nil {
-			return nil, err
-		}
-	}
-	if err := validateWhen("run at", change.RunAt, change.Delay); err != nil {
+	if err := validateChange(change); err != nil {
 		return nil, err
 	}
 	change.RunAt = ceilMillisecond(change.RunAt)

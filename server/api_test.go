@@ -313,6 +313,7 @@ func TestBulkOperationsReachEveryPageAndStop(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	s.do("POST", "/api/v1/bulk/"+o.ID+"/cancel", nil).want(t, 200, &o) // too late, and no harm
-	s.do("GET", "/api/v1/bulk/nonsense", nil).problem(t, 404, "not_found")
+	s.do("GET", "/api/v1/bulk/nonsense", nil).problem(t, 400, "invalid_id")
+	s.do("GET", "/api/v1/bulk/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
 	s.do("POST", "/api/v1/bulk", object{"filter": object{"state": []string{"nonsense"}}, "action": "cancel"}).problem(t, 400, "invalid_state_name")
 }

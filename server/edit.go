@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/server/bulk"
+	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -216,7 +216,8 @@ type bulkInput struct {
 
 // BulkInput is one change to all tasks that match.
 type BulkInput struct {
-	Filter query.Tasks `json:"filter" required:"true"`
+	Filter    query.Tasks `json:"filter" required:"true"`
+	PerSecond int         `json:"per_second,omitempty" doc:"the most tasks to change in a second; default: as many as can be"`
 	ChangeInput
 }
 
@@ -228,22 +229,30 @@ type BulkPage struct {
 // Bulk is a bulk operation as the API shows it.
 type Bulk struct {
 	ID              string    `json:"id"`
-	State           string    `json:"state" enum:"running,done,cancelled,failed"`
+	State           string    `json:"state" enum:"running,done,cancelled"`
 	Action          string    `json:"action"`
 	By              string    `json:"by"`
+	PerSecond       int       `json:"per_second,omitempty" doc:"the most tasks that it changes in a second"`
 	Seen            int64     `json:"seen" doc:"tasks looked at"`
 	Changed         int64     `json:"changed"`
 	Requested       int64     `json:"requested" doc:"running tasks that were asked to stop"`
 	Refused         int64     `json:"refused" doc:"tasks whose state did not allow it"`
+	KeyTaken        int64     `json:"key_taken" doc:"tasks of which another unfinished one has the key"`
 	StartedAt       time.Time `json:"started_at"`
 	FinishedAt      time.Time `json:"finished_at,omitzero"`
 	CancelRequested bool      `json:"cancel_requested,omitempty"`
-	Error           string    `json:"error,omitempty"`
+	Error           string    `json:"error,omitempty" doc:"of its latest page, when that failed: it is tried again"`
 }
 
-func viewBulk(o bulk.Operation) Bulk {
-	return Bulk{ID: o.ID, State: string(o.State), Action: o.Action, By: o.Who.Name, Seen: o.Seen, Changed: o.Changed, Requested: o.Requested,
-		Refused: o.Refused, StartedAt: o.StartedAt, FinishedAt: o.FinishedAt, CancelRequested: o.CancelRequested, Error: o.Error}
+func viewBulk(o tusk.Operation) Bulk {
+	return Bulk{ID: o.ID.String(), State: string(o.State), Action: o.Change.Op.String(), By: o.By, PerSecond: o.PerSecond, Seen: o.Seen, Changed: o.Changed,
+		Requested: o.Requested, Refused: o.Refused, KeyTaken: o.KeyTaken, StartedAt: utc(o.StartedAt), FinishedAt: utc(o.FinishedAt),
+		CancelRequested: o.CancelRequested, Error: o.Error}
+}
+
+// boundsOf are those that an operation takes from who begins it.
+func boundsOf(who access.Identity) tusk.OperationOptions {
+	return tusk.OperationOptions{By: who.Name, Via: who.Via, Queues: who.Queues, Tenants: who.Tenants}
 }
 
 func startBulk(c *call, in bulkInput) (Bulk, error) {
@@ -256,9 +265,14 @@ func startBulk(c *call, in bulkInput) (Bulk, error) {
 		return Bulk{}, err
 	}
 	c.detail = fmt.Sprintf("%s where %s", in.Body.Action, in.Body.Filter.Values().Encode())
-	o, err := c.bulk.Start(c.r.Context(), c.who, f, change)
-	c.target = o.ID
-	return viewBulk(o), err
+	with := boundsOf(c.who)
+	with.PerSecond = in.Body.PerSecond
+	o, err := c.client.StartOperation(c.r.Context(), f, change, &with)
+	if err != nil {
+		return Bulk{}, err
+	}
+	c.target = o.ID.String()
+	return viewBulk(o), nil
 }
 
 type fingerprintInput struct {
@@ -268,32 +282,36 @@ type fingerprintInput struct {
 func retryErrors(c *call, in fingerprintInput) (Bulk, error) {
 	f := tusk.Filter{Fingerprint: in.Fingerprint, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
 	c.target = short(in.Fingerprint)
-	o, err := c.bulk.Start(c.r.Context(), c.who, f, tusk.Change{Op: tusk.OpRetry})
-	return viewBulk(o), err
+	with := boundsOf(c.who)
+	o, err := c.client.StartOperation(c.r.Context(), f, tusk.Change{Op: tusk.OpRetry}, &with)
+	if err != nil {
+		return Bulk{}, err
+	}
+	return viewBulk(o), nil
+}
+
+type byOperation struct {
+	ID tusk.ID `path:"id"`
 }
 
 // ownBulk gets an operation that the caller may know of: its own, or any when
 // the caller has no bounds.
-func (c *call) ownBulk(id string) (bulk.Operation, error) {
-	c.target = short(id)
-	o, err := c.bulk.Get(c.r.Context(), id)
+func (c *call) ownBulk(id tusk.ID) (tusk.Operation, error) {
+	c.target = id.String()
+	o, err := c.client.Operation(c.r.Context(), id)
 	if err == nil && !mayKnow(c, o) {
-		err = bulk.ErrNotFound
+		err = tusk.ErrNotFound
 	}
 	return o, err
 }
 
-func mayKnow(c *call, o bulk.Operation) bool {
-	return len(c.who.Queues)+len(c.who.Tenants) == 0 || o.Who.Name == c.who.Name && o.Who.Via == c.who.Via
-}
-
-type byName struct {
-	ID string `path:"id"`
+func mayKnow(c *call, o tusk.Operation) bool {
+	return len(c.who.Queues)+len(c.who.Tenants) == 0 || o.By == c.who.Name && o.Via == c.who.Via
 }
 
 func listBulk(c *call, _ struct{}) (BulkPage, error) {
 	page := BulkPage{Operations: []Bulk{}}
-	operations, err := c.bulk.List(c.r.Context())
+	operations, err := c.client.Operations(c.r.Context())
 	for _, o := range operations {
 		if mayKnow(c, o) {
 			page.Operations = append(page.Operations, viewBulk(o))
@@ -302,18 +320,17 @@ func listBulk(c *call, _ struct{}) (BulkPage, error) {
 	return page, err
 }
 
-func getBulk(c *call, in byName) (Bulk, error) {
+func getBulk(c *call, in byOperation) (Bulk, error) {
 	o, err := c.ownBulk(in.ID)
 	return viewBulk(o), err
 }
 
-func cancelBulk(c *call, in byName) (Bulk, error) {
+func cancelBulk(c *call, in byOperation) (Bulk, error) {
 	if _, err := c.ownBulk(in.ID); err != nil {
 		return Bulk{}, err
 	}
-	if err := c.bulk.Cancel(c.r.Context(), in.ID); err != nil {
+	if err := c.client.CancelOperation(c.r.Context(), in.ID); err != nil {
 		return Bulk{}, err
 	}
-	o, err := c.ownBulk(in.ID)
-	return viewBulk(o), err
+	return getBulk(c, in)
 }

@@ -44,6 +44,10 @@ func createToken(c *call, in createTokenInput) (NewToken, error) {
 	return NewToken{Secret: secret, Token: t}, err
 }
 
+type byName struct {
+	ID string `path:"id"`
+}
+
 func revokeToken(c *call, in byName) (nothing, error) {
 	c.target = short(in.ID)
 	return nothing{}, c.book.RevokeToken(c.r.Context(), in.ID)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/bulk"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -79,7 +78,6 @@ var plain = []struct {
 }{
 	{tusk.ErrNotFound, 404, "not_found", 0},
 	{access.ErrNotFound, 404, "not_found", 0},
-	{bulk.ErrNotFound, 404, "not_found", 0},
 	{access.ErrInvalid, 400, "invalid", 0},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},

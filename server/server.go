@@ -2,7 +2,7 @@
 // in any language, the event stream, health checks, and the web UI.
 //
 // It may touch a tusk.Client and the packages below it: access says who may do
-// what, bulk changes many tasks, feed watches the queues, ui has the pages.
+// what, feed watches the queues, ui has the pages.
 // Requests come in; what they ask for goes to the client.
 package server
 
@@ -18,7 +18,6 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/bulk"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/ui"
@@ -66,7 +65,6 @@ type Server struct {
 	log     *slog.Logger
 	book    *access.Book
 	gate    *access.Gate
-	bulk    *bulk.Runner
 	feed    *feed.Feed
 	puller  *tusk.Puller
 	openapi []byte
@@ -94,7 +92,6 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	s := &Server{client: client, config: full, log: full.Logger, waiting: make(chan struct{}, maxWaiting)}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
-	s.bulk = bulk.New(client, s.log)
 	s.feed = feed.New(client, s.log)
 	s.puller = client.NewPuller()
 	if s.openapi, err = OpenAPI(); err != nil {
@@ -135,7 +132,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // event streams and hands back what is leased.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
-	behind.Go(func() { s.bulk.Run(ctx) })
+	behind.Go(func() { s.client.CarryOperations(ctx) })
 	behind.Go(func() { s.tidy(ctx) })
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
@@ -171,7 +168,7 @@ func (s *Server) assemble() (http.Handler, error) {
 		problem(http.StatusNotFound, "not_found", "there is no such route").write(w, requestID(r))
 	})
 	if !s.config.NoUI {
-		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Bulk: s.bulk, Feed: s.feed,
+		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Feed: s.feed,
 			Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Log: s.log})
 		if err != nil {
 			return nil, err

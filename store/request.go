@@ -1,6 +1,10 @@
 package store
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Enqueued says what became of a NewTask. ID is that of the task which now
 // stands for it: its own, or that of the unfinished task with its key.
@@ -253,8 +257,25 @@ const (
 	Reschedule
 )
 
-func (o Op) String() string {
-	return [...]string{"", "cancel", "retry", "delete", "reprioritize", "move", "reschedule"}[o]
+var opNames = [...]string{"", "cancel", "retry", "delete", "reprioritize", "move", "reschedule"}
+
+func (o Op) String() string { return opNames[o] }
+
+// ParseOp reads the name of an op.
+func ParseOp(name string) (Op, error) {
+	if i := slices.Index(opNames[1:], name); i >= 0 {
+		return Op(i + 1), nil
+	}
+	return 0, fmt.Errorf("unknown change %q: want one of %v", name, opNames[1:])
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (o *Op) UnmarshalText(text []byte) (err error) {
+	*o, err = ParseOp(string(text))
+	return err
 }
 
 // Edited says what an edit did to one task.

@@ -1,9 +1,11 @@
 // Package tend does the leader's chores: it admits due tasks, rescues those of
-// dead workers, fires schedules, and prunes what is past its retention.
+// dead workers, fires schedules, carries operations on, and prunes what is past its
+// retention.
 //
-// It may touch a store's Keeper and Recorder, and Finish for what it rescued. It
-// needs no handler code, so any process may lead. Each chore is one file, and its
-// writes carry the leader's term.
+// It may touch a store's Keeper and Recorder, Finish for what it rescued, and what
+// operators' operations change. It needs no handler code, so any process may lead.
+// Each chore is one file, and its writes carry the leader's term, but for operations,
+// whose records fence them.
 package tend
 
 import (
@@ -21,7 +23,9 @@ import (
 type Store interface {
 	store.Keeper
 	store.Recorder
+	store.Editor
 	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
+	List(ctx context.Context, f store.Filter) ([]store.Task, error)
 	Workers(ctx context.Context) ([]store.Worker, error)
 }
 
@@ -64,6 +68,7 @@ func New(s Store, o Options) *Leader {
 		l.chore("rescue", 15*time.Second, l.rescue),
 		l.chore("schedule", 30*time.Second, l.schedule),
 		l.chore("prune", time.Minute, l.prune),
+		l.operate(),
 	}
 	if o.Maintain != nil {
 		l.loops = append(l.loops, l.chore("maintain", time.Minute, l.maintain))

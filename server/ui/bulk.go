@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/server/bulk"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -50,11 +49,11 @@ func startBulk(v *visit) (answer, error) {
 			Detail:   filterWords(q), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
 			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
 	}
-	o, err := v.Bulk.Start(v.r.Context(), v.who, f, c)
+	o, err := v.startOperation(f, c)
 	if err != nil {
 		return answer{}, err
 	}
-	v.target = o.ID
+	v.target = o.ID.String()
 	return goTo("/bulk", "started"), nil
 }
 
@@ -83,24 +82,29 @@ func filterWords(q query.Tasks) string {
 func retryErrors(v *visit) (answer, error) {
 	v.target = v.r.PathValue("fingerprint")
 	f := tusk.Filter{Fingerprint: v.target, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
-	if _, err := v.Bulk.Start(v.r.Context(), v.who, f, tusk.Change{Op: tusk.OpRetry}); err != nil {
+	if _, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}); err != nil {
 		return answer{}, err
 	}
 	return goTo("/bulk", "started"), nil
 }
 
+// startOperation begins a change in the visitor's name and within its bounds.
+func (v *visit) startOperation(f tusk.Filter, c tusk.Change) (tusk.Operation, error) {
+	return v.client.StartOperation(v.r.Context(), f, c, &tusk.OperationOptions{By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants})
+}
+
 // knows reports whether the visitor may know of an operation: without bounds any,
 // else one's own.
-func (v *visit) knows(o bulk.Operation) bool {
-	return len(v.who.Queues)+len(v.who.Tenants) == 0 || o.Who.Name == v.who.Name && o.Who.Via == v.who.Via
+func (v *visit) knows(o tusk.Operation) bool {
+	return len(v.who.Queues)+len(v.who.Tenants) == 0 || o.By == v.who.Name && o.Via == v.who.Via
 }
 
 func operations(v *visit) (answer, error) {
-	all, err := v.Bulk.List(v.r.Context())
+	all, err := v.client.Operations(v.r.Context())
 	if err != nil {
 		return answer{}, err
 	}
-	var seen []bulk.Operation
+	var seen []tusk.Operation
 	for _, o := range all {
 		if v.knows(o) {
 			seen = append(seen, o)
@@ -111,12 +115,16 @@ func operations(v *visit) (answer, error) {
 
 func cancelBulk(v *visit) (answer, error) {
 	v.target = v.r.PathValue("id")
-	o, err := v.Bulk.Get(v.r.Context(), v.target)
+	id, err := tusk.ParseID(v.target)
+	if err != nil {
+		return answer{}, tusk.ErrNotFound
+	}
+	o, err := v.client.Operation(v.r.Context(), id)
 	if err != nil {
 		return answer{}, err
 	}
 	if !v.knows(o) {
-		return answer{}, bulk.ErrNotFound
+		return answer{}, tusk.ErrNotFound
 	}
-	return goTo("/bulk", "stopping"), v.Bulk.Cancel(v.r.Context(), o.ID)
+	return goTo("/bulk", "stopping"), v.client.CancelOperation(v.r.Context(), id)
 }

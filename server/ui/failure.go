@@ -7,7 +7,6 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/bulk"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -21,7 +20,7 @@ func failureOf(err error) *Failure {
 		return f
 	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid):
 		return &Failure{http.StatusBadRequest, err.Error()}
-	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, bulk.ErrNotFound):
+	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound):
 		return &Failure{http.StatusNotFound, "There is no such thing here, or no longer."}
 	case errors.Is(err, tusk.ErrRefused):
 		return &Failure{http.StatusConflict, err.Error()}

@@ -22,7 +22,6 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/bulk"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
 )
@@ -41,8 +40,7 @@ type Options struct {
 	// Gate logs people in, and Book has tokens, users and the audit log.
 	Gate *access.Gate
 	Book *access.Book
-	// Bulk and Feed are shared with the API; default: the pages have their own.
-	Bulk *bulk.Runner
+	// Feed is shared with the API; default: the pages have their own.
 	Feed *feed.Feed
 
 	Mask        mask.Mask
@@ -92,9 +90,6 @@ func New(client *tusk.Client, o Options) (http.Handler, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
-	}
-	if o.Bulk == nil {
-		o.Bulk = bulk.New(client, o.Log)
 	}
 	if o.Feed == nil {
 		o.Feed = feed.New(client, o.Log)

@@ -1,0 +1,233 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Store is the part of a store that operations need.
+type Store interface {
+	store.Editor
+	store.Recorder
+	List(ctx context.Context, f store.Filter) ([]store.Task, error)
+}
+
+// Options of a Carrier. ID, Patience and Log are needed.
+type Options struct {
+	ID store.ID // of the carrier, fresh
+	// Patience is how long an operation that another process carries may show no
+	// progress before this one takes it over. All processes should have the same.
+	Patience time.Duration
+	Only     store.ID          // carry on this operation alone; zero: all
+	Tell     func(o Operation) // is told of each look at an operation; nil: nobody
+	Log      *slog.Logger
+}
+
+// Carrier carries operations on. Of several, each operation is carried by one at a
+// time: whoever writes its name into the record first. One that stops writing loses
+// the operation to the others, by their own clocks.
+type Carrier struct {
+	store  Store
+	o      Options
+	others map[store.ID]sighting  // of operations that others carry
+	due    map[store.ID]time.Time // of the next page of operations that are throttled
+}
+
+// sighting is since when an operation's record has had its version.
+type sighting struct {
+	version int64
+	since   time.Time
+}
+
+// New makes a carrier.
+func New(s Store, o Options) *Carrier {
+	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{}}
+}
+
+const (
+	every   = time.Second            // how often a carrier looks for operations
+	longest = 500 * time.Millisecond // of a step, unless its pages are slow
+)
+
+// Step looks at all operations and does some pages of those that are this
+// carrier's. It returns after what pause the next step is due. An operation that
+// cannot be carried on holds up no other.
+func (c *Carrier) Step(ctx context.Context) (pause time.Duration, err error) {
+	records, err := c.store.Records(ctx, RecordKind)
+	if err != nil {
+		return 0, err
+	}
+	newestFirst(records)
+	var failed error
+	var mine []carried
+	others := map[store.ID]sighting{}
+	for i, r := range records {
+		o, err := Read(r)
+		switch {
+		case err != nil:
+			failed = errors.Join(failed, err)
+		case !c.o.Only.IsZero() && c.o.Only != o.ID:
+		case o.Ended():
+			c.forget(ctx, r, o, i)
+		case c.takes(o, r.Version, others):
+			mine = append(mine, carried{o, r.Version})
+		default:
+			c.tell(o)
+		}
+	}
+	c.others = others
+	pause = every
+	slices.Reverse(mine) // the oldest first
+	for i := range mine {
+		wait, err := c.carry(ctx, &mine[i], longest/time.Duration(len(mine)))
+		pause, failed = min(pause, wait), errors.Join(failed, err)
+	}
+	return pause, failed
+}
+
+// carried is an operation that this carrier carries on, and the version of its
+// record.
+type carried struct {
+	Operation
+	version int64
+}
+
+// takes reports whether this carrier is to carry an operation on: because it does
+// already, or nobody does, or who did shows no progress any more.
+func (c *Carrier) takes(o Operation, version int64, others map[store.ID]sighting) bool {
+	if o.Holder.IsZero() || o.Holder == c.o.ID {
+		return true
+	}
+	seen, known := c.others[o.ID]
+	if !known || seen.version != version {
+		seen = sighting{version, time.Now()}
+	}
+	others[o.ID] = seen
+	return time.Since(seen.since) > c.o.Patience
+}
+
+// forget notes the end of an operation, and deletes the record of an old one.
+func (c *Carrier) forget(ctx context.Context, r store.Record, o Operation, place int) {
+	delete(c.due, o.ID)
+	c.tell(o)
+	if place >= keep && c.o.Only.IsZero() {
+		r.Body = nil
+		_, _, _ = c.store.PutRecord(ctx, store.PutRecord{Record: r}) // the next step tries again
+	}
+}
+
+var errTaken = errors.New("taken over by another process")
+
+// carry does pages for as long as a turn, at least one, and writes down each. It
+// returns when the next page is due.
+func (c *Carrier) carry(ctx context.Context, o *carried, turn time.Duration) (time.Duration, error) {
+	if o.Holder != c.o.ID {
+		c.o.Log.Debug("operation: carry on", "operation", o.ID, "holder", o.Holder)
+		o.Holder = c.o.ID
+		if err := c.save(ctx, o); err != nil {
+			return every, unlessTaken(err)
+		}
+	}
+	for began := time.Now(); ; {
+		if wait := time.Until(c.due[o.ID]); wait > 0 {
+			return wait, nil
+		}
+		failed := c.page(ctx, o)
+		if err := c.save(ctx, o); err != nil || failed != nil {
+			return every, errors.Join(failed, unlessTaken(err))
+		}
+		if c.tell(o.Operation); o.Ended() {
+			delete(c.due, o.ID)
+			return every, nil
+		}
+		if time.Since(began) >= turn {
+			return 0, nil
+		}
+	}
+}
+
+// page looks at the next tasks and changes those that it may.
+func (c *Carrier) page(ctx context.Context, o *carried) error {
+	if o.CancelRequested {
+		o.State = Cancelled
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.o.Patience*2/3)
+	defer cancel()
+	err := c.change(ctx, &o.Operation)
+	if o.Error = ""; err != nil {
+		o.Error = err.Error()
+	}
+	return err
+}
+
+func (c *Carrier) change(ctx context.Context, o *Operation) error {
+	f := o.page()
+	tasks, err := c.store.List(ctx, f)
+	if err != nil {
+		return err
+	}
+	var ids []store.ID
+	for i := range tasks {
+		if o.sees(&tasks[i]) {
+			ids = append(ids, tasks[i].ID)
+		}
+	}
+	if len(ids) > 0 {
+		edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: o.Change})
+		if err != nil {
+			return err
+		}
+		o.count(edited)
+	}
+	if o.PerSecond > 0 {
+		c.due[o.ID] = time.Now().Add(time.Second * time.Duration(len(ids)) / time.Duration(o.PerSecond))
+	}
+	if len(tasks) > 0 {
+		o.Cursor = tasks[len(tasks)-1].ID
+	}
+	if len(tasks) < f.Limit || o.Limit > 0 && o.Seen >= o.Limit {
+		o.State = Done
+	}
+	return nil
+}
+
+// save writes the progress. If somebody else changed the record meanwhile it can
+// only have been to call the operation off, or to take it over.
+func (c *Carrier) save(ctx context.Context, o *carried) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Patience/3)
+	defer cancel()
+	for {
+		version, err := Put(ctx, c.store, o.Operation, o.version)
+		if !errors.Is(err, store.ErrConflict) {
+			o.version = version
+			return err
+		}
+		stored, found, err := Find(ctx, c.store, o.ID)
+		switch {
+		case err != nil:
+			return err
+		case stored.Holder != c.o.ID:
+			return errTaken
+		}
+		o.CancelRequested, o.version = stored.CancelRequested, found
+	}
+}
+
+func unlessTaken(err error) error {
+	if errors.Is(err, errTaken) {
+		return nil
+	}
+	return err
+}
+
+func (c *Carrier) tell(o Operation) {
+	if c.o.Tell != nil {
+		c.o.Tell(o)
+	}
+}

@@ -1,0 +1,76 @@
+package bulk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// keep is how many operations are kept that are over: the newest.
+const keep = 200
+
+// Find returns an operation and the version of its record; 0: there is none.
+func Find(ctx context.Context, s store.Recorder, id store.ID) (Operation, int64, error) {
+	records, err := s.Records(ctx, RecordKind)
+	if err != nil {
+		return Operation{}, 0, err
+	}
+	for _, r := range records {
+		if r.Name == id.String() {
+			o, err := Read(r)
+			return o, r.Version, err
+		}
+	}
+	return Operation{}, 0, nil
+}
+
+// Read decodes a record. The engine's clock says when the operation began and
+// when it was over.
+func Read(r store.Record) (o Operation, err error) {
+	if err := json.Unmarshal(r.Body, &o); err != nil {
+		return o, fmt.Errorf("operation %s: %w", r.Name, err)
+	}
+	if o.StartedAt.IsZero() {
+		o.StartedAt = r.UpdatedAt
+	}
+	if o.Ended() {
+		o.FinishedAt = r.UpdatedAt
+	}
+	return o, nil
+}
+
+// Put writes an operation over a version of its record and returns the new one.
+func Put(ctx context.Context, s store.Recorder, o Operation, version int64) (int64, error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return 0, err
+	}
+	version, _, err = s.PutRecord(ctx, store.PutRecord{
+		Record: store.Record{Kind: RecordKind, Name: o.ID.String(), Version: version, Body: body}})
+	return version, err
+}
+
+// Cancel asks an operation to stop after the page it is at. One that is over stays
+// as it is; one that does not exist is reported.
+func Cancel(ctx context.Context, s store.Recorder, id store.ID) (found bool, err error) {
+	for {
+		o, version, err := Find(ctx, s, id)
+		if err != nil || version == 0 || o.Ended() {
+			return version != 0, err
+		}
+		o.CancelRequested = true
+		if _, err = Put(ctx, s, o, version); !errors.Is(err, store.ErrConflict) {
+			return true, err
+		}
+	}
+}
+
+// newestFirst sorts records of operations, whose names are ids in order of time.
+func newestFirst(records []store.Record) {
+	slices.SortFunc(records, func(a, b store.Record) int { return strings.Compare(b.Name, a.Name) })
+}
