@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
@@ -15,6 +16,7 @@ import (
 var holders = map[string]func(ctx context.Context, dsn string) (release func(), err error){
 	"sqlite":   holdSQLite,
 	"postgres": holdPostgres,
+	"mysql":    holdMySQL,
 }
 
 func hold(ctx context.Context, where dsn) (release func(), err error) {
@@ -68,6 +70,24 @@ func holdPostgres(ctx context.Context, dsn string) (release func(), err error) {
 			release()
 			return nil, err
 		}
+	}
+	return release, nil
+}
+
+// holdMySQL pins the history list: no row that dies meanwhile can be purged.
+func holdMySQL(ctx context.Context, dsn string) (release func(), err error) {
+	pool, _, err := mysql.Pool(dsn)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { _ = pool.Close() } // which ends the transaction
+	conn, err := pool.Conn(ctx)
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "set transaction isolation level repeatable read; start transaction with consistent snapshot")
+	}
+	if err != nil {
+		release()
+		return nil, err
 	}
 	return release, nil
 }

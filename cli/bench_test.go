@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -45,13 +46,17 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 	}
 }
 
-func TestBenchMeasuresPostgreSQL(t *testing.T) {
+func TestBenchMeasuresServers(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) { benchOn(t, "postgres", pgtest.DSN(t)) })
+	t.Run("mysql", func(t *testing.T) { benchOn(t, "mysql", mysqltest.Database(t)) })
+}
+
+func benchOn(t *testing.T, engine, db string) {
 	sh := newShell(t)
-	db := pgtest.DSN(t)
 	for _, scenario := range []string{"produce-consume", "held"} {
 		out := sh.must("bench", "--scenario", scenario, "--tasks", "200", "--batch", "50", "--json", "--auto-migrate", "--db", db)
 		report := decodeOne(t, out)
-		if report["engine"] != "postgres" || report["p99_ms"] == nil || report["wal_bytes_per_task"] == nil {
+		if report["engine"] != engine || report["p99_ms"] == nil || report["wal_bytes_per_task"] == nil {
 			t.Errorf("%s: %s", scenario, out)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
@@ -29,6 +30,13 @@ var engines = map[string]opener{
 	},
 	"postgres": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 		s, err := postgres.Open(ctx, dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	},
+	"mysql": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+		s, err := mysql.Open(ctx, dsn)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -73,6 +81,26 @@ func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), err
 	if err != nil {
 		closeStore()
 		return nil, func() {}, err
+	}
+	return client, closeStore, nil
+}
+
+// Standing is Client for a process that goes on for long: it first asks whether
+// the database keeps what Tusk promises.
+func (app *App) Standing(ctx context.Context) (*tusk.Client, func(), error) {
+	client, closeStore, err := app.Client(ctx, creating)
+	if err != nil {
+		return nil, closeStore, err
+	}
+	if c, ok := store.As[store.Checker](client.Store()); ok {
+		warnings, err := c.Check(ctx)
+		if err != nil {
+			closeStore()
+			return nil, func() {}, fmt.Errorf("database: %w", err)
+		}
+		for _, warning := range warnings {
+			app.Log.Warn("database: " + warning)
+		}
 	}
 	return client, closeStore, nil
 }

@@ -61,7 +61,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 		return err
 	}
 	defer cleanUp()
-	client, closeStore, err := app.Client(ctx, creating)
+	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // engine reads the rest.
 type dsn struct {
 	text   string // as given
-	engine string // sqlite, postgres, …
+	engine string // sqlite, postgres, mysql, …
 	path   string // of a file: without scheme and parameters
 }
 
@@ -23,7 +23,7 @@ var engineOf = map[string]string{
 	"citus": "citus", "couchbase": "couchbase", "couchbases": "couchbase",
 }
 
-const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, or postgres://user@host/database"
+const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, postgres://user@host/database or mysql://user@host/database"
 
 // parseDSN reads a database URL. Its problems never show the URL itself, which
 // may hold a password.
@@ -54,7 +54,13 @@ func parseDSN(text string) (dsn, error) {
 		d.path, err = filePath(rest)
 		return d, err
 	}
-	return d, checkServerURL(text)
+	if err := checkServerURL(text); err != nil {
+		return d, err
+	}
+	if u, err := url.Parse(text); err == nil && d.engine == "mysql" && strings.Trim(u.Path, "/") == "" {
+		return d, badDSN("write mysql://user@host/database", "the database URL names no database")
+	}
+	return d, nil
 }
 
 // filePath reads what follows the scheme of a file.

@@ -21,6 +21,8 @@ func TestADatabaseURLIsReadByItsScheme(t *testing.T) {
 		"postgres://h1:5432,h2:5433/db": {engine: "postgres"},
 		"postgres:///db?host=/run/pg":   {engine: "postgres"},
 		"postgres://u:p%40%2F%23@h/db":  {engine: "postgres"},
+		"mysql://u:p@h:3306/db":         {engine: "mysql"},
+		"mariadb://u@h/db":              {engine: "mysql"},
 	} {
 		got, err := parseDSN(text)
 		if err != nil || got.engine != want.engine || got.path != want.path {
@@ -68,7 +70,7 @@ func TestABadDatabaseURLIsRefusedWithoutShowingIt(t *testing.T) {
 			t.Errorf("%q: the password is shown: %s", text, r.err)
 		}
 	}
-	sh.fails(exitUsage, "unknown_engine", []string{"mysql"}, "queues", "list", "--db", "mysql://u:topsecret@h/db")
+	sh.fails(exitUsage, "unknown_engine", []string{"citus"}, "queues", "list", "--db", "citus://u:topsecret@h/db")
 }
 
 func TestPasswordsAreNeverShown(t *testing.T) {

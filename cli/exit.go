@@ -74,6 +74,10 @@ var said = []struct{ part, code, hint string }{
 	{"SQLSTATE 28000", "login_refused", "check the user in the database URL; where the server wants TLS, add sslmode=require"},
 	{"SQLSTATE 3D000", "database_missing", "create it, or name another in the database URL"},
 	{"SQLSTATE 42501", "no_privilege", "grant the user the right to create and use Tusk's schema"},
+	{"Error 1045 ", "wrong_password", "check the user and the password in the database URL"},
+	{"Error 1049 ", "database_missing", "create it, or name another in the database URL"},
+	{"Error 1044 ", "no_privilege", "grant the user all privileges on the database"},
+	{"Error 1142 ", "no_privilege", "grant the user all privileges on the database"},
 	{"server refused TLS", "no_tls", "the server has no TLS: where that is fine, add sslmode=disable"},
 }
 

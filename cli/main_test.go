@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -15,7 +16,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(playTusk) != "" {
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
-	pgtest.Main(m)
+	pgtest.Main(mysqltest.Around{Tests: m})
 }
 
 // shell runs commands in a folder of their own.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -202,7 +203,11 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 }
 
 func TestAServersSchemaIsCreatedOnlyWhenAsked(t *testing.T) {
-	db := pgtest.DSN(t)
+	t.Run("postgres", func(t *testing.T) { schemaOnlyWhenAsked(t, pgtest.DSN(t)) })
+	t.Run("mysql", func(t *testing.T) { schemaOnlyWhenAsked(t, mysqltest.Database(t)) })
+}
+
+func schemaOnlyWhenAsked(t *testing.T, db string) {
 	sh := newShell(t)
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
 	sh.fails(exitUsage, "schema_missing", []string{"tusk migrate up", "--auto-migrate"}, "enqueue", "a")

@@ -40,7 +40,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err = errors.Join(err, s.check(config), checkRetention(s.chores.Retention)); err != nil {
 		return err
 	}
-	client, closeStore, err := app.Client(ctx, creating)
+	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 	if err := checkRetention(c.Retention); err != nil {
 		return err
 	}
-	client, closeStore, err := app.Client(ctx, creating)
+	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,14 @@ import (
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/fixture"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
 
 // engines are the real databases, whose answers are not the memory engine's.
 var engines = map[string]func(t *testing.T) store.Store{
@@ -34,6 +36,14 @@ var engines = map[string]func(t *testing.T) store.Store{
 	},
 	"postgres": func(t *testing.T) store.Store {
 		s, err := postgres.Open(t.Context(), pgtest.DSN(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return migrated(t, s)
+	},
+	"mysql": func(t *testing.T) store.Store {
+		s, err := mysql.Open(t.Context(), mysqltest.Database(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,6 +55,13 @@ type Migration struct {
 	SQL       string    `json:"-"`
 }
 
+// Checker is an engine on a server that others set up.
+type Checker interface {
+	// Check says what of the server's settings breaks the contract (an error) or
+	// weakens it (warnings).
+	Check(ctx context.Context) (warnings []string, err error)
+}
+
 // Meter is an engine that counts what it costs, for benchmarks.
 type Meter interface {
 	Measure(ctx context.Context) (Measures, error)

@@ -3,13 +3,24 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 )
+
+// Check implements store.Checker.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	if err := s.checkSchema(ctx); err != nil {
+		return nil, wrap("check", err)
+	}
+	is, err := s.settings(ctx)
+	if err != nil {
+		return nil, wrap("check", err)
+	}
+	return weaknesses(is), wrap("check", checkSettings(is, s.galera))
+}
 
 // inspect looks at the server once, before anything is asked of it.
 func (s *Store) inspect(ctx context.Context) error {
@@ -26,17 +37,14 @@ func (s *Store) inspect(ctx context.Context) error {
 	if err := checkVersion(version, comment); err != nil {
 		return err
 	}
-	settings, err := s.settings(ctx)
+	is, err := s.settings(ctx)
 	if err != nil {
 		return explain(err)
 	}
-	if err := checkSettings(settings, s.galera); err != nil {
+	if err := checkSettings(is, s.galera); err != nil {
 		return err
 	}
-	s.galera = settings["wsrep_on"] == "ON"
-	for _, warning := range warnings(settings) {
-		s.log.Warn("mysql: the server does not keep what it confirmed", "setting", warning.setting, "consequence", warning.consequence, "fix", warning.fix)
-	}
+	s.galera = is["wsrep_on"] == "ON"
 	return nil
 }
 
@@ -91,28 +99,25 @@ func variable(ctx context.Context, conn *sql.Conn, names ...string) (value strin
 	return "", err
 }
 
-// errServer is what all refusals of a server are.
-var errServer = errors.New("this server cannot hold a task queue")
-
 // checkVersion refuses servers that are too old, or that only look like MySQL.
 func checkVersion(version, comment string) error {
 	both := strings.ToLower(version + " " + comment)
 	switch {
 	case strings.Contains(both, "tidb"):
-		return fmt.Errorf("%w: TiDB (%s) takes FOR UPDATE SKIP LOCKED and locks nothing, so tasks would run twice: use MySQL or MariaDB", errServer, version)
+		return fmt.Errorf("%w: TiDB (%s) takes FOR UPDATE SKIP LOCKED and locks nothing, so tasks would run twice: use MySQL or MariaDB", store.ErrUnsupported, version)
 	case strings.Contains(both, "vitess"):
-		return fmt.Errorf("%w: Vitess (%s) is not tested: use MySQL or MariaDB directly", errServer, version)
+		return fmt.Errorf("%w: Vitess (%s) is not tested: use MySQL or MariaDB directly", store.ErrUnsupported, version)
 	}
 	number := strings.TrimPrefix(version, "5.5.5-") // how old MariaDB servers greet
 	major, minor := numbers(number)
 	if strings.Contains(both, "mariadb") {
 		if major < 10 || major == 10 && minor < 6 {
-			return fmt.Errorf("%w: MariaDB %s is too old, it has no SKIP LOCKED: upgrade to 10.6 or newer", errServer, number)
+			return fmt.Errorf("%w: MariaDB %s is too old, it has no SKIP LOCKED: upgrade to 10.6 or newer", store.ErrUnsupported, number)
 		}
 		return nil
 	}
 	if major < 8 {
-		return fmt.Errorf("%w: MySQL %s is too old, it has no SKIP LOCKED: upgrade to 8.0 or newer", errServer, number)
+		return fmt.Errorf("%w: MySQL %s is too old, it has no SKIP LOCKED: upgrade to 8.0 or newer", store.ErrUnsupported, number)
 	}
 	return nil
 }
@@ -129,7 +134,7 @@ func numbers(version string) (major, minor int) {
 // settings reads the server's variables that matter.
 func (s *Store) settings(ctx context.Context) (map[string]string, error) {
 	rows, err := s.db.QueryContext(ctx, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
-		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'read_only', 'innodb_read_only', 'have_innodb')`)
+		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb')`)
 	if err != nil {
 		return nil, err
 	}
@@ -151,27 +156,28 @@ func checkSettings(is map[string]string, galera bool) error {
 	switch {
 	case is["wsrep_on"] == "ON" && !galera:
 		return fmt.Errorf("%w: wsrep_on is ON: a Galera cluster loses confirmed writes when several nodes are written to: "+
-			"send all connections to one node and add tusk_allow_galera=1 to the database URL", errServer)
+			"send the connections of all processes to one and the same node, and add tusk_allow_galera=1 to the database URL", store.ErrUnsupported)
 	case is["have_innodb"] == "NO" || is["have_innodb"] == "DISABLED":
-		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", errServer)
+		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
 	case is["log_bin"] == "ON" && is["binlog_format"] == "STATEMENT":
-		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW", errServer)
+		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW", store.ErrUnsupported)
 	}
 	return nil
 }
 
-type warning struct{ setting, consequence, fix string }
-
-// warnings says what a crash of the server's machine could take away.
-func warnings(is map[string]string) (all []warning) {
+// weaknesses says what a crash of the server's machine could take away.
+func weaknesses(is map[string]string) (all []string) {
 	if v := is["innodb_flush_log_at_trx_commit"]; v != "1" && v != "3" {
-		all = append(all, warning{"innodb_flush_log_at_trx_commit = " + v, "the last second of commits may be lost in a crash", "set global innodb_flush_log_at_trx_commit = 1"})
+		all = append(all, "innodb_flush_log_at_trx_commit is "+v+": a crash of the server may lose the tasks that it acknowledged in the last second; set it to 1")
 	}
 	if v := is["sync_binlog"]; is["log_bin"] == "ON" && v != "1" {
-		all = append(all, warning{"sync_binlog = " + v, "replicas may miss the last commits after a crash", "set global sync_binlog = 1"})
+		all = append(all, "sync_binlog is "+v+": after a crash of the server its replicas may lack what it acknowledged; set it to 1")
 	}
 	if is["innodb_doublewrite"] == "OFF" {
-		all = append(all, warning{"innodb_doublewrite = OFF", "a page torn by a power failure is lost", "start the server with innodb_doublewrite = ON"})
+		all = append(all, "innodb_doublewrite is OFF: a page that is torn by a power failure is lost; start the server with it ON")
+	}
+	if is["wsrep_on"] == "ON" {
+		all = append(all, "wsrep_on is ON: all processes must use one and the same node of the Galera cluster; with several writers tasks run twice")
 	}
 	return all
 }

@@ -45,15 +45,18 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // names that are not ours are an error.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	tables := map[string]bool{}
-	rows, err := s.db.QueryContext(ctx, `select table_name from information_schema.tables where table_schema = database() and table_name like 'tusk\_%'`)
+	rows, err := s.db.QueryContext(ctx, `select table_name, coalesce(engine, '') from information_schema.tables where table_schema = database() and table_type = 'BASE TABLE' and table_name like 'tusk\_%'`)
 	if err != nil {
 		return 0, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
+		var name, engine string
+		if err := rows.Scan(&name, &engine); err != nil {
 			return 0, err
+		}
+		if engine != "InnoDB" && name != versions { // goose leaves that one to the server's default
+			return 0, fmt.Errorf("%w: %s is stored in %s, which has no transactions: alter table %s engine = InnoDB", store.ErrUnsupported, name, engine, name)
 		}
 		tables[strings.ToLower(name)] = true
 	}

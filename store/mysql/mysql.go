@@ -27,7 +27,7 @@ import (
 )
 
 // Store is a ledger in a MySQL or MariaDB database. It implements store.Store,
-// store.Transactor, store.Migrator, store.Maintainer and store.Meter.
+// store.Transactor, store.Migrator, store.Maintainer, store.Checker and store.Meter.
 type Store struct {
 	db       *sql.DB
 	owned    bool // opened by Open: closed by Close
@@ -58,8 +58,8 @@ func WithLogger(log *slog.Logger) Option { return func(s *Store) { s.log = log }
 // must then lead to one and the same node: locks do not reach from node to node.
 func AllowGalera() Option { return func(s *Store) { s.galera = true } }
 
-// New makes a store on an open pool and looks at the server: its version, its
-// storage engine and what it does for durability. The pool stays the caller's.
+// New makes a store on an open pool and looks at the server, which it may refuse:
+// too old, or only like MySQL. Check says more. The pool stays the caller's.
 // Open makes better use of the connection than a pool that knows neither
 // multiStatements nor interpolateParams.
 func New(db *sql.DB, options ...Option) (*Store, error) {
@@ -158,5 +158,6 @@ var (
 	_ store.Transactor = (*Store)(nil)
 	_ store.Migrator   = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
+	_ store.Checker    = (*Store)(nil)
 	_ store.Meter      = (*Store)(nil)
 )

@@ -51,6 +51,29 @@ func migrate(t testing.TB, dsn string) {
 	}
 }
 
+// fresh opens a handle on a database of the test's own.
+func fresh(t testing.TB) *mysql.Store {
+	t.Helper()
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	return open(t, dsn)
+}
+
+func exec(t testing.TB, s *mysql.Store, text string, args ...any) {
+	t.Helper()
+	if _, err := s.DB().Exec(text, args...); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+}
+
+func number(t testing.TB, s *mysql.Store, text string, args ...any) (n int64) {
+	t.Helper()
+	if err := s.DB().QueryRow(text, args...).Scan(&n); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return n
+}
+
 func TestMySQLKeepsTheContract(t *testing.T) { storetest.Run(t, engine) }
 
 func TestMySQLDoesWhatTheReferenceDoes(t *testing.T) { storetest.Compare(t, engine) }

@@ -42,10 +42,16 @@ var (
 )
 
 // Main runs the tests of a package and then stops the servers that they started.
-func Main(m *testing.M) {
-	code := m.Run()
+func Main(m *testing.M) { os.Exit(Around{m}.Run()) }
+
+// Around is Main for packages that have servers of other kinds to stop as well.
+type Around struct{ Tests interface{ Run() int } }
+
+// Run runs the tests and then stops the servers that they started.
+func (a Around) Run() int {
+	code := a.Tests.Run()
 	Stop()
-	os.Exit(code)
+	return code
 }
 
 // Stop stops all servers that this process started.

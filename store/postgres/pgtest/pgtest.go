@@ -42,7 +42,7 @@ var shared struct {
 }
 
 // Main runs the tests of a binary and stops the server that they started.
-func Main(m *testing.M) {
+func Main(m interface{ Run() int }) {
 	code := m.Run()
 	if s := shared.server; s != nil {
 		if databases.prepared != "" && s.cmd == nil { // a server that stays
