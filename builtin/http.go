@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/reach"
 )
 
 const (
@@ -55,7 +56,7 @@ type HTTPOutput struct {
 // hosts with a port, networks such as 10.1.0.0/16. Proxies of the environment are
 // not used. The error says which entry of allow cannot be read.
 func HTTP(m *tusk.Mux, allow ...string) error {
-	g, err := newGuard(allow)
+	g, err := reach.New(allow)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func HTTP(m *tusk.Mux, allow ...string) error {
 	return nil
 }
 
-func newHTTPClient(g *guard) *http.Client {
+func newHTTPClient(g *reach.Guard) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext:            g.DialContext,
@@ -89,7 +90,7 @@ func newHTTPClient(g *guard) *http.Client {
 			if len(before) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
-			return checkURL(next.URL)
+			return reach.CheckURL(next.URL)
 		},
 	}
 }
@@ -101,7 +102,7 @@ func (a *HTTPArgs) request(ctx context.Context) (*http.Request, error) {
 	if err != nil || a.URL == "" {
 		return nil, badArgs("url is missing or cannot be read")
 	}
-	if err := checkURL(u); err != nil {
+	if err := reach.CheckURL(u); err != nil {
 		return nil, tusk.Discard(err)
 	}
 	body, contentType := a.body()
@@ -213,7 +214,7 @@ func judge(r *http.Response, expect []int) error {
 	}
 	err := fmt.Errorf("%s %s answered %s", r.Request.Method, r.Request.URL.Redacted(), r.Status)
 	if r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable {
-		if delay, ok := retryAfter(r.Header.Get("Retry-After"), time.Now()); ok {
+		if delay, ok := reach.RetryAfter(r.Header.Get("Retry-After"), time.Now()); ok {
 			return tusk.RetryAfter(delay, err)
 		}
 	}
@@ -223,8 +224,8 @@ func judge(r *http.Response, expect []int) error {
 // failure tells what went wrong on the way. A target that is not allowed will not
 // be allowed next time.
 func failure(ctx context.Context, err error) error {
-	if errors.Is(err, errTarget) {
-		return tusk.Discard(errTarget)
+	if errors.Is(err, reach.ErrTarget) {
+		return tusk.Discard(reach.ErrTarget)
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

@@ -99,3 +99,30 @@ func TestTheAPIIsDescribedWhereDevSays(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+func TestAnEndpointIsRegisteredAndItsSecretShownOnce(t *testing.T) {
+	sh := filledShell(t)
+	made := sh.json("endpoints", "put", "mail", "--url", "https://app.example.com/tusk", "--timeout", "90s")
+	secret, _ := made[0]["secret"].(string)
+	if !strings.HasPrefix(secret, "whsec_") {
+		t.Fatal(made)
+	}
+	if rows := sh.json("endpoints", "list"); len(rows) != 1 || rows[0]["url"] != "https://app.example.com/tusk" || rows[0]["timeout_seconds"] != 90.0 || rows[0]["concurrency"] != 10.0 {
+		t.Error(rows)
+	}
+	if again := sh.json("endpoints", "put", "mail", "--url", "https://app.example.com/other"); again[0]["secret"] != nil {
+		t.Error(again)
+	}
+	if rows := sh.json("endpoints", "rotate", "mail"); rows[0]["secret"] == secret {
+		t.Error(rows)
+	}
+	if out := sh.must("endpoints", "list"); strings.Contains(out, "whsec_") {
+		t.Error(out)
+	}
+	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "endpoints", "put", "mail", "--url", "http://127.0.0.1:9000")
+	sh.must("endpoints", "put", "mail", "--url", "http://127.0.0.1:9000", "--allow-host", "127.0.0.1")
+	sh.fails(exitUsage, "usage", []string{"--url is missing"}, "endpoints", "put", "mail")
+	sh.must("endpoints", "remove", "mail")
+	sh.fails(exitNotFound, "not_found", nil, "endpoints", "remove", "mail")
+	sh.fails(exitNotFound, "not_found", nil, "endpoints", "rotate", "mail")
+}

@@ -36,7 +36,7 @@ var commands = []struct {
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newSchedulesCommand, newWorkflowsCommand}},
 	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
-		newTokensCommand, newUsersCommand, newConfigCommand, newVersionCommand}},
+		newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newVersionCommand}},
 }
 
 func newRoot(app *App) *cobra.Command {

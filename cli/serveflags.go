@@ -18,6 +18,7 @@ type serveFlags struct {
 	addr, certFile, keyFile    string
 	insecure, https, readOnly  bool
 	hosts, hidden, groups      []string
+	pushAllow                  []string
 	hideAll                    bool
 	prefix, environment        string
 	issuer, clientID, redirect string
@@ -36,6 +37,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&s.readOnly, "read-only", false, "refuse whatever would change something")
 	f.StringSliceVar(&s.hidden, "hide", hide.Default, "hide the values of fields with this `part` in their names; repeatable")
 	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")
+	f.StringSliceVar(&s.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints may have, without TLS, too; repeatable")
 	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
@@ -59,7 +61,7 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 		app.secrets = append(app.secrets, s.clientSecret)
 	}
 	c := server.Config{Hosts: s.hosts, Prefix: s.prefix, HTTPS: s.https || s.certFile != "", ReadOnly: s.readOnly, Environment: s.environment,
-		Mask: &hide.Mask{All: s.hideAll}, Logger: app.Log}
+		Mask: &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, Logger: app.Log}
 	for _, part := range s.hidden {
 		c.Mask.Names = append(c.Mask.Names, strings.ToLower(part))
 	}

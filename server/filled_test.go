@@ -8,6 +8,8 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/fixture"
+	"github.com/tuskqueue/tusk/server/push"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
@@ -23,7 +25,15 @@ func filled(t *testing.T, change ...func(*server.Config)) (*site, fixture.Filled
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	return startOn(t, client, change...), f
+	s := startOn(t, client, change...)
+	book, err := push.NewBook(client.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := book.Put(t.Context(), push.Endpoint{Queue: "hooks", URL: "https://app.example.com/tusk"}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	return s, f
 }
 
 func eventually(t *testing.T, is func() bool) {
@@ -42,3 +52,7 @@ type later struct{}
 func (later) Kind() string { return "later" }
 
 var laterOptions = &tusk.Options{Delay: time.Hour}
+
+func newMemory() store.Store { return memory.New() }
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -78,7 +79,10 @@ var plain = []struct {
 }{
 	{tusk.ErrNotFound, 404, "not_found", 0},
 	{access.ErrNotFound, 404, "not_found", 0},
+	{push.ErrNotFound, 404, "not_found", 0},
 	{access.ErrInvalid, 400, "invalid", 0},
+	{push.ErrInvalid, 400, "invalid", 0},
+	{push.ErrTarget, 422, "target_not_allowed", 0},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},
 	{tusk.ErrShutdown, 503, "shutting_down", 1},

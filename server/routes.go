@@ -131,6 +131,12 @@ func Routes() []Route {
 		does(post("/lease/release", access.Work, "", "Hand a leased task back, without counting the attempt"), releaseLease),
 		does(post("/lease/batch", access.Work, "", "Complete, fail, extend and release up to 1,000 leased tasks"), batchLease),
 
+		does(get("/endpoints", access.Admin, "List endpoints: where the tasks of queues are sent"), listEndpoints),
+		does(get("/endpoints/{queue}", access.Admin, "Get the endpoint of a queue"), getEndpoint),
+		does(with(post("/endpoints/{queue}", access.Admin, "endpoints.put", "Register the endpoint of a queue, or change it; the secret of a new one is shown once"), method("PUT")), putEndpoint),
+		does(post("/endpoints/{queue}/rotate", access.Admin, "endpoints.rotate", "Make a new secret, shown once; the one before signs beside it for a day"), rotateEndpoint),
+		does(with(post("/endpoints/{queue}", access.Admin, "endpoints.remove", "Remove the endpoint of a queue"), method("DELETE")), removeEndpoint),
+
 		does(get("/me", access.Read, "Who the caller is"), whoAmI),
 		does(get("/tokens", access.Admin, "List API tokens"), listTokens),
 		does(with(post("/tokens", access.Admin, "tokens.create", "Create an API token; its secret is shown once"), created), createToken),

@@ -20,6 +20,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
@@ -48,6 +49,9 @@ type Config struct {
 	Environment string
 	// Provider logs people in by OpenID Connect; nil: nobody.
 	Provider *access.Provider
+	// PushAllow lists hosts, hosts with a port, and networks (10.1.0.0/16) that
+	// endpoints may have besides public addresses, and without TLS.
+	PushAllow []string
 	// Ready adds to what /readyz checks.
 	Ready func(ctx context.Context) error
 	// NoUI leaves the pages out.
@@ -67,11 +71,14 @@ type Server struct {
 	gate    *access.Gate
 	feed    *feed.Feed
 	puller  *tusk.Puller
+	push    *push.Runner
 	openapi []byte
 	waiting chan struct{}
 	closing atomic.Bool
 	marked  atomic.Value // the day whose idempotency keys are marked
 	handler http.Handler
+
+	endpoints *push.Book
 }
 
 // settings is a Config with its defaults.
@@ -94,6 +101,10 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)
 	s.puller = client.NewPuller()
+	if s.endpoints, err = push.NewBook(client.Store(), full.PushAllow...); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s.push = push.New(s.endpoints, s.puller, s.log)
 	if s.openapi, err = OpenAPI(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
@@ -128,8 +139,8 @@ func (s *Server) Book() *access.Book { return s.book }
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run does what goes on behind the requests until ctx ends: it beats for the
-// workers that lease tasks here, and goes on with bulk operations. Then it ends
-// event streams and hands back what is leased.
+// workers that lease tasks here, calls the endpoints of queues, and goes on with
+// bulk operations. Then it ends event streams and hands back what is leased.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
 	behind.Go(func() { s.client.CarryOperations(ctx) })
@@ -139,7 +150,16 @@ func (s *Server) Run(ctx context.Context) error {
 		s.feed.Close()
 	})
 	defer stop()
-	err := s.puller.Run(ctx)
+	// Calls that are under way may still tell how they ended.
+	lending, last := context.WithCancel(context.WithoutCancel(ctx))
+	behind.Go(func() {
+		defer last()
+		if !s.config.ReadOnly {
+			s.push.Run(ctx)
+		}
+		<-ctx.Done()
+	})
+	err := s.puller.Run(lending)
 	behind.Wait()
 	return err
 }
@@ -169,7 +189,7 @@ func (s *Server) assemble() (http.Handler, error) {
 	})
 	if !s.config.NoUI {
 		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Feed: s.feed,
-			Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Log: s.log})
+			Endpoints: s.endpoints, Push: s.push, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Log: s.log})
 		if err != nil {
 			return nil, err
 		}

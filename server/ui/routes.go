@@ -22,6 +22,7 @@ const (
 	needsGate
 	needsBook
 	needsProvider
+	needsPush
 )
 
 func (r Route) has(p *pages) bool {
@@ -32,6 +33,8 @@ func (r Route) has(p *pages) bool {
 		return p.Gate != nil && p.Gate.Provider != nil
 	case needsBook:
 		return p.Book != nil
+	case needsPush:
+		return p.Endpoints != nil && p.Push != nil
 	default:
 		return true
 	}
@@ -50,6 +53,9 @@ func Routes() []Route {
 	}
 	admin := func(method, path, audit string, show func(*visit) (answer, error)) Route {
 		return Route{Method: method, Path: path, Need: access.Admin, Audit: audit, show: show, only: needsBook}
+	}
+	pushing := func(method, path, audit string, show func(*visit) (answer, error)) Route {
+		return Route{Method: method, Path: path, Need: access.Admin, Audit: audit, show: show, only: needsPush}
 	}
 	open := func(method, path string, only needs, show func(*visit) (answer, error)) Route {
 		return Route{Method: method, Path: path, Need: access.Open, show: show, only: only}
@@ -84,6 +90,10 @@ func Routes() []Route {
 		sums("/workers", workers),
 		get("/help", help),
 		admin("GET", "/audit", "", audit),
+		pushing("GET", "/endpoints", "", endpoints),
+		pushing("POST", "/endpoints", "endpoints.put", putEndpoint),
+		pushing("POST", "/endpoints/{queue}/rotate", "endpoints.rotate", rotateEndpoint),
+		pushing("POST", "/endpoints/{queue}/remove", "endpoints.remove", removeEndpoint),
 		admin("GET", "/access", "", people),
 		admin("POST", "/access/tokens", "tokens.create", createToken),
 		admin("POST", "/access/tokens/{id}/revoke", "tokens.revoke", revokeToken),

@@ -33,6 +33,7 @@ type page struct {
 	ReadOnly    bool
 	LogOut      bool // there is somebody to log out
 	Admin, API  bool
+	Push        bool // there are endpoints
 	Version     string
 	Now         time.Time
 }
@@ -55,7 +56,7 @@ func (v *visit) base(a answer) page {
 	here.RawQuery = q.Encode()
 	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
 		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Environment: v.Environment, ReadOnly: v.ReadOnly,
-		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI,
+		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil,
 		Version: tusk.Version(), Now: time.Now().UTC()}
 	return p
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/server/push"
 )
 
 //go:embed templates static
@@ -42,6 +43,9 @@ type Options struct {
 	Book *access.Book
 	// Feed is shared with the API; default: the pages have their own.
 	Feed *feed.Feed
+	// Endpoints and Push are where the tasks of queues are sent; nil: no such page.
+	Endpoints *push.Book
+	Push      *push.Runner
 
 	Mask        mask.Mask
 	ReadOnly    bool

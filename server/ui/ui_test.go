@@ -19,6 +19,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/fixture"
 	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -145,7 +146,12 @@ func TestAFailingStoreGetsAPageThatSaysSo(t *testing.T) {
 func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 	client := newClient(t, memory.New())
 	book := access.NewBook(client.Store())
-	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book})
+	endpoints, err := push.NewBook(client.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints,
+		Push: push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)
 	}

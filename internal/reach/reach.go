@@ -1,4 +1,9 @@
-package builtin
+// Package reach decides which addresses this process may call in the name of
+// somebody else: public ones, and those that its operator allows.
+//
+// It is pure but for dialing. An address comes in from package builtin or package
+// push; a connection goes out, or ErrTarget.
+package reach
 
 import (
 	"context"
@@ -14,23 +19,23 @@ import (
 	"time"
 )
 
-// errTarget says the same about every address that is not allowed, so that
+// ErrTarget says the same about every address that is not allowed, so that
 // nobody can map a network by asking.
-var errTarget = errors.New("target is not allowed: only public addresses are, and hosts that the worker allows")
+var ErrTarget = errors.New("target is not allowed: only public addresses are, and hosts that the operator allows")
 
-// guard decides which addresses a request may reach. It judges the address that
+// Guard decides which addresses a request may reach. It judges the address that
 // is being dialed, after all look-ups, so that no spelling of it and no answer of
 // a name server gets round it.
-type guard struct {
+type Guard struct {
 	hosts []string // "host" or "host:port", lower case
 	nets  []netip.Prefix
 	dial  net.Dialer
 }
 
-// newGuard reads what is allowed besides public addresses: hosts, hosts with a
+// New reads what is allowed besides public addresses: hosts, hosts with a
 // port, addresses and networks ("10.1.0.0/16").
-func newGuard(allow []string) (*guard, error) {
-	g := &guard{dial: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
+func New(allow []string) (*Guard, error) {
+	g := &Guard{dial: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
 	for _, entry := range allow {
 		if prefix, err := netip.ParsePrefix(entry); err == nil {
 			g.nets = append(g.nets, prefix.Masked())
@@ -48,33 +53,47 @@ func newGuard(allow []string) (*guard, error) {
 	return g, nil
 }
 
-// checkURL refuses what is not plain http or https.
-func checkURL(u *url.URL) error {
+// CheckURL refuses what is not plain http or https.
+func CheckURL(u *url.URL) error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https", u.Opaque != "", u.Hostname() == "", u.User != nil:
-		return errTarget
+		return ErrTarget
 	}
 	return nil
 }
 
 // DialContext connects to an address that is allowed.
-func (g *guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if g.named(address) {
 		return g.dial.DialContext(ctx, network, address)
 	}
 	d := g.dial
 	d.Control = func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
-		if err != nil || !g.allows(ap.Addr()) {
-			return errTarget
+		if err != nil || !g.Allows(ap.Addr()) {
+			return ErrTarget
 		}
 		return nil
 	}
 	return d.DialContext(ctx, network, address)
 }
 
+// Trusts reports whether the operator allows the host of "host:port", by its name
+// or by a network that it is in, so that it may be called without TLS.
+func (g *Guard) Trusts(address string) bool {
+	if g.named(address) {
+		return true
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && g.inNets(a.WithZone("").Unmap())
+}
+
 // named reports whether the host of "host:port" is allowed by its name.
-func (g *guard) named(address string) bool {
+func (g *Guard) named(address string) bool {
 	host, port, err := net.SplitHostPort(strings.ToLower(address))
 	if err != nil {
 		return false
@@ -82,14 +101,14 @@ func (g *guard) named(address string) bool {
 	return slices.Contains(g.hosts, host) || slices.Contains(g.hosts, net.JoinHostPort(host, port))
 }
 
-func (g *guard) allows(a netip.Addr) bool {
+// Allows reports whether an address may be reached.
+func (g *Guard) Allows(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
-	for _, prefix := range g.nets {
-		if prefix.Contains(a) {
-			return true
-		}
-	}
-	return public(a)
+	return g.inNets(a) || public(a)
+}
+
+func (g *Guard) inNets(a netip.Addr) bool {
+	return slices.ContainsFunc(g.nets, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // notPublic are the special ranges of IANA's registries that netip has no test
@@ -132,8 +151,8 @@ func prefixes(texts ...string) []netip.Prefix {
 	return all
 }
 
-// retryAfter reads the header of that name: seconds or a date.
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
+// RetryAfter reads the header of that name: seconds or a date.
+func RetryAfter(value string, now time.Time) (time.Duration, bool) {
 	const longest = 24 * time.Hour
 	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
 		return min(time.Duration(min(seconds, int64(longest/time.Second)))*time.Second, longest), true

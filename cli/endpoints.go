@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk/server/push"
+)
+
+// endpointRow is where the tasks of a queue are sent.
+type endpointRow struct {
+	Queue       string  `json:"queue" col:"QUEUE"`
+	URL         string  `json:"url" col:"URL"`
+	Concurrency int     `json:"concurrency" col:"CONCURRENCY"`
+	Timeout     seconds `json:"timeout_seconds" col:"TIMEOUT"`
+	CreatedAt   instant `json:"created_at" col:"CREATED"`
+	CreatedBy   string  `json:"created_by" col:"BY"`
+	RotatedAt   instant `json:"rotated_at" col:"ROTATED"`
+}
+
+// endpointSecretRow is a secret that was just made: it is never shown again.
+type endpointSecretRow struct {
+	Secret string `json:"secret" col:"SECRET"`
+	Queue  string `json:"queue" col:"QUEUE"`
+}
+
+func newEndpointsCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "endpoints",
+		Short: "Send the tasks of a queue to a URL, as signed webhooks",
+		Long: `Send the tasks of a queue to a URL, as signed webhooks: any program that can be
+reached by HTTP is a worker. tusk serve and tusk dev make the calls. An answer from
+200 to 299 completes the task; any other is a failed attempt. After 429 and 503
+the header Retry-After says when to call again.`,
+	}
+	c.AddCommand(newEndpointsPutCommand(app),
+		&cobra.Command{Use: "list", Short: "List endpoints, without their secrets", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return app.listEndpoints(cmd.Context()) }},
+		&cobra.Command{Use: "rotate QUEUE", Short: "Print a new secret; the one before signs beside it for a day", Args: between(1, 1, "QUEUE"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return app.withEndpoints(cmd.Context(), nil, func(book *push.Book) error {
+					secret, err := book.Rotate(cmd.Context(), args[0])
+					if err != nil {
+						return err
+					}
+					return printOne(app, endpointSecretRow{secret, args[0]})
+				})
+			}},
+		&cobra.Command{Use: "remove QUEUE…", Short: "Remove the endpoints of queues", Args: between(1, -1, "QUEUE"),
+			RunE: func(cmd *cobra.Command, names []string) error {
+				return app.withEndpoints(cmd.Context(), nil, func(book *push.Book) error {
+					return app.eachNamed(names, "removed", func(name string) error { return book.Remove(cmd.Context(), name) })
+				})
+			}})
+	return c
+}
+
+func newEndpointsPutCommand(app *App) *cobra.Command {
+	var e push.Endpoint
+	var allow []string
+	c := &cobra.Command{
+		Use:   "put QUEUE",
+		Short: "Register the endpoint of a queue and print its secret, or change it",
+		Long: `Register the endpoint of a queue, or change it. The secret of a new one is printed,
+once; nobody can show it again. The URL is an https one of a public address, or of
+a host that --allow-host names here and --push-allow names where tusk serve runs.`,
+		Example: `  tusk endpoints put mail --url https://app.example.com/tusk --concurrency 20`,
+		Args:    between(1, 1, "QUEUE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if e.URL == "" {
+				return usage("such as --url https://app.example.com/tusk", "--url is missing")
+			}
+			e.Queue = args[0]
+			return app.withEndpoints(cmd.Context(), allow, func(book *push.Book) error {
+				secret, stored, err := book.Put(cmd.Context(), e, login())
+				if err != nil {
+					return err
+				}
+				if secret == "" {
+					return printOne(app, doneRow{stored.Queue, "changed"})
+				}
+				return printOne(app, endpointSecretRow{secret, stored.Queue})
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&e.URL, "url", "", "`URL` that is called")
+	f.Var(numberFlag(&e.Concurrency, 1, push.MaxConcurrency), "concurrency", "calls at a time, of each server; default: 10")
+	f.Var(durationFlag(&e.Timeout), "timeout", "`duration` of a call, unless the task says otherwise; default: 1m")
+	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")
+	return c
+}
+
+func (app *App) listEndpoints(ctx context.Context) error {
+	return app.withEndpoints(ctx, nil, func(book *push.Book) error {
+		all, err := book.List(ctx)
+		if err != nil {
+			return err
+		}
+		rows := make([]endpointRow, len(all))
+		for i, e := range all {
+			rows[i] = endpointRow{e.Queue, e.URL, e.Concurrency, seconds(e.Timeout), instant(e.CreatedAt), e.CreatedBy, instant(e.RotatedAt)}
+		}
+		return list(app, rows, "no queue has an endpoint")
+	})
+}
+
+// withEndpoints opens the database for endpoints.
+func (app *App) withEndpoints(ctx context.Context, allow []string, do func(*push.Book) error) error {
+	client, closeStore, err := app.Client(ctx, creating)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	book, err := push.NewBook(client.Store(), allow...)
+	if err != nil {
+		return usage("", "--allow-host: %v", err)
+	}
+	switch err = do(book); {
+	case errors.Is(err, push.ErrTarget):
+		p := usage("use https, or --allow-host", "--url: %v", push.ErrTarget)
+		p.Code = "target_not_allowed"
+		return p
+	case errors.Is(err, push.ErrInvalid):
+		return usage("", "%v", err)
+	case errors.Is(err, push.ErrNotFound):
+		return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error(), Err: err}
+	}
+	return err
+}

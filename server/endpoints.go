@@ -1,0 +1,85 @@
+package server
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk/server/push"
+)
+
+// Endpoint is where the tasks of a queue are sent, as the API shows it.
+type Endpoint struct {
+	Queue       string    `json:"queue"`
+	URL         string    `json:"url"`
+	Concurrency int       `json:"concurrency" doc:"calls at a time, of each server"`
+	Timeout     Duration  `json:"timeout" doc:"of a call, unless the task says otherwise"`
+	CreatedAt   time.Time `json:"created_at"`
+	CreatedBy   string    `json:"created_by"`
+	RotatedAt   time.Time `json:"rotated_at,omitzero" doc:"when its secret was last replaced"`
+	Running     int       `json:"running" doc:"calls under way from this server"`
+	LastCall    time.Time `json:"last_call,omitzero"`
+	Trouble     string    `json:"trouble,omitempty" doc:"why this server leaves it alone for a while"`
+	PausedUntil time.Time `json:"paused_until,omitzero"`
+}
+
+// EndpointList is a list of endpoints, without their secrets.
+type EndpointList struct {
+	Endpoints []Endpoint `json:"endpoints"`
+}
+
+// NewEndpoint is an endpoint, with the secret of a new one, which is never shown
+// again.
+type NewEndpoint struct {
+	Secret   string   `json:"secret,omitempty" doc:"of a new endpoint, or a new one: it signs what is sent"`
+	Endpoint Endpoint `json:"endpoint"`
+}
+
+func (s *Server) viewEndpoint(e push.Endpoint) Endpoint {
+	st := s.push.Status(e.Queue)
+	return Endpoint{Queue: e.Queue, URL: e.URL, Concurrency: e.Concurrency, Timeout: Duration(e.Timeout), CreatedAt: utc(e.CreatedAt), CreatedBy: e.CreatedBy,
+		RotatedAt: utc(e.RotatedAt), Running: st.Running, LastCall: utc(st.Last), Trouble: st.Trouble, PausedUntil: utc(st.PausedUntil)}
+}
+
+func listEndpoints(c *call, _ struct{}) (EndpointList, error) {
+	list := EndpointList{Endpoints: []Endpoint{}}
+	all, err := c.endpoints.List(c.r.Context())
+	for _, e := range all {
+		list.Endpoints = append(list.Endpoints, c.viewEndpoint(e))
+	}
+	return list, err
+}
+
+func getEndpoint(c *call, in byQueue) (Endpoint, error) {
+	e, err := c.endpoints.Get(c.r.Context(), in.Queue)
+	return c.viewEndpoint(e), err
+}
+
+type putEndpointInput struct {
+	byQueue
+	Body struct {
+		URL         string   `json:"url" required:"true" doc:"https; http only to hosts that the server's operator allows"`
+		Concurrency int      `json:"concurrency,omitempty" doc:"1 to 1,000; default: 10"`
+		Timeout     Duration `json:"timeout,omitempty" doc:"1s to 1h; default: 1m"`
+	}
+}
+
+func putEndpoint(c *call, in putEndpointInput) (NewEndpoint, error) {
+	c.target = short(in.Queue)
+	secret, e, err := c.endpoints.Put(c.r.Context(), push.Endpoint{Queue: in.Queue, URL: in.Body.URL, Concurrency: in.Body.Concurrency,
+		Timeout: time.Duration(in.Body.Timeout)}, c.who.Name)
+	return NewEndpoint{secret, c.viewEndpoint(e)}, err
+}
+
+func rotateEndpoint(c *call, in byQueue) (NewEndpoint, error) {
+	c.target = short(in.Queue)
+	secret, err := c.endpoints.Rotate(c.r.Context(), in.Queue)
+	if err != nil {
+		return NewEndpoint{}, err
+	}
+	e, err := getEndpoint(c, in)
+	return NewEndpoint{secret, e}, err
+}
+
+func removeEndpoint(c *call, in byQueue) (nothing, error) {
+	c.target = short(in.Queue)
+	return nothing{}, c.endpoints.Remove(c.r.Context(), in.Queue)
+}

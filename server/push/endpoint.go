@@ -1,0 +1,271 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/reach"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const recordKind = "endpoint"
+
+// What an endpoint may ask for.
+const (
+	MaxConcurrency     = 1000
+	DefaultConcurrency = 10
+	MaxTimeout         = time.Hour
+	DefaultTimeout     = time.Minute
+	maxURL             = 2048
+)
+
+// overlap is how long a secret signs beside the one that replaced it.
+const overlap = 24 * time.Hour
+
+// Errors that a caller can act on.
+var (
+	ErrNotFound = errors.New("no endpoint takes the tasks of this queue")
+	ErrInvalid  = errors.New("invalid endpoint")
+	ErrTarget   = reach.ErrTarget
+)
+
+// Endpoint is where the tasks of a queue are sent. Its secret is not a part of it.
+type Endpoint struct {
+	Queue       string        `json:"queue"`
+	URL         string        `json:"url"`
+	Concurrency int           `json:"concurrency"` // calls at a time, of each server; default: 10
+	Timeout     time.Duration `json:"timeout"`     // of a call, unless the task says otherwise; default: 1 min
+	CreatedAt   time.Time     `json:"created_at"`
+	CreatedBy   string        `json:"created_by"`
+	RotatedAt   time.Time     `json:"rotated_at,omitzero"`
+}
+
+// document is an endpoint as it is stored.
+type document struct {
+	Endpoint
+	Secrets []secret `json:"secrets"`
+}
+
+// secret is kept as it is: a signature takes all of it.
+type secret struct {
+	Text  string    `json:"text"`
+	Until time.Time `json:"until,omitzero"` // zero: the present one
+}
+
+// usable lists the secrets that sign at an instant, the present one first.
+func (d *document) usable(now time.Time) (texts []string) {
+	for _, s := range d.Secrets {
+		if s.Until.IsZero() || now.Before(s.Until) {
+			texts = append(texts, s.Text)
+		}
+	}
+	return texts
+}
+
+// Book keeps the endpoints as records of a store.
+type Book struct {
+	store   store.Recorder
+	guard   *reach.Guard
+	changed chan struct{} // a runner of this process looks at once
+}
+
+// NewBook makes a book. allow lists hosts, hosts with a port, and networks that
+// may be called besides public addresses, and without TLS. The error says which
+// entry cannot be read.
+func NewBook(s store.Recorder, allow ...string) (*Book, error) {
+	g, err := reach.New(allow)
+	return &Book{store: s, guard: g, changed: make(chan struct{}, 1)}, err
+}
+
+// List returns the endpoints by queue.
+func (b *Book) List(ctx context.Context) ([]Endpoint, error) {
+	docs, err := b.documents(ctx)
+	endpoints := make([]Endpoint, len(docs))
+	for i, d := range docs {
+		endpoints[i] = d.Endpoint
+	}
+	return endpoints, err
+}
+
+// Get returns the endpoint of a queue. The error is ErrNotFound when it has none.
+func (b *Book) Get(ctx context.Context, queue string) (Endpoint, error) {
+	list, err := b.List(ctx)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	for _, e := range list {
+		if e.Queue == queue {
+			return e, nil
+		}
+	}
+	return Endpoint{}, ErrNotFound
+}
+
+// Put registers the endpoint of a queue, or changes it. The secret is that of a
+// new one, which nobody can show again; it is empty when there was one already.
+//
+// Errors: ErrInvalid; ErrTarget for a URL that is not to be called.
+func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, stored Endpoint, err error) {
+	if err := b.complete(&e); err != nil {
+		return "", e, err
+	}
+	err = b.change(ctx, e.Queue, func(d *document, exists bool) (bool, error) {
+		if e.CreatedAt, e.CreatedBy, e.RotatedAt = d.CreatedAt, d.CreatedBy, d.RotatedAt; !exists {
+			text = newSecret()
+			d.Secrets = []secret{{Text: text}}
+			e.CreatedAt, e.CreatedBy = time.Now().UTC().Truncate(time.Second), by
+		}
+		d.Endpoint = e
+		return true, nil
+	})
+	return text, e, err
+}
+
+// Rotate makes a new secret, which nobody can show again. The one before signs
+// beside it for a day.
+func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error) {
+	err = b.change(ctx, queue, func(d *document, exists bool) (bool, error) {
+		if !exists {
+			return false, ErrNotFound
+		}
+		now := time.Now().UTC().Truncate(time.Second)
+		text = newSecret()
+		d.RotatedAt = now
+		for i := range d.Secrets {
+			if d.Secrets[i].Until.IsZero() {
+				d.Secrets[i].Until = now.Add(overlap)
+			}
+		}
+		d.Secrets = append([]secret{{Text: text}}, d.Secrets...)
+		d.Secrets = slices.DeleteFunc(d.Secrets, func(s secret) bool { return !s.Until.IsZero() && now.After(s.Until) })
+		return true, nil
+	})
+	return text, err
+}
+
+// Remove forgets the endpoint of a queue. Calls that are under way have a moment
+// to end; then their tasks go back to the queue.
+func (b *Book) Remove(ctx context.Context, queue string) error {
+	return b.change(ctx, queue, func(_ *document, exists bool) (bool, error) {
+		if !exists {
+			return false, ErrNotFound
+		}
+		return false, nil
+	})
+}
+
+// complete fills in defaults and refuses what cannot be.
+func (b *Book) complete(e *Endpoint) error {
+	if err := tusk.ValidateName("queue", e.Queue); err != nil {
+		return err
+	}
+	if e.Concurrency == 0 {
+		e.Concurrency = DefaultConcurrency
+	}
+	if e.Timeout == 0 {
+		e.Timeout = DefaultTimeout
+	}
+	switch {
+	case e.Concurrency < 1 || e.Concurrency > MaxConcurrency:
+		return fmt.Errorf("%w: concurrency: want 1 to %d", ErrInvalid, MaxConcurrency)
+	case e.Timeout < time.Second || e.Timeout > MaxTimeout:
+		return fmt.Errorf("%w: timeout: want 1s to %v", ErrInvalid, MaxTimeout)
+	case len(e.URL) > maxURL || strings.ContainsFunc(e.URL, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return fmt.Errorf("%w: url: has blanks, or more than %d bytes", ErrInvalid, maxURL)
+	}
+	u, err := url.Parse(e.URL)
+	if err != nil {
+		return fmt.Errorf("%w: url: cannot be read", ErrInvalid)
+	}
+	return b.judge(u)
+}
+
+// judge refuses a URL early that would be refused at its first call, and those
+// that would send args in clear text to a stranger.
+func (b *Book) judge(u *url.URL) error {
+	if err := reach.CheckURL(u); err != nil {
+		return err
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if b.guard.Trusts(net.JoinHostPort(u.Hostname(), port)) {
+		return nil
+	}
+	n, err := strconv.Atoi(port)
+	if u.Scheme != "https" || err != nil || n < 1024 && n != 443 {
+		return ErrTarget
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !b.guard.Allows(a) {
+		return ErrTarget
+	}
+	if host := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return ErrTarget
+	}
+	return nil
+}
+
+func (b *Book) documents(ctx context.Context) ([]document, error) {
+	records, err := b.store.Records(ctx, recordKind)
+	if err != nil {
+		return nil, fmt.Errorf("endpoints: %w", err)
+	}
+	docs := make([]document, len(records))
+	for i, r := range records {
+		if err := json.Unmarshal(r.Body, &docs[i]); err != nil {
+			return nil, fmt.Errorf("endpoint of %s: %w", r.Name, err)
+		}
+	}
+	slices.SortFunc(docs, func(x, y document) int { return strings.Compare(x.Queue, y.Queue) })
+	return docs, nil
+}
+
+// change reads an endpoint, changes it and writes it until nobody came between. A
+// change that returns false deletes.
+func (b *Book) change(ctx context.Context, queue string, edit func(d *document, exists bool) (keep bool, err error)) error {
+	for {
+		records, err := b.store.Records(ctx, recordKind)
+		if err != nil {
+			return fmt.Errorf("endpoint of %s: %w", queue, err)
+		}
+		r := store.Record{Kind: recordKind, Name: queue}
+		var d document
+		for _, stored := range records {
+			if stored.Name == queue {
+				r = stored
+				if err := json.Unmarshal(r.Body, &d); err != nil {
+					return fmt.Errorf("endpoint of %s: %w", queue, err)
+				}
+			}
+		}
+		keep, err := edit(&d, r.Version != 0)
+		if err != nil {
+			return err
+		}
+		r.Body = nil
+		if keep {
+			if r.Body, err = json.Marshal(d); err != nil {
+				return fmt.Errorf("endpoint of %s: %w", queue, err)
+			}
+		}
+		if _, _, err = b.store.PutRecord(ctx, store.PutRecord{Record: r}); errors.Is(err, store.ErrConflict) {
+			continue
+		}
+		select {
+		case b.changed <- struct{}{}:
+		default:
+		}
+		return err
+	}
+}

@@ -1,0 +1,237 @@
+// Package push sends the tasks of a queue to an endpoint: a URL that is called
+// with a signed webhook, and whose answer says how the attempt ended. It makes a
+// worker of any program that can be reached by HTTP.
+//
+// It may touch a tusk.Puller, the records of a store, and the addresses that
+// package reach lets it. Tasks come in from the puller; verdicts go back to it.
+package push
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+const (
+	refresh  = 2 * time.Second  // how soon a new endpoint is called
+	lease    = 30 * time.Second // of a task, extended while its call runs
+	patience = 20 * time.Second // that one claim waits for tasks
+
+	firstPause = time.Second // after an endpoint could not be reached
+	lastPause  = time.Minute
+)
+
+// Runner calls the endpoints. Make it with New; Run does the work.
+type Runner struct {
+	book   *Book
+	puller *tusk.Puller
+	client *http.Client
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	senders map[string]*sender // by queue
+}
+
+// New makes a runner that lends its tasks from a puller, which has to be running.
+func New(book *Book, puller *tusk.Puller, log *slog.Logger) *Runner {
+	return &Runner{book: book, puller: puller, log: log, senders: map[string]*sender{}, client: &http.Client{
+		Transport: &http.Transport{ // without a proxy of the environment
+			DialContext:            book.guard.DialContext,
+			TLSHandshakeTimeout:    10 * time.Second,
+			IdleConnTimeout:        30 * time.Second,
+			MaxIdleConnsPerHost:    100,
+			MaxResponseHeaderBytes: 64 << 10,
+			ForceAttemptHTTP2:      true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Status is how an endpoint does, as this process sees it.
+type Status struct {
+	Running     int       // calls under way
+	Last        time.Time // the end of the latest call; zero: none yet
+	Trouble     string    // why the endpoint is left alone for a while; empty: it is not
+	PausedUntil time.Time
+}
+
+// Status returns how the endpoint of a queue does.
+func (r *Runner) Status(queue string) Status {
+	r.mu.Lock()
+	s := r.senders[queue]
+	r.mu.Unlock()
+	if s == nil {
+		return Status{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := Status{Running: s.running, Last: s.last}
+	if time.Now().Before(s.until) {
+		status.Trouble, status.PausedUntil = s.trouble, s.until
+	}
+	return status
+}
+
+// Run calls endpoints until ctx ends; calls that are under way then have a moment
+// to end, and their tasks go back to the queue when they do not.
+func (r *Runner) Run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer r.client.CloseIdleConnections()
+	for {
+		if docs, err := r.book.documents(ctx); err == nil {
+			r.follow(ctx, docs, &work)
+		} else if ctx.Err() == nil {
+			r.log.Warn("push", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.book.changed:
+		case <-time.After(refresh):
+		}
+	}
+}
+
+// follow has a sender for each endpoint, and none for others.
+func (r *Runner) follow(ctx context.Context, docs []document, work *sync.WaitGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gone := maps.Clone(r.senders)
+	for _, d := range docs {
+		s := r.senders[d.Queue]
+		delete(gone, d.Queue)
+		if s == nil {
+			own, stop := context.WithCancel(ctx)
+			s = &sender{Runner: r, stop: stop, wake: make(chan struct{}, 1), endpoint: d}
+			r.senders[d.Queue] = s
+			work.Go(func() { s.run(own) })
+		}
+		s.become(d)
+	}
+	for queue, s := range gone {
+		s.stop()
+		delete(r.senders, queue)
+	}
+}
+
+// sender calls one endpoint.
+type sender struct {
+	*Runner
+	stop context.CancelFunc
+	wake chan struct{} // a call has ended
+
+	mu       sync.Mutex
+	endpoint document
+	running  int
+	last     time.Time
+	failures int       // calls in a row that did not reach the endpoint
+	until    time.Time // when it may be called again
+	trouble  string
+}
+
+func (s *sender) become(d document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endpoint = d
+}
+
+// run claims as many tasks as may be sent, until ctx ends.
+func (s *sender) run(ctx context.Context) {
+	hard, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	var calls sync.WaitGroup
+	for ctx.Err() == nil {
+		d, room, wait := s.room()
+		if room == 0 {
+			s.pause(ctx, wait)
+			continue
+		}
+		lent, err := s.puller.Claim(ctx, tusk.Pull{Queues: []string{d.Queue}, Limit: room, Lease: lease, Wait: patience})
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, tusk.ErrShutdown) {
+				s.log.Warn("push", "queue", d.Queue, "error", err)
+			}
+			s.pause(ctx, time.Second)
+		}
+		for _, l := range lent {
+			s.count(1)
+			calls.Go(func() {
+				defer s.count(-1)
+				s.send(hard, &d, l)
+			})
+		}
+	}
+	timer := time.AfterFunc(parting, cut)
+	defer timer.Stop()
+	calls.Wait()
+}
+
+// parting is how long calls may go on when the process stops.
+const parting = 8 * time.Second
+
+// room says how many tasks may be sent now, or how long none may be. One that is
+// in trouble gets a single task to try.
+func (s *sender) room() (d document, room int, wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if wait = time.Until(s.until); wait > 0 {
+		return s.endpoint, 0, wait
+	}
+	room = s.endpoint.Concurrency - s.running
+	if s.trouble != "" {
+		room = min(room, 1-s.running)
+	}
+	return s.endpoint, max(room, 0), lastPause
+}
+
+// pause waits until a call ends or the time is over.
+func (s *sender) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.wake:
+	case <-timer.C:
+	}
+}
+
+func (s *sender) count(n int) {
+	s.mu.Lock()
+	s.running += n
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// heard notes that the endpoint answered, and for how long it does not want more.
+func (s *sender) heard(pause time.Duration, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.failures, s.trouble = time.Now(), 0, ""
+	if pause > 0 {
+		s.until, s.trouble = time.Now().Add(pause), why
+	}
+}
+
+// unheard notes that the endpoint could not be reached: it is left alone, for
+// longer each time, so that an outage does not use up the attempts of all tasks.
+func (s *sender) unheard(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.last, s.trouble = now, why
+	if now.Before(s.until) {
+		return // others that were under way tell the same
+	}
+	s.until = now.Add(min(firstPause<<min(s.failures, 10), lastPause))
+	s.failures++
+}

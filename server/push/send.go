@@ -1,0 +1,221 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/reach"
+)
+
+const (
+	maxAnswer  = 1 << 20
+	shownBytes = 300 // of an answer, in the error of an attempt
+)
+
+// Message is the body of a webhook.
+type Message struct {
+	Type      string    `json:"type"` // always "task"
+	Timestamp time.Time `json:"timestamp"`
+	Data      Data      `json:"data"`
+}
+
+// Data is the task that is to be run.
+type Data struct {
+	ID         string            `json:"id"`
+	Kind       string            `json:"kind"`
+	Queue      string            `json:"queue"`
+	Tenant     string            `json:"tenant,omitempty"`
+	Args       json.RawMessage   `json:"args"`
+	Attempt    int               `json:"attempt"`
+	Max        int               `json:"max_attempts"`
+	Tags       []string          `json:"tags,omitempty"`
+	Key        string            `json:"key,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Schedule   string            `json:"schedule,omitempty"`
+	Tick       time.Time         `json:"tick,omitzero"`
+	EnqueuedAt time.Time         `json:"enqueued_at"`
+	LeaseID    string            `json:"lease_id"` // for the lease routes of the API
+}
+
+func bodyOf(l tusk.Lent, now time.Time) ([]byte, error) {
+	args := json.RawMessage(l.Args)
+	if len(args) == 0 {
+		args = json.RawMessage("{}")
+	}
+	m := Message{Type: "task", Timestamp: now.UTC().Truncate(time.Millisecond), Data: Data{ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
+		Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
+		Schedule: l.Schedule, Tick: l.Tick, EnqueuedAt: l.EnqueuedAt.UTC(), LeaseID: l.Receipt.String()}}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false) // args go out as they came in
+	err := e.Encode(m)
+	return bytes.TrimSpace(out.Bytes()), err
+}
+
+var errHandedOver = errors.New("the endpoint ends the task by the API")
+
+// send calls the endpoint with one task and says how the attempt ended.
+func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
+	timeout := d.Timeout
+	if l.Timeout > 0 {
+		timeout = l.Timeout
+	}
+	ctx, cancel := context.WithTimeoutCause(hard, timeout, fmt.Errorf("%w after %v", tusk.ErrTimeout, timeout))
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	beating := make(chan struct{})
+	go func() {
+		defer close(beating)
+		s.beat(ctx, l.Receipt, end)
+	}()
+	output, err := s.call(ctx, d, l)
+	end(nil)
+	<-beating
+	switch cause := context.Cause(ctx); {
+	case errors.Is(err, errHandedOver):
+		s.handOver(l.Receipt, timeout)
+		return
+	case err == nil, !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(cause, tusk.ErrTimeout), errors.Is(cause, tusk.ErrCancelled), errors.Is(cause, tusk.ErrLeaseLost):
+		err = cause
+	default:
+		err = tusk.ErrShutdown // hard was cut: another server goes on with it
+	}
+	if !errors.Is(err, tusk.ErrLeaseLost) {
+		s.finish(hard, tusk.Verdict{Receipt: l.Receipt, Err: err, Output: output})
+	}
+}
+
+// beat extends the lease until ctx ends, and ends it when somebody cancels the
+// task or the lease is lost.
+func (s *sender) beat(ctx context.Context, r tusk.Receipt, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(beatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		_, cancelled, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: lease})
+		switch {
+		case cancelled:
+			end(tusk.ErrCancelled)
+		case err != nil:
+			end(tusk.ErrLeaseLost)
+		}
+	}
+}
+
+// beatEvery is well within a lease, and how soon a call hears of a cancel.
+const beatEvery = time.Second
+
+// handOver leaves a task to the endpoint, which has until then to end it.
+func (s *sender) handOver(r tusk.Receipt, timeout time.Duration) {
+	if _, _, err := s.puller.Extend(tusk.Extension{Receipt: r, Lease: max(timeout, lease)}); err != nil && !errors.Is(err, tusk.ErrLeaseLost) {
+		s.log.Warn("push: hand over", "task", r.ID, "error", err)
+	}
+}
+
+// finish tells the puller until it knows: its lease is the bound.
+func (s *sender) finish(hard context.Context, v tusk.Verdict) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(hard), 5*time.Second)
+		_, err := s.puller.Finish(ctx, []tusk.Verdict{v})
+		cancel()
+		if err == nil {
+			return
+		}
+		s.log.Warn("push: finish", "task", v.Receipt.ID, "error", err)
+		if _, _, err := s.puller.Extend(tusk.Extension{Receipt: v.Receipt, Lease: lease}); err != nil || hard.Err() != nil {
+			return // whoever has the task now runs it again
+		}
+		select {
+		case <-hard.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// call sends the request and reads the answer as the end of an attempt.
+func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output json.RawMessage, err error) {
+	now := time.Now()
+	body, err := bodyOf(l, now)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the endpoint's URL cannot be used")
+	}
+	h := request.Header
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "tusk")
+	h.Set("Tusk-Task-Id", l.ID.String())
+	h.Set("Tusk-Task-Kind", l.Kind)
+	h.Set("Tusk-Task-Queue", l.Queue)
+	h.Set("Tusk-Task-Attempt", strconv.Itoa(l.Attempt))
+	if err := sign(h, l.ID.String(), now, body, d.usable(now)); err != nil {
+		return nil, err
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, s.unreached(ctx, request, err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, s.unreached(ctx, request, err)
+	}
+	return s.judge(response, answer)
+}
+
+// unreached says why there was no answer, without the URL: it may hold a secret.
+func (s *sender) unreached(ctx context.Context, r *http.Request, err error) error {
+	if context.Cause(ctx) != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, reach.ErrTarget) {
+		err = reach.ErrTarget
+	}
+	text := strings.ReplaceAll(err.Error(), strconv.Quote(r.URL.String()), r.URL.Host)
+	s.unheard(text)
+	return errors.New("endpoint not reached: " + text)
+}
+
+func (s *sender) judge(r *http.Response, answer []byte) (output json.RawMessage, err error) {
+	answer = bytes.TrimSpace(answer)
+	switch {
+	case r.StatusCode == http.StatusAccepted:
+		s.heard(0, "")
+		return nil, errHandedOver
+	case r.StatusCode/100 == 2:
+		s.heard(0, "")
+		if json.Valid(answer) && tusk.ValidateOutput(answer) == nil {
+			output = answer
+		}
+		return output, nil
+	}
+	text := fmt.Sprintf("%s answered %s", r.Request.URL.Host, r.Status)
+	if len(answer) > 0 {
+		text += ": " + strings.ToValidUTF8(string(answer[:min(len(answer), shownBytes)]), "")
+	}
+	err = errors.New(text)
+	if r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable {
+		if after, ok := reach.RetryAfter(r.Header.Get("Retry-After"), time.Now()); ok {
+			s.heard(after, r.Status)
+			return nil, tusk.RetryAfter(after, err)
+		}
+	}
+	s.heard(0, "")
+	return nil, err
+}

@@ -1,0 +1,97 @@
+package ui
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/push"
+)
+
+type endpointRow struct {
+	push.Endpoint
+	push.Status
+}
+
+type endpointsData struct {
+	Endpoints []endpointRow
+	Form      endpointForm
+	Secret    string // of an endpoint that was just made
+	SecretOf  string
+	Problem   string
+}
+
+// endpointForm is an endpoint as a form has it.
+type endpointForm struct{ Queue, URL, Concurrency, Timeout string }
+
+func endpoints(v *visit) (answer, error) { return v.endpoints(endpointsData{}, nil) }
+
+func (v *visit) endpoints(d endpointsData, problem error) (a answer, err error) {
+	a = answer{page: "endpoints", title: "Endpoints", section: "endpoints"}
+	if problem != nil {
+		known := failureOf(problem)
+		if known.Status >= 500 {
+			return a, problem
+		}
+		d.Problem, a.status = known.Text, known.Status
+	}
+	all, err := v.Endpoints.List(v.r.Context())
+	for _, e := range all {
+		d.Endpoints = append(d.Endpoints, endpointRow{e, v.Push.Status(e.Queue)})
+	}
+	a.data = d
+	return a, err
+}
+
+// putEndpoint shows the secret of a new endpoint in its answer, the only time that
+// anybody can. The audit log is written here, since the answer is a page.
+func putEndpoint(v *visit) (answer, error) {
+	form := v.r.PostForm
+	f := endpointForm{strings.TrimSpace(form.Get("queue")), strings.TrimSpace(form.Get("url")), form.Get("concurrency"), form.Get("timeout")}
+	if f.Queue == "" {
+		f.Queue = tusk.DefaultQueue
+	}
+	v.target = short(f.Queue)
+	secret, err := v.storeEndpoint(f)
+	v.note("endpoints.put", err)
+	if err != nil {
+		return v.endpoints(endpointsData{Form: f}, err)
+	}
+	return v.endpoints(endpointsData{Secret: secret, SecretOf: f.Queue}, nil)
+}
+
+func (v *visit) storeEndpoint(f endpointForm) (secret string, err error) {
+	e := push.Endpoint{Queue: f.Queue, URL: f.URL}
+	if e.Concurrency, err = number(f.Concurrency); err != nil {
+		return "", failure(http.StatusBadRequest, "The calls at a time are a whole number.")
+	}
+	if e.Timeout, err = span(f.Timeout); err != nil {
+		return "", err
+	}
+	secret, _, err = v.Endpoints.Put(v.r.Context(), e, v.who.Name)
+	return secret, err
+}
+
+func rotateEndpoint(v *visit) (answer, error) {
+	v.target = short(v.r.PathValue("queue"))
+	secret, err := v.Endpoints.Rotate(v.r.Context(), v.r.PathValue("queue"))
+	v.note("endpoints.rotate", err)
+	if err != nil {
+		return answer{page: "failure"}, err
+	}
+	return v.endpoints(endpointsData{Secret: secret, SecretOf: v.r.PathValue("queue")}, nil)
+}
+
+func removeEndpoint(v *visit) (answer, error) {
+	queue := v.r.PathValue("queue")
+	v.target = short(queue)
+	if v.r.PostFormValue("confirm") != "yes" {
+		if _, err := v.Endpoints.Get(v.r.Context(), queue); err != nil {
+			return answer{}, err
+		}
+		return answer{page: "confirm", title: "Remove the endpoint?", section: "endpoints", data: confirmation{
+			Question: "Remove the endpoint of " + queue + "?", Detail: "Its tasks then wait for another worker. The secret is forgotten.", Button: "Remove",
+			Action: v.url("endpoints", queue, "remove"), Back: v.url("endpoints")}}, nil
+	}
+	return goTo("/endpoints", "removed"), v.Endpoints.Remove(v.r.Context(), queue)
+}
