@@ -21,8 +21,9 @@ type Middleware func(next HandlerFunc) HandlerFunc
 // Mux knows the handler of each kind. Register all handlers before a worker is
 // made with it.
 type Mux struct {
-	handlers map[string]*handler
-	err      error // the first mistake made in registering
+	handlers  map[string]*handler
+	pipelines []*Pipeline // whose stages are among them
+	err       error       // the first mistake made in registering
 }
 
 type handler struct {

@@ -85,6 +85,9 @@ func HandleStage[In, Out any](m *Mux, p *Pipeline, stage string, fn func(ctx con
 		HandleKind[In](m, p.kind(stage), nil, options...)
 		return
 	}
+	if !slices.Contains(m.pipelines, p) {
+		m.pipelines = append(m.pipelines, p)
+	}
 	HandleKind(m, p.kind(stage), func(ctx context.Context, t *Task[In]) error {
 		out, err := fn(ctx, t)
 		next := p.index(stage) + 1

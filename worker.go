@@ -156,6 +156,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.leader != nil {
 		work.loops(w.leader.Loops()...)
 	}
+	if len(w.mux.pipelines) > 0 {
+		work.loops(loop.New("pipelines", 15*time.Second, w.log, w.tellPipelines))
+	}
 	work.run(func() { w.listen(work.soft) })
 	<-ctx.Done()
 	return w.shutDown(hard, cancel, work, keep)

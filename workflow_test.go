@@ -40,6 +40,17 @@ func TestPipelines(t *testing.T) {
 				t.Errorf("stage %d: %+v", i, task)
 			}
 		}
+		told, err := s.client.Pipelines(context.Background())
+		if err != nil || len(told) != 1 || told[0].Name != "ingest" || len(told[0].Stages) != 3 || told[0].ToldAt.IsZero() ||
+			told[0].Stages[1] != (tusk.StageInfo{Name: "parse", Kind: "ingest.parse", Queue: "ingest.parse"}) || told[0].Stages[2].Queue != "slow" {
+			t.Errorf("%+v, %v", told, err)
+		}
+		if err := s.client.RemovePipeline(context.Background(), "ingest"); err != nil {
+			t.Error(err)
+		}
+		if err := s.client.RemovePipeline(context.Background(), "ingest"); !errors.Is(err, tusk.ErrNotFound) {
+			t.Error(err)
+		}
 		last := run.Tasks[2]
 		if last.Queue != "slow" || string(last.Detail.Output) != `"page 7 parsed and stored"` || run.Tasks[1].Attempt != 3 {
 			t.Errorf("%+v %s", last, last.Detail.Output)
