@@ -3,7 +3,6 @@ package tusk
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -138,6 +137,7 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 // the operation stays, and the process that leads goes on with it.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (Operation, error) {
 	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell, Log: c.config.Logger})
+	defer c.release(ctx, carrier)
 	for {
 		pause, err := carrier.Step(ctx)
 		if err != nil {
@@ -158,14 +158,22 @@ func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)
 // CarryOperations carries on all operations that no other process does, until ctx
 // ends: for a process that begins operations where it may be that nobody leads.
 func (c *Client) CarryOperations(ctx context.Context) {
-	newCarrier(c.store, operationPatience, c.config.Logger).Run(ctx, nil)
+	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Log: c.config.Logger})
+	defer c.release(ctx, carrier)
+	l := loop.New("operate", 4*operationPatience, c.config.Logger, carrier.Step)
+	l.Run(ctx, nil)
 }
 
-func newCarrier(s store.Store, patience time.Duration, log *slog.Logger) *loop.Loop {
-	carrier := bulk.New(s, bulk.Options{ID: NewID(), Patience: patience, Log: log})
-	l := loop.New("operate", 4*patience, log, carrier.Step)
-	l.Patience = patience / 3
-	return l
+// release leaves a carrier's operations to others when ctx has ended.
+func (c *Client) release(ctx context.Context, carrier *bulk.Carrier) {
+	if ctx.Err() == nil {
+		return
+	}
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingGap)
+	defer cancel()
+	if err := carrier.Release(parting); err != nil {
+		c.config.Logger.Warn("operate: others go on later", "error", err)
+	}
 }
 
 // Matching is how many tasks match a filter.

@@ -157,6 +157,7 @@ func newErrorsRetryCommand(app *App) *cobra.Command {
 	var (
 		change changeFlags
 		agreed consent
+		how    operationFlags
 	)
 	c := &cobra.Command{
 		Use:   "retry FINGERPRINT",
@@ -175,11 +176,12 @@ func newErrorsRetryCommand(app *App) *cobra.Command {
 				return err
 			}
 			e := &edit{app: app, editCommand: editCommand{name: "retry", op: store.Retry, states: failed},
-				change: change.change(store.Retry), consent: agreed}
+				change: change.change(store.Retry), consent: agreed, operationFlags: how}
 			return e.matching(cmd.Context(), tusk.Filter{Fingerprint: args[0]}, 0)
 		},
 	}
 	change.addWhen(c)
 	agreed.addTo(c)
+	how.addTo(c)
 	return c
 }

@@ -16,6 +16,7 @@ import (
 type filterFlags struct {
 	states, queues, kinds, tenants, tags []string
 	key, fingerprint                     string
+	workflow                             tusk.ID
 	since, until                         time.Time
 	limit                                int
 	all                                  bool
@@ -30,6 +31,7 @@ func (f *filterFlags) addTo(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.tags, "tag", nil, "`tag`,…: tasks that have all of them")
 	flags.StringVar(&f.key, "key", "", "the task's `key`")
 	flags.StringVar(&f.fingerprint, "fingerprint", "", "`hash` of the latest error, as tusk errors prints it")
+	flags.Var(&value[tusk.ID]{into: &f.workflow, name: "ID", parse: store.ParseID}, "workflow", "tasks of a workflow, of a pipeline's run, or of a task with children")
 	flags.Var(whenFlag(&f.since, ""), "since", "enqueued at or after: 2h, 7d or RFC 3339")
 	flags.Var(whenFlag(&f.until, ""), "until", "enqueued before: 2h, 7d or RFC 3339")
 	flags.Var(numberFlag(&f.limit, 1, 1<<30), "limit", "at most so many, newest first")
@@ -40,7 +42,7 @@ func (f *filterFlags) addTo(cmd *cobra.Command) {
 // filter is the store's form of the flags.
 func (f *filterFlags) filter() (tusk.Filter, error) {
 	filter := tusk.Filter{Queues: f.queues, Kinds: f.kinds, Tenants: f.tenants, Tags: f.tags, Key: f.key,
-		Fingerprint: f.fingerprint, From: f.since, Until: f.until}
+		Fingerprint: f.fingerprint, Workflow: f.workflow, From: f.since, Until: f.until}
 	var problems []error
 	for what, names := range map[string][]string{"queue": f.queues, "kind": f.kinds, "tenant": f.tenants} {
 		for _, name := range names {
@@ -79,7 +81,7 @@ func unknownState(name string) error {
 // narrow reports whether any flag chooses.
 func (f *filterFlags) narrow() bool {
 	return len(f.states)+len(f.queues)+len(f.kinds)+len(f.tenants)+len(f.tags) > 0 || f.key != "" || f.fingerprint != "" ||
-		!f.since.IsZero() || !f.until.IsZero()
+		!f.workflow.IsZero() || !f.since.IsZero() || !f.until.IsZero()
 }
 
 // eachPage calls fn with the tasks that match, newest first, a page at a time, up

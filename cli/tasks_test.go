@@ -141,7 +141,7 @@ func TestOnATerminalOneIsAsked(t *testing.T) {
 }
 
 // work runs tasks until none is left that could run.
-func (sh *shell) work(handlers map[string]func(*tusk.Task[map[string]any]) error) {
+func (sh *shell) work(handlers map[string]func(*tusk.Task[map[string]any]) error, queues ...string) {
 	sh.t.Helper()
 	s, err := sqlitefile.Open(sh.t.Context(), "sqlite:tusk.db")
 	if err != nil {
@@ -156,7 +156,7 @@ func (sh *shell) work(handlers map[string]func(*tusk.Task[map[string]any]) error
 	for kind, handle := range handlers {
 		tusk.HandleKind(mux, kind, func(_ context.Context, t *tusk.Task[map[string]any]) error { return handle(t) })
 	}
-	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Poll: 5 * time.Millisecond})
+	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: queues, Poll: 5 * time.Millisecond})
 	if err != nil {
 		sh.t.Fatal(err)
 	}

@@ -86,15 +86,16 @@ func newEditCommand(app *App, e editCommand) *cobra.Command {
 		filter filterFlags
 		change changeFlags
 		agreed consent
+		how    operationFlags
 	)
 	c := &cobra.Command{
 		Use:   e.name + " [ID…] [filter flags]",
 		Short: e.short,
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			edit := &edit{app: app, editCommand: e, change: change.change(e.op), consent: agreed}
+			edit := &edit{app: app, editCommand: e, change: change.change(e.op), consent: agreed, operationFlags: how}
 			if len(args) > 0 {
-				if filter.narrow() || filter.all || filter.limit > 0 {
+				if filter.narrow() || filter.all || filter.limit > 0 || how != (operationFlags{}) {
 					return usage("leave out the ids or the filter flags", "tasks are named by their ids or by a filter, not both")
 				}
 				return edit.named(cmd.Context(), args)
@@ -113,6 +114,7 @@ func newEditCommand(app *App, e editCommand) *cobra.Command {
 		e.flags(c, &change)
 	}
 	agreed.addTo(c)
+	how.addTo(c)
 	filter.addTo(c)
 	return c
 }
@@ -121,6 +123,7 @@ func newEditCommand(app *App, e editCommand) *cobra.Command {
 type edit struct {
 	app *App
 	editCommand
+	operationFlags
 	change  tusk.Change
 	consent consent
 }
@@ -130,35 +133,6 @@ type editedRow struct {
 	ID     tusk.ID `json:"id" col:"ID"`
 	Result string  `json:"result" col:"RESULT"`
 	State  string  `json:"state" col:"STATE"`
-}
-
-// editRow sums up what became of the tasks that a filter chose.
-type editRow struct {
-	Matched   int    `json:"matched" col:"MATCHED"`
-	Op        string `json:"op" col:"OP"`
-	Changed   int    `json:"changed" col:"CHANGED"`
-	Requested int    `json:"requested" one:"REQUESTED"`
-	Refused   int    `json:"refused" one:"REFUSED"`
-	Missing   int    `json:"missing" one:"MISSING"`
-	KeyTaken  int    `json:"key_taken" one:"KEY_TAKEN"`
-	DryRun    bool   `json:"dry_run" one:"DRY_RUN"`
-}
-
-func (r *editRow) count(edited []tusk.Edited) {
-	for _, e := range edited {
-		switch e.Result {
-		case store.Changed:
-			r.Changed++
-		case store.Requested:
-			r.Requested++
-		case store.Refused:
-			r.Refused++
-		case store.Missing:
-			r.Missing++
-		case store.KeyTaken:
-			r.KeyTaken++
-		}
-	}
 }
 
 // named changes tasks by their ids and says of each what became of it.
@@ -189,10 +163,10 @@ func (e *edit) named(ctx context.Context, args []string) error {
 		}
 	}
 	var rows []editedRow
-	sum := editRow{Matched: len(ids)}
+	results := map[store.EditResult]int{}
 	err = e.apply(ctx, client, ids, func(edited []tusk.Edited) {
-		sum.count(edited)
 		for _, one := range edited {
+			results[one.Result]++
 			row := editedRow{ID: one.ID, Result: one.Result.String()}
 			if one.State != 0 {
 				row.State = one.State.String()
@@ -206,7 +180,7 @@ func (e *edit) named(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return e.verdict(sum)
+	return e.verdict(len(ids), results)
 }
 
 // tryNamed is a dry run: it looks whether the tasks exist.
@@ -217,48 +191,10 @@ func (e *edit) tryNamed(ctx context.Context, client *tusk.Client, ids []tusk.ID)
 		if err != nil {
 			return err
 		}
-		sum.Matched += len(tasks)
+		sum.Matched += int64(len(tasks))
 	}
-	sum.Missing = len(ids) - sum.Matched
+	sum.Missing = len(ids) - int(sum.Matched)
 	return printOne(e.app, sum)
-}
-
-// matching changes all tasks that match. Their ids are collected first, so that
-// the count is known before anything changes and no change moves the pages.
-func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
-	if len(f.States) == 0 {
-		f.States = e.states
-	}
-	client, closeStore, err := e.app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	var ids []tusk.ID
-	err = eachPage(ctx, client, f, limit, func(page []tusk.TaskInfo) error {
-		for _, t := range page {
-			ids = append(ids, t.ID)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	sum := editRow{Op: e.name, Matched: len(ids), DryRun: e.consent.dryRun}
-	e.app.note("%s: %s", e.name, map[bool]string{true: "1 task matches", false: count(len(ids), "task") + " match"}[len(ids) == 1])
-	if e.consent.dryRun || len(ids) == 0 {
-		return printOne(e.app, sum)
-	}
-	if e.asks {
-		if err := e.app.confirm(&e.consent, e.name+" "+count(len(ids), "task")); err != nil {
-			return err
-		}
-	}
-	err = e.apply(ctx, client, ids, sum.count)
-	if printErr := printOne(e.app, sum); err == nil {
-		err = printErr
-	}
-	return err
 }
 
 // apply changes tasks page by page.
@@ -279,15 +215,15 @@ func (e *edit) apply(ctx context.Context, client *tusk.Client, ids []tusk.ID, te
 }
 
 // verdict is the error of named tasks that were not changed.
-func (e *edit) verdict(sum editRow) error {
+func (e *edit) verdict(named int, results map[store.EditResult]int) error {
 	switch {
-	case sum.Missing > 0:
-		return fmt.Errorf("%s: %d of %s: %w", e.name, sum.Missing, count(sum.Matched, "task"), tusk.ErrNotFound)
-	case sum.KeyTaken > 0:
+	case results[store.Missing] > 0:
+		return fmt.Errorf("%s: %d of %s: %w", e.name, results[store.Missing], count(named, "task"), tusk.ErrNotFound)
+	case results[store.KeyTaken] > 0:
 		return &Problem{Code: "key_taken", Exit: exitConflict, Hint: "tusk tasks list --key KEY finds the task that has it",
-			Text: fmt.Sprintf("%s: %d of %s: another unfinished task has the key", e.name, sum.KeyTaken, count(sum.Matched, "task"))}
-	case sum.Refused > 0:
-		return fmt.Errorf("%s: %d of %s: %w: the state does not allow it", e.name, sum.Refused, count(sum.Matched, "task"), tusk.ErrRefused)
+			Text: fmt.Sprintf("%s: %d of %s: another unfinished task has the key", e.name, results[store.KeyTaken], count(named, "task"))}
+	case results[store.Refused] > 0:
+		return fmt.Errorf("%s: %d of %s: %w: the state does not allow it", e.name, results[store.Refused], count(named, "task"), tusk.ErrRefused)
 	}
 	return nil
 }

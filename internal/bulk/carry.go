@@ -90,6 +90,26 @@ func (c *Carrier) Step(ctx context.Context) (pause time.Duration, err error) {
 	return pause, failed
 }
 
+// Release leaves this carrier's operations to others, which need not wait then. No
+// step may be under way.
+func (c *Carrier) Release(ctx context.Context) error {
+	records, err := c.store.Records(ctx, RecordKind)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		o, err := Read(r)
+		if err != nil || o.Ended() || o.Holder != c.o.ID {
+			continue
+		}
+		o.Holder = store.ID{}
+		if _, err := Put(ctx, c.store, o, r.Version); err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
 // carried is an operation that this carrier carries on, and the version of its
 // record.
 type carried struct {

@@ -12,8 +12,8 @@ import (
 // fenced by the operations' records, not by the term.
 func (l *Leader) operate() *loop.Loop {
 	patience := l.o.TTL * 3 / 2
-	carrier := bulk.New(l.store, bulk.Options{ID: l.o.NewID(), Patience: patience, Log: l.o.Log})
+	l.carrier = bulk.New(l.store, bulk.Options{ID: l.o.NewID(), Patience: patience, Log: l.o.Log})
 	return l.chore("operate", 4*patience, func(ctx context.Context, _ int64) (time.Duration, error) {
-		return carrier.Step(ctx)
+		return l.carrier.Step(ctx)
 	})
 }

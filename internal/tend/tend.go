@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bulk"
 	"github.com/tuskqueue/tusk/internal/loop"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -53,7 +54,8 @@ type Leader struct {
 	until time.Time     // by this process's monotonic clock
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 
-	turns turns // of the chore that hands them out, and read by it alone
+	turns   turns // of the chore that hands them out, and read by it alone
+	carrier *bulk.Carrier
 }
 
 // New makes a leader.
@@ -89,7 +91,8 @@ func (l *Leader) Term() int64 {
 	return l.term
 }
 
-// Resign gives the leadership up, so that another process need not wait.
+// Resign gives the leadership up, and the operations, so that another process need
+// not wait. The loops have ended.
 func (l *Leader) Resign(ctx context.Context) error {
 	term := l.Term()
 	l.set(0, time.Time{}, 0)
@@ -97,7 +100,7 @@ func (l *Leader) Resign(ctx context.Context) error {
 		return nil
 	}
 	_, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: term})
-	return err
+	return errors.Join(err, l.carrier.Release(ctx))
 }
 
 func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {

@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// mostCounted is how far tasks are counted before an operation on them.
+const mostCounted = 100000
+
+// operationFlags say how an operation is carried on.
+type operationFlags struct {
+	perSecond int
+	detach    bool
+}
+
+func (o *operationFlags) addTo(cmd *cobra.Command) {
+	cmd.Flags().Var(numberFlag(&o.perSecond, 1, 1000000), "per-second", "by filter: change at most so many tasks in a second")
+	cmd.Flags().BoolVar(&o.detach, "detach", false, "by filter: store the operation and leave it to the process that leads")
+}
+
+// editRow sums up what became of the tasks that a filter chose.
+type editRow struct {
+	Matched   int64  `json:"matched" col:"MATCHED"`
+	More      bool   `json:"more" one:"MORE"` // counting stopped there
+	Op        string `json:"op" col:"OP"`
+	Operation string `json:"operation" one:"OPERATION"`
+	Changed   int64  `json:"changed" col:"CHANGED"`
+	Requested int64  `json:"requested" one:"REQUESTED"`
+	Refused   int64  `json:"refused" one:"REFUSED"`
+	Missing   int    `json:"missing" one:"MISSING"`
+	KeyTaken  int64  `json:"key_taken" one:"KEY_TAKEN"`
+	DryRun    bool   `json:"dry_run" one:"DRY_RUN"`
+}
+
+// matching changes all tasks that match, by an operation.
+func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
+	if len(f.States) == 0 {
+		f.States = e.states
+	}
+	client, closeStore, err := e.app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	n, err := client.Count(ctx, f, mostCounted)
+	if err != nil {
+		return err
+	}
+	if limit > 0 && n.Tasks >= int64(limit) {
+		n = tusk.Matching{Tasks: int64(limit)}
+	}
+	tasks := count(int(n.Tasks), "task")
+	if n.More {
+		tasks = "more than " + tasks
+	}
+	e.app.note("%s: %s", e.name, tasks+map[bool]string{true: " matches", false: " match"}[n.Tasks == 1])
+	sum := editRow{Op: e.name, Matched: n.Tasks, More: n.More, DryRun: e.consent.dryRun}
+	if e.consent.dryRun || n.Tasks == 0 {
+		return printOne(e.app, sum)
+	}
+	if e.asks {
+		if err := e.app.confirm(&e.consent, e.name+" "+tasks); err != nil {
+			return err
+		}
+	}
+	o, err := client.StartOperation(ctx, f, e.change, &tusk.OperationOptions{PerSecond: e.perSecond, Limit: int64(limit), Expected: n.Tasks,
+		By: e.app.whoami(), Via: "cli"})
+	if err != nil {
+		return err
+	}
+	if e.detach {
+		e.app.tellWhoCarries(ctx, client)
+		return printOne(e.app, operationOf(o))
+	}
+	o, err = e.app.carry(ctx, client, o, true)
+	sum.Operation, sum.Changed, sum.Requested, sum.Refused, sum.KeyTaken = o.ID.String(), o.Changed, o.Requested, o.Refused, o.KeyTaken
+	return errors.Join(printOne(e.app, sum), err)
+}
+
+// carry carries an operation on, with a bar, until it is over. An interrupt leaves
+// it, or calls it off when it is this command's own.
+func (app *App) carry(ctx context.Context, client *tusk.Client, o tusk.Operation, own bool) (tusk.Operation, error) {
+	bar := newProgress(app, o.Expected)
+	seen := int64(0)
+	ended, err := client.CarryOperation(ctx, o.ID, func(now tusk.Operation) {
+		bar.add(now.Seen-seen, int(now.Seen))
+		seen = now.Seen
+	})
+	bar.end()
+	if ended.ID.IsZero() {
+		ended = o
+	}
+	if err == nil || ctx.Err() == nil || !own {
+		return ended, err
+	}
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if stopErr := client.CancelOperation(parting, o.ID); stopErr != nil {
+		return ended, errors.Join(err, stopErr)
+	}
+	last, stopErr := client.CarryOperation(parting, o.ID, nil)
+	if stopErr != nil {
+		return ended, errors.Join(err, stopErr)
+	}
+	return last, err
+}
+
+// whoami is the name under which operations are kept.
+func (app *App) whoami() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return app.env["USER"]
+}
+
+// tellWhoCarries warns when nobody seems to be there to carry an operation on.
+func (app *App) tellWhoCarries(ctx context.Context, client *tusk.Client) {
+	if workers, err := client.Workers(ctx); err == nil && len(workers) == 0 {
+		app.note("no worker runs: it waits for one, for a server, or for tusk operations carry")
+	}
+}
+
+// operationRow is an operation as list and show print it.
+type operationRow struct {
+	ID         string  `json:"id" col:"ID"`
+	State      string  `json:"state" col:"STATE"`
+	Op         string  `json:"op" col:"OP"`
+	By         string  `json:"by" col:"BY"`
+	Expected   int64   `json:"expected" col:"EXPECTED"`
+	Seen       int64   `json:"seen" col:"SEEN"`
+	Changed    int64   `json:"changed" col:"CHANGED"`
+	Requested  int64   `json:"requested" one:"REQUESTED"`
+	Refused    int64   `json:"refused" one:"REFUSED"`
+	KeyTaken   int64   `json:"key_taken" one:"KEY_TAKEN"`
+	PerSecond  int     `json:"per_second" one:"PER_SECOND"`
+	StartedAt  instant `json:"started_at" col:"STARTED"`
+	FinishedAt instant `json:"finished_at" col:"FINISHED"`
+	Error      string  `json:"error" col:"ERROR"`
+}
+
+func operationOf(o tusk.Operation) operationRow {
+	row := operationRow{o.ID.String(), string(o.State), o.Change.Op.String(), o.By, o.Expected, o.Seen, o.Changed, o.Requested, o.Refused, o.KeyTaken,
+		o.PerSecond, instant(o.StartedAt), instant(o.FinishedAt), o.Error}
+	if o.CancelRequested && !o.Ended() {
+		row.State = "stopping"
+	}
+	return row
+}
+
+func newOperationsCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "operations",
+		Short: "Watch, carry on and cancel bulk operations",
+		Long: `A command that changes all tasks that match a filter stores an operation, which
+survives it: the worker or the server that leads goes on with it. The latest 200 are
+kept.`,
+	}
+	c.AddCommand(&cobra.Command{
+		Use:   "list",
+		Short: "List bulk operations, newest first",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			operations, err := client.Operations(cmd.Context())
+			if err != nil {
+				return err
+			}
+			rows := make([]operationRow, len(operations))
+			for i, o := range operations {
+				rows[i] = operationOf(o)
+			}
+			return list(app, rows, "there is no bulk operation")
+		},
+	},
+		app.operationCommand("show ID", "Show a bulk operation", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
+			return o, nil
+		}),
+		app.operationCommand("carry ID", "Carry an operation on, or watch another process do it, until it is over", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
+			return app.carry(ctx, client, o, false)
+		}),
+		app.operationCommand("cancel ID", "Stop an operation; what it has done stays done", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
+			if err := client.CancelOperation(ctx, o.ID); err != nil {
+				return o, err
+			}
+			return client.Operation(ctx, o.ID)
+		}))
+	return c
+}
+
+// operationCommand does one thing with an operation and prints how that stands.
+func (app *App) operationCommand(use, short string, do func(context.Context, *tusk.Client, tusk.Operation) (tusk.Operation, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  between(1, 1, "ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := tusk.ParseID(strings.TrimSpace(args[0]))
+			if err != nil {
+				return err
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			o, err := client.Operation(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			o, err = do(cmd.Context(), client, o)
+			return errors.Join(printOne(app, operationOf(o)), err)
+		},
+	}
+}
