@@ -100,6 +100,20 @@ func (c *Client) Schedules(ctx context.Context) ([]ScheduleInfo, error) {
 	return infos, nil
 }
 
+// Schedule returns a schedule. The error is ErrNotFound when there is none.
+func (c *Client) Schedule(ctx context.Context, name string) (ScheduleInfo, error) {
+	all, err := c.Schedules(ctx)
+	if err != nil {
+		return ScheduleInfo{}, err
+	}
+	for _, s := range all {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return ScheduleInfo{}, fmt.Errorf("schedule %s: %w", name, ErrNotFound)
+}
+
 // RemoveSchedule deletes a schedule; tasks that it has enqueued stay. The error
 // is ErrNotFound when there is none.
 func (c *Client) RemoveSchedule(ctx context.Context, name string) error {

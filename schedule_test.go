@@ -3,6 +3,7 @@ package tusk_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -185,6 +186,82 @@ func TestSchedules(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "each run is put off by a part of the jitter, and keeps its tick", func(t *testing.T, s *shop) {
+		s.schedule(tusk.Schedule{Name: "jittery", Spec: "* * * * *", Jitter: 30 * time.Second, Overlap: tusk.OverlapAllow})
+		defer s.lead()()
+		time.Sleep(30*time.Minute + 10*time.Second)
+		tasks, err := s.client.List(ctx, tusk.Filter{Limit: 1000})
+		late := map[time.Duration]bool{}
+		for _, task := range tasks {
+			by := task.RunAt.Sub(task.Tick).Truncate(time.Second)
+			late[by] = true
+			if task.Tick.Second() != 0 || by < 0 || by > 31*time.Second {
+				t.Errorf("tick %v runs at %v", task.Tick, task.RunAt)
+			}
+		}
+		if len(tasks) != 30 || len(late) < 5 || err != nil {
+			t.Errorf("%d tasks, %d delays, %v", len(tasks), len(late), err)
+		}
+	})
+	inBubble(t, "code wins over the database, but for a pause", func(t *testing.T, s *shop) {
+		inCode := tusk.Schedule{Name: "x", Spec: "0 * * * *", Options: &tusk.Options{Priority: 1}}
+		s.schedule(inCode)
+		s.schedule(tusk.Schedule{Name: "x", Spec: "0 * * * *", Options: &tusk.Options{Priority: 7}, Missed: tusk.MissedAll}) // an operator's change
+		if err := s.client.PauseSchedule(ctx, "x"); err != nil {
+			t.Fatal(err)
+		}
+		s.schedule(inCode) // the program starts again
+		if got, err := s.client.Schedule(ctx, "x"); err != nil || got.Priority != 1 || got.Missed != "" || !got.Paused {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+	inBubble(t, "a range is backfilled, each tick once while it is unfinished", func(t *testing.T, s *shop) {
+		var f fired
+		tusk.Handle(s.mux, f.handle)
+		s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Options: &tusk.Options{Queue: "fill", Tenant: "acme"}})
+		if err := s.client.PauseSchedule(ctx, "hourly"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Hour)
+		from := time.Now().Truncate(time.Hour).Add(-6 * time.Hour)
+		until := from.Add(5 * time.Hour)
+		results, err := s.client.BackfillSchedule(ctx, "hourly", from, until)
+		if err != nil || len(results) != 5 {
+			t.Fatal(results, err)
+		}
+		again, err := s.client.BackfillSchedule(ctx, "hourly", from.Add(-time.Hour), until)
+		if err != nil || len(again) != 6 || again[0].Result != tusk.Added || again[1].Result != tusk.Skipped || again[1].ID != results[0].ID {
+			t.Error(again, err)
+		}
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"fill"}, Concurrency: 1})
+		time.Sleep(time.Minute)
+		ticks := f.seen()
+		if len(ticks) != 6 || !ticks[0].Equal(from) || !ticks[4].Equal(until.Add(-time.Hour)) {
+			t.Error(ticks)
+		}
+		if task := s.get(results[0].ID); task.Tenant != "acme" || task.Schedule != "hourly" {
+			t.Errorf("%+v", task)
+		}
+		s.stop(stop)
+		for _, bad := range []func() ([]tusk.Enqueued, error){
+			func() ([]tusk.Enqueued, error) {
+				return s.client.BackfillSchedule(ctx, "hourly", from, time.Now().Add(time.Hour))
+			},
+			func() ([]tusk.Enqueued, error) {
+				return s.client.BackfillSchedule(ctx, "hourly", from.AddDate(-3, 0, 0), until)
+			},
+		} {
+			if _, err := bad(); !errors.Is(err, tusk.ErrInvalid) {
+				t.Error(err)
+			}
+		}
+		if results, err := s.client.BackfillSchedule(ctx, "hourly", until, from); err != nil || len(results) != 0 {
+			t.Error(results, err)
+		}
+		if _, err := s.client.BackfillSchedule(ctx, "none", from, until); !errors.Is(err, tusk.ErrNotFound) {
+			t.Error(err)
+		}
+	})
 	inBubble(t, "bad schedules are refused", func(t *testing.T, s *shop) {
 		for name, x := range map[string]tusk.Schedule{
 			"no name":       {Spec: "* * * * *", Args: count{}},
@@ -201,4 +278,42 @@ func TestSchedules(t *testing.T) {
 			}
 		}
 	})
+}
+
+func ExampleScheduleInfo_Ticks() {
+	ctx, client := context.Background(), newClient()
+	err := client.PutSchedule(ctx, tusk.Schedule{
+		Name: "morning-report", Spec: "30 7 * * 1-5", Zone: "Europe/Berlin",
+		Args: Greet{Name: "everybody"}, Options: &tusk.Options{Queue: "reports"},
+		Missed: tusk.MissedAll, Cap: 3, Overlap: tusk.OverlapBuffer, Jitter: 5 * time.Second,
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	s, _ := client.Schedule(ctx, "morning-report")
+	fmt.Println(s.Words)
+	next, _ := s.Ticks(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), 2)
+	fmt.Println(next[0].Format(time.RFC1123))
+	fmt.Println(next[1].Format(time.RFC1123))
+	r, _ := client.RunSchedule(ctx, "morning-report") // now, beside the plan
+	fmt.Println(r.Result, client.PauseSchedule(ctx, "morning-report"), client.ResumeSchedule(ctx, "morning-report"))
+	// Output:
+	// at 07:30 on Monday to Friday, Europe/Berlin time
+	// Mon, 05 Jan 2026 07:30:00 CET
+	// Tue, 06 Jan 2026 07:30:00 CET
+	// added <nil> <nil>
+}
+
+// A handler was broken for a day: its ticks of that day run again.
+func ExampleClient_BackfillSchedule() {
+	ctx, client := context.Background(), newClient()
+	_ = client.PutSchedule(ctx, tusk.Schedule{Name: "import", Spec: "@every 6h", Args: Greet{Name: "data"}})
+	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	results, err := client.BackfillSchedule(ctx, "import", day, day.AddDate(0, 0, 1))
+	fmt.Println(len(results), err)
+	last, _ := client.Get(ctx, results[3].ID)
+	fmt.Println(last.Schedule, last.Tick)
+	// Output:
+	// 4 <nil>
+	// import 2026-01-02 18:00:00 +0000 UTC
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +47,7 @@ tick.`,
 		newScheduleSwitch(app, "remove", "Remove schedules; tasks that they enqueued stay", (*tusk.Client).RemoveSchedule),
 		newScheduleSwitch(app, "pause", "Keep schedules from firing", (*tusk.Client).PauseSchedule),
 		newScheduleSwitch(app, "resume", "End the pause of schedules: the next tick is the first after now", (*tusk.Client).ResumeSchedule),
-		newSchedulesRunCommand(app), newSchedulesNextCommand(app))
+		newSchedulesRunCommand(app), newSchedulesBackfillCommand(app), newSchedulesNextCommand(app))
 	return c
 }
 
@@ -178,6 +177,78 @@ func newSchedulesRunCommand(app *App) *cobra.Command {
 	}
 }
 
+// backfillRow sums up a backfill.
+type backfillRow struct {
+	Name    string  `json:"name" col:"NAME"`
+	Ticks   int     `json:"ticks" col:"TICKS"`
+	First   instant `json:"first" one:"FIRST"`
+	Last    instant `json:"last" one:"LAST"`
+	Added   int     `json:"added" col:"ADDED"`
+	Skipped int     `json:"skipped" col:"SKIPPED"`
+	DryRun  bool    `json:"dry_run" one:"DRY_RUN"`
+}
+
+func newSchedulesBackfillCommand(app *App) *cobra.Command {
+	var (
+		from, until time.Time
+		dryRun      bool
+	)
+	c := &cobra.Command{
+		Use:   "backfill NAME --from WHEN [--until WHEN]",
+		Short: "Enqueue a schedule's task for each tick of a time that has passed",
+		Long: `Enqueue a schedule's task for each tick of a time that has passed, whatever its
+policies, and whether it is paused or not. A tick whose backfilled task is unfinished
+is skipped; one that was fired in its time is enqueued again.`,
+		Example: "  tusk schedules backfill nightly-report --from 2026-03-01T00:00:00Z --until 2026-03-08T00:00:00Z --dry-run",
+		Args:    between(1, 1, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := app.findSchedule(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if until.IsZero() {
+				until = time.Now()
+			}
+			if until.After(time.Now()) {
+				return usage("", "--until is to come: the schedule fires those ticks itself")
+			}
+			ticks, err := s.Between(from, until)
+			if err != nil {
+				return err
+			}
+			row := backfillRow{Name: s.Name, Ticks: len(ticks), DryRun: dryRun}
+			if len(ticks) > 0 {
+				row.First, row.Last = instant(ticks[0]), instant(ticks[len(ticks)-1])
+			}
+			if dryRun {
+				return printOne(app, row)
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			results, err := client.BackfillSchedule(cmd.Context(), s.Name, from, until)
+			if err != nil {
+				return err
+			}
+			for _, r := range results {
+				if r.Result == tusk.Added {
+					row.Added++
+				} else {
+					row.Skipped++
+				}
+			}
+			return printOne(app, row)
+		},
+	}
+	c.Flags().Var(whenFlag(&from, ""), "from", "from when on: 2h, 7d or RFC 3339")
+	c.Flags().Var(whenFlag(&until, ""), "until", "up to when: 2h, 7d or RFC 3339; default: now")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "count the ticks, enqueue nothing")
+	_ = c.MarkFlagRequired("from")
+	return c
+}
+
 // tickRow is a run to come.
 type tickRow struct {
 	At    instant `json:"at" col:"IN"`
@@ -238,14 +309,5 @@ func (app *App) findSchedule(ctx context.Context, name string) (tusk.ScheduleInf
 		return none, err
 	}
 	defer closeStore()
-	all, err := client.Schedules(ctx)
-	if err != nil {
-		return none, err
-	}
-	for _, s := range all {
-		if s.Name == name {
-			return s, nil
-		}
-	}
-	return none, fmt.Errorf("schedule %s: %w", name, tusk.ErrNotFound)
+	return client.Schedule(ctx, name)
 }

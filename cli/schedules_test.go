@@ -36,6 +36,17 @@ func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
 	if r := sh.run("schedules", "next", "often"); !strings.Contains(r.err, "often is paused") || strings.Count(r.out, "\n") != 5 {
 		t.Errorf("%s%s", r.err, r.out)
 	}
+	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T00:00:00Z", "--until", "2026-03-02T00:00:00Z", "--dry-run")[0]; got["ticks"] != 96.0 || got["added"] != 0.0 {
+		t.Errorf("%v", got)
+	}
+	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T00:00:00Z", "--until", "2026-03-02T00:00:00Z")[0]; got["added"] != 96.0 || got["first"] != "2026-03-01T00:00:00.000Z" {
+		t.Errorf("%v", got)
+	}
+	if got := sh.json("schedules", "backfill", "often", "--from", "2026-03-01T23:00:00Z", "--until", "2026-03-02T01:00:00Z")[0]; got["added"] != 4.0 || got["skipped"] != 4.0 {
+		t.Errorf("%v", got)
+	}
+	sh.fails(exitUsage, "too_many", nil, "schedules", "backfill", "often", "--from", "2020-01-01T00:00:00Z")
+	sh.fails(exitUsage, "usage", nil, "schedules", "backfill", "often", "--from", "1h", "--until", "2999-01-01T00:00:00Z")
 	sh.must("schedules", "remove", "nightly", "often")
 	if rows := sh.json("schedules", "list"); len(rows) != 0 {
 		t.Errorf("%v", rows)

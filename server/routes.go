@@ -116,6 +116,7 @@ func Routes() []Route {
 		does(post("/schedules/{name}/pause", access.Operate, "schedules.pause", "Keep a schedule from firing"), pauseSchedule),
 		does(post("/schedules/{name}/resume", access.Operate, "schedules.resume", "End a pause"), resumeSchedule),
 		does(post("/schedules/{name}/run", access.Operate, "schedules.run", "Enqueue a schedule's task now"), runSchedule),
+		does(post("/schedules/{name}/backfill", access.Operate, "schedules.backfill", "Enqueue a schedule's task for each tick of a time that has passed"), backfillSchedule),
 		does(get("/schedules/{name}/next", access.Read, "List the next ticks of a schedule"), nextTicks),
 
 		does(sums("/workers", "List living workers"), listWorkers),

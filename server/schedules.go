@@ -188,6 +188,38 @@ func runSchedule(c *call, in bySchedule) (EnqueuedTask, error) {
 	return results([]tusk.Enqueued{e})[0], nil
 }
 
+type backfillInput struct {
+	bySchedule
+	Body struct {
+		From  *Instant `json:"from" required:"true"`
+		Until *Instant `json:"until" required:"true" doc:"not ahead; at most 10,000 ticks lie between"`
+	}
+}
+
+// Backfilled says what became of the ticks of a backfill.
+type Backfilled struct {
+	Added   int `json:"added"`
+	Skipped int `json:"skipped" doc:"their task is unfinished"`
+}
+
+func backfillSchedule(c *call, in backfillInput) (Backfilled, error) {
+	if _, err := c.schedule(in.Name); err != nil {
+		return Backfilled{}, err
+	}
+	from, until := instant(in.Body.From), instant(in.Body.Until)
+	c.detail = from.Format(time.RFC3339) + " to " + until.Format(time.RFC3339)
+	results, err := c.client.BackfillSchedule(c.r.Context(), in.Name, from, until)
+	out := Backfilled{}
+	for _, r := range results {
+		if r.Result == tusk.Added {
+			out.Added++
+		} else {
+			out.Skipped++
+		}
+	}
+	return out, err
+}
+
 type nextInput struct {
 	bySchedule
 	Count int `query:"count" doc:"1 to 100; default: 10"`

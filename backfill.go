@@ -1,0 +1,83 @@
+package tusk
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/tick"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Ticks returns the first n ticks of the schedule after an instant, in its zone.
+// The plan of a period ("@every 15m") counts from 1970, not from the last tick.
+func (s *ScheduleInfo) Ticks(after time.Time, n int) ([]time.Time, error) {
+	spec, err := s.Parse()
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
+	}
+	var ticks []time.Time
+	for t := spec.Next(after); !t.IsZero() && len(ticks) < n; t = spec.Next(t) {
+		ticks = append(ticks, t)
+	}
+	return ticks, nil
+}
+
+// Between returns the ticks of the schedule from an instant on and before another:
+// what BackfillSchedule would enqueue, and what was or was not run in that time.
+//
+// The error is an *InvalidError when they are more than MaxBatch.
+func (s *ScheduleInfo) Between(from, until time.Time) ([]time.Time, error) {
+	ticks, err := s.Ticks(from.Add(-time.Nanosecond), MaxBatch+1)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range ticks {
+		if !t.Before(until) {
+			return ticks[:i], nil
+		}
+	}
+	if len(ticks) > MaxBatch {
+		return nil, invalid("range", "too_many", "has more than %d ticks of schedule %s: take a shorter one at a time", MaxBatch, s.Name)
+	}
+	return ticks, nil
+}
+
+// BackfillSchedule enqueues a schedule's task for each tick from an instant on and
+// before another, which must not lie ahead, all or none: each is told its own tick
+// and has a key of its own, by which a tick whose task is unfinished is skipped when
+// it is backfilled twice. The plan, the policies and a pause play no part. Ticks that
+// were fired in their time are enqueued again.
+//
+// Errors: ErrNotFound; an *InvalidError when the range lies ahead or has more than
+// MaxBatch ticks.
+func (c *Client) BackfillSchedule(ctx context.Context, name string, from, until time.Time) ([]Enqueued, error) {
+	s, err := c.Schedule(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if until.After(time.Now()) {
+		return nil, invalid("until", "out_of_range", "is %v, which is to come: the schedule fires those ticks itself", until.Format(time.RFC3339))
+	}
+	ticks, err := s.Between(from, until)
+	if err != nil || len(ticks) == 0 {
+		return nil, err
+	}
+	plain := s.Schedule
+	plain.Overlap, plain.Jitter = tick.OverlapAllow, 0
+	tasks := make([]store.NewTask, len(ticks))
+	for i, at := range ticks {
+		if tasks[i], err = plain.Task(name, at, NewID()); err != nil {
+			return nil, err
+		}
+		tasks[i].Key = tick.Key(name) + ":" + at.UTC().Format(time.RFC3339)
+	}
+	if err := c.takeTurns(ctx, tasks); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	results, err := c.store.Enqueue(ctx, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	return results, nil
+}
