@@ -236,7 +236,7 @@ func TestSchedules(t *testing.T) {
 		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"fill"}, Concurrency: 1})
 		time.Sleep(time.Minute)
 		ticks := f.seen()
-		if len(ticks) != 6 || !ticks[0].Equal(from) || !ticks[4].Equal(until.Add(-time.Hour)) {
+		if len(ticks) != 6 || !ticks[0].Equal(from.Add(-time.Hour)) || !ticks[5].Equal(until.Add(-time.Hour)) {
 			t.Error(ticks)
 		}
 		if task := s.get(results[0].ID); task.Tenant != "acme" || task.Schedule != "hourly" {
