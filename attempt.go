@@ -24,10 +24,6 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if expired(a.Task) {
 		return errExpired
 	}
-	info, err := newTaskInfo(*a.Task)
-	if err != nil {
-		return err
-	}
 	if w.events.any.Load() {
 		w.events.send(Event{Kind: EventStarted, Task: *a.Task})
 	}
@@ -35,23 +31,38 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if err != nil {
 		return err
 	}
-	t := &Task[json.RawMessage]{TaskInfo: info, Args: args, attempt: a, client: w.client}
+	d := delivery{task: a.Task, args: args, attempt: a, client: w.client}
+	if len(a.Task.Settings) > 0 {
+		d.info = new(TaskInfo)
+		if err := d.info.read(a.Task); err != nil {
+			return err
+		}
+	}
+	if w.handle == nil {
+		return w.dispatch(ctx, &d)
+	}
+	t := &Task[json.RawMessage]{Args: args, attempt: a, client: w.client}
+	if err := d.describe(&t.TaskInfo); err != nil {
+		return err
+	}
 	return w.handle(ctx, t)
 }
 
 // dispatch finds the handler; middleware is wrapped around it.
-func (w *Worker) dispatch(ctx context.Context, t *Task[json.RawMessage]) error {
-	h := w.mux.handlers[t.Kind]
+func (w *Worker) dispatch(ctx context.Context, d *delivery) error {
+	h := w.mux.handlers[d.task.Kind]
 	if h == nil {
-		w.log.Warn("run: no handler for this kind, handing the task back", "kind", t.Kind, "task", t.ID)
+		w.log.Warn("run: no handler for this kind, handing the task back", "kind", d.task.Kind, "task", d.task.ID)
 		return lifecycle.ErrUnknownKind
 	}
-	return h.run(ctx, t)
+	return h.run(ctx, d)
 }
 
 func (w *Worker) timeout(a *run.Attempt) time.Duration {
-	if s, err := lifecycle.DecodeSettings(a.Task.Settings); err == nil && s.Timeout > 0 {
-		return s.Timeout
+	if len(a.Task.Settings) > 0 {
+		if s, err := lifecycle.DecodeSettings(a.Task.Settings); err == nil && s.Timeout > 0 {
+			return s.Timeout
+		}
 	}
 	if h := w.mux.handlers[a.Task.Kind]; h != nil {
 		return h.timeout
@@ -64,6 +75,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 	err := causeOf(a, r.Err)
 	if errors.Is(err, ErrLeaseLost) {
 		w.events.send(Event{Kind: EventLost, Task: *a.Task, Ran: r.Ran})
+		w.finish.Drop(a.Task.Lease, a.Left())
 	} else {
 		out := w.decide(a, err, r)
 		out.Note = a.Final()
@@ -72,7 +84,7 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 		} else if out.State == store.Pending {
 			out.Then, out.Needs = then, children
 		}
-		w.finish.Add(out, a.Batch())
+		w.finish.Add(out, r.Ended, a.Left())
 	}
 	w.claimMore()
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // HandlerFunc runs a task whose args are still JSON: the form that middleware sees.
@@ -27,7 +29,7 @@ type Mux struct {
 }
 
 type handler struct {
-	run     HandlerFunc
+	run     func(ctx context.Context, d *delivery) error
 	timeout time.Duration
 	retry   lifecycle.RetryFunc
 }
@@ -60,23 +62,40 @@ func Handle[T Args](m *Mux, fn func(ctx context.Context, t *Task[T]) error, opti
 
 // HandleFunc registers a plain function as the handler of the kind that T names.
 func HandleFunc[T Args](m *Mux, fn func(ctx context.Context, args T) error, options ...HandlerOption) {
-	if fn == nil {
-		Handle[T](m, nil, options...)
-		return
-	}
-	Handle(m, func(ctx context.Context, t *Task[T]) error { return fn(ctx, t.Args) }, options...)
+	var args T
+	m.add(args.Kind(), fn == nil, func(ctx context.Context, d *delivery) error {
+		args, err := argsOf[T](d)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, args)
+	}, options)
 }
 
 // HandleKind registers the handler of a kind by its name, with args of any type
 // that JSON decodes to; json.RawMessage takes them as they are.
 func HandleKind[T any](m *Mux, kind string, fn func(ctx context.Context, t *Task[T]) error, options ...HandlerOption) {
-	if err := m.check(kind, fn == nil); err != nil {
+	m.add(kind, fn == nil, func(ctx context.Context, d *delivery) error {
+		t := &Task[T]{attempt: d.attempt, client: d.client}
+		err := d.describe(&t.TaskInfo)
+		if err != nil {
+			return err
+		}
+		if t.Args, err = argsOf[T](d); err != nil {
+			return err
+		}
+		return fn(ctx, t)
+	}, options)
+}
+
+func (m *Mux) add(kind string, missing bool, run func(ctx context.Context, d *delivery) error, options []HandlerOption) {
+	if err := m.check(kind, missing); err != nil {
 		if m.err == nil {
 			m.err = err
 		}
 		return
 	}
-	h := &handler{run: decoding(fn)}
+	h := &handler{run: run}
 	for _, option := range options {
 		option(h)
 	}
@@ -93,14 +112,29 @@ func (m *Mux) check(kind string, missing bool) error {
 	return ValidateName("kind", kind)
 }
 
-func decoding[T any](fn func(ctx context.Context, t *Task[T]) error) HandlerFunc {
-	return func(ctx context.Context, t *Task[json.RawMessage]) error {
-		typed := &Task[T]{TaskInfo: t.TaskInfo, attempt: t.attempt, client: t.client}
-		if raw, ok := any(&typed.Args).(*json.RawMessage); ok {
-			*raw = t.Args
-		} else if err := json.Unmarshal(t.Args, &typed.Args); err != nil {
-			return fmt.Errorf("args do not fit the handler's type %T: %w", typed.Args, err)
-		}
-		return fn(ctx, typed)
+// delivery is a task on its way to its handler.
+type delivery struct {
+	task    *store.Task
+	info    *TaskInfo // what is known of the task, as middleware left it; nil: what task says
+	args    json.RawMessage
+	attempt *run.Attempt
+	client  *Client
+}
+
+// describe says about the task what its handler is told.
+func (d *delivery) describe(info *TaskInfo) error {
+	if d.info != nil {
+		*info = *d.info
+		return nil
 	}
+	return info.read(d.task)
+}
+
+func argsOf[T any](d *delivery) (args T, err error) {
+	if raw, ok := any(&args).(*json.RawMessage); ok {
+		*raw = d.args
+	} else if err = json.Unmarshal(d.args, &args); err != nil {
+		err = fmt.Errorf("args do not fit the handler's type %T: %w", args, err)
+	}
+	return args, err
 }

@@ -36,10 +36,10 @@ func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 		return nil, fmt.Errorf("list: %w", err)
 	}
 	infos := make([]TaskInfo, len(tasks))
-	for i, t := range tasks {
+	for i := range tasks {
 		// What cannot be read of a task's settings must not hide the task.
-		if infos[i], err = newTaskInfo(t); err != nil {
-			c.config.Logger.Warn("list", "task", t.ID, "error", err)
+		if err := infos[i].read(&tasks[i]); err != nil {
+			c.config.Logger.Warn("list", "task", tasks[i].ID, "error", err)
 		}
 	}
 	return infos, nil

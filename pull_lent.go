@@ -52,7 +52,8 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 	now := time.Now()
 	for i := range tasks {
 		t := &tasks[i]
-		info, err := newTaskInfo(*t)
+		var info TaskInfo
+		err := info.read(t)
 		switch {
 		case expired(t):
 			outcomes = append(outcomes, lifecycle.Expired(t))

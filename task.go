@@ -116,23 +116,27 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	return nil
 }
 
-func newTaskInfo(t store.Task) (TaskInfo, error) {
-	info := TaskInfo{Task: t}
+// read takes over what the store says of a task.
+func (info *TaskInfo) read(t *store.Task) error {
+	info.Task, info.MaxAttempts = *t, lifecycle.DefaultMaxAttempts
+	if len(t.Settings) == 0 {
+		return nil
+	}
 	s, err := lifecycle.DecodeSettings(t.Settings)
 	if err != nil {
-		return info, err
+		return err
 	}
-	info.MaxAttempts, info.Timeout, info.Backoff = s.MaxAttempts, s.Timeout, s.Backoff
+	if s.MaxAttempts > 0 {
+		info.MaxAttempts = s.MaxAttempts
+	}
+	info.Timeout, info.Backoff = s.Timeout, s.Backoff
 	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
-	if info.MaxAttempts == 0 {
-		info.MaxAttempts = lifecycle.DefaultMaxAttempts
-	}
 	if len(s.Metadata) > 0 {
 		if err := json.Unmarshal(s.Metadata, &info.Metadata); err != nil {
-			return info, fmt.Errorf("metadata of the task cannot be read: %w", err)
+			return fmt.Errorf("metadata of the task cannot be read: %w", err)
 		}
 	}
-	return info, nil
+	return nil
 }
 
 // taskLog is a slog.Handler that notes lines on an attempt.

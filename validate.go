@@ -3,7 +3,6 @@ package tusk
 import (
 	"bytes"
 	"encoding/json"
-	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -30,18 +29,29 @@ const (
 	hardMaxArgsBytes = 16 << 20
 )
 
-// namePattern is what queues, kinds, tenants and schedules may be called: lower
-// case alone, so that no two names differ by case, and nothing that needs
-// escaping in SQL, HTML, a path or a shell.
-var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.:-]{0,63}$`)
-
 // ValidateName checks the name of a queue, a kind, a tenant or a schedule; what
 // says which it is. The error is an *InvalidError.
+//
+// Lower case alone, so that no two names differ by case, and nothing that needs
+// escaping in SQL, HTML, a path or a shell.
 func ValidateName(what, name string) error {
-	if !namePattern.MatchString(name) || strings.Contains(name, "..") {
+	if !isName(name) {
 		return invalid(what, "invalid_name", "%q is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..", cutText(name))
 	}
 	return nil
+}
+
+func isName(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9':
+		case i > 0 && (c == '_' || c == ':' || c == '-'):
+		case i > 0 && c == '.' && name[i-1] != '.':
+		default:
+			return false
+		}
+	}
+	return 1 <= len(name) && len(name) <= 64
 }
 
 func validateKey(field, key string) error {

@@ -2,6 +2,7 @@ package tusk
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,7 +73,7 @@ type Worker struct {
 	mux    *Mux
 	config WorkerConfig
 	log    *slog.Logger
-	handle HandlerFunc
+	handle HandlerFunc // nil: there is no middleware
 
 	slots   *run.Slots
 	finish  *finish.Gatherer
@@ -112,13 +113,17 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 // assemble wires the rooms: a task goes from source to slots to finish.
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
-	w.handle = w.dispatch
+	if len(c.Middleware) > 0 {
+		w.handle = func(ctx context.Context, t *Task[json.RawMessage]) error {
+			return w.dispatch(ctx, &delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
+		}
+	}
 	for _, middleware := range slices.Backward(c.Middleware) {
 		w.handle = middleware(w.handle)
 	}
 	w.slots = run.NewSlots(c.Concurrency + c.ReadAhead)
 	w.slots.Handle, w.slots.Timeout, w.slots.Done = w.runAttempt, w.timeout, w.ended
-	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.ReadAhead), Linger: 2 * time.Millisecond,
+	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.Concurrency+c.ReadAhead), Linger: 2 * time.Millisecond,
 		Deadline: 30 * time.Second, Log: w.log, Done: w.written})
 	host, _ := os.Hostname()
 	w.heart = lease.New(s, lease.Options{

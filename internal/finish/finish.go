@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,26 +32,43 @@ type Gatherer struct {
 	deadline time.Duration
 	done     func(written []store.Outcome, lost map[store.ID]bool)
 
-	in      chan timed
-	parts   []timed // of claims that others of are still running
-	quit    chan struct{}
-	aside   []timed // failed alone while others were stored
+	mu    sync.Mutex
+	room  sync.Cond              // there are fewer outcomes ready than before
+	open  map[store.Token]*batch // of claims with tasks that have no outcome yet
+	ready []*batch               // to be written, the first first
+	count atomic.Int64           // of the outcomes ready
+	bell  chan struct{}          // something has come
+	quit  chan struct{}          // closed by Close
+
+	aside   []aside // failed alone while others were stored
+	trials  map[*store.Task]*trial
 	success atomic.Int64
 }
 
-type timed struct {
+// batch is outcomes to be written together.
+type batch struct {
+	outcomes []store.Outcome
+	ended    []time.Time // when the attempt of each ended
+	since    time.Time   // when the first of them came
+}
+
+// aside is an outcome that waits for its next try.
+type aside struct {
 	store.Outcome
-	ended  time.Time
-	batch  *atomic.Int64 // of the same claim and without an outcome; nil: none
-	put    time.Time     // aside
-	tries  int           // failed ones, alone
-	failed time.Time     // the first of them
+	ended time.Time
+	put   time.Time
+}
+
+// trial is what is held against an outcome that failed alone.
+type trial struct {
+	failures int
+	since    time.Time
 }
 
 // Options of a Gatherer.
 type Options struct {
-	Largest  int           // outcomes in one batch
-	Linger   time.Duration // how long the first of a batch waits for others
+	Largest  int           // outcomes in one write, unless more come from one claim
+	Linger   time.Duration // how long a batch waits for others
 	Deadline time.Duration // of one write
 	Log      *slog.Logger
 	// Done is told what was written, and which of it the store refused because
@@ -61,130 +79,77 @@ type Options struct {
 // New makes a gatherer.
 func New(s Finisher, o Options) *Gatherer {
 	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, deadline: o.Deadline, done: o.Done,
-		in: make(chan timed, 2*o.Largest), quit: make(chan struct{})}
+		open: map[store.Token]*batch{}, trials: map[*store.Task]*trial{}, bell: make(chan struct{}, 1), quit: make(chan struct{})}
+	g.room.L = &g.mu
 	g.success.Store(time.Now().UnixNano())
 	return g
 }
 
-// Add takes an outcome. It blocks while two full batches wait: whoever makes
-// outcomes faster than the store takes them has to slow down. After Close it
-// drops the outcome: the lease runs out and the task runs again.
+// Add takes the outcome of an attempt that ended at an instant. It blocks while two
+// full batches wait: whoever makes outcomes faster than the store takes them has to
+// slow down. After Close it drops the outcome: the lease runs out and the task
+// runs again.
 //
 // The tasks of one claim share a lease, and a lease that ends as a whole costs
 // some engines a fraction of one that ends in parts. So an outcome waits a little
-// while others of its claim, which batch counts, have none.
-func (g *Gatherer) Add(o store.Outcome, batch *atomic.Int64) {
-	select {
-	case g.in <- timed{Outcome: o, ended: time.Now(), batch: batch}:
-	case <-g.quit:
+// for the others of its claim; left counts the tasks of the claim that neither
+// Add nor Drop was told of.
+func (g *Gatherer) Add(o store.Outcome, ended time.Time, left *atomic.Int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.count.Load() >= 2*int64(g.largest) && !g.closed() {
+		g.room.Wait()
+	}
+	if g.closed() {
+		return
+	}
+	others := left.Add(-1)
+	b := g.open[o.Task.Lease]
+	if b == nil {
+		b = &batch{outcomes: make([]store.Outcome, 0, others+1), ended: make([]time.Time, 0, others+1), since: ended}
+		g.open[o.Task.Lease] = b
+		g.ring()
+	}
+	b.outcomes, b.ended = append(b.outcomes, o), append(b.ended, ended)
+	if others == 0 {
+		g.complete(o.Task.Lease, b)
 	}
 }
 
-// Pending is the number of outcomes that wait, and Full whether claiming more
-// tasks would only make it worse.
-func (g *Gatherer) Pending() int { return len(g.in) }
+// Drop says that an attempt will have no outcome.
+func (g *Gatherer) Drop(lease store.Token, left *atomic.Int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if b := g.open[lease]; left.Add(-1) == 0 && b != nil {
+		g.complete(lease, b)
+	}
+}
 
-// Full reports whether a whole batch waits behind the one being written.
-func (g *Gatherer) Full() bool { return len(g.in) >= g.largest }
+// complete makes a batch ready to be written. The lock is held.
+func (g *Gatherer) complete(lease store.Token, b *batch) {
+	delete(g.open, lease)
+	g.ready = append(g.ready, b)
+	g.count.Add(int64(len(b.outcomes)))
+	g.ring()
+}
+
+func (g *Gatherer) ring() {
+	select {
+	case g.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Full reports whether a whole batch waits behind the one being written: claiming
+// more tasks would only make it worse.
+func (g *Gatherer) Full() bool { return g.count.Load() >= int64(g.largest) }
 
 // Close says that no more outcomes come: Run ends when all are written.
-func (g *Gatherer) Close() { close(g.quit) }
-
-// Age is how long outcomes have failed to be written; 0 when none waits.
-func (g *Gatherer) Age() time.Duration {
-	if len(g.in) == 0 {
-		return 0
-	}
-	return time.Since(time.Unix(0, g.success.Load()))
-}
-
-// Run writes batches until Close, or until the context ends, which gives up what
-// is not written: those leases run out and their tasks run again.
-func (g *Gatherer) Run(ctx context.Context) {
-	for {
-		batch := g.gather()
-		if len(batch) == 0 {
-			return
-		}
-		if whole := g.whole(batch); len(whole) > 0 {
-			g.write(ctx, whole)
-		}
-	}
-}
-
-// gather waits for one outcome and a little for more. After Close it takes what
-// is there, and nothing means the end.
-func (g *Gatherer) gather() []timed {
-	batch := g.first()
-	linger := time.NewTimer(g.linger)
-	defer linger.Stop()
-	for len(batch) < g.largest {
-		select {
-		case next := <-g.in:
-			batch = append(batch, next)
-		case <-linger.C:
-			return batch
-		case <-g.quit:
-			return g.drain(batch)
-		}
-	}
-	return batch
-}
-
-// first waits for an outcome, for the parts of a claim, or for the next try of
-// those set aside, whichever is first.
-func (g *Gatherer) first() []timed {
-	var again <-chan time.Time
-	switch {
-	case len(g.parts) > 0:
-		again = time.After(g.linger)
-	case len(g.aside) > 0:
-		again = time.After(asidePause)
-	}
-	batch := append(make([]timed, 0, min(g.largest, len(g.in)+len(g.parts)+16)), g.parts...)
-	g.parts = nil
-	select {
-	case one := <-g.in:
-		batch = append(batch, one)
-	case <-again:
-	case <-g.quit:
-	}
-	return append(batch, g.due()...)
-}
-
-// asidePause is how long an outcome that was set aside waits for its next try.
-const asidePause = time.Second
-
-// due takes back the outcomes whose next try has come; after Close, all.
-func (g *Gatherer) due() (due []timed) {
-	waiting := g.aside[:0]
-	for _, o := range g.aside {
-		if time.Since(o.put) >= asidePause || g.closed() {
-			due = append(due, o)
-		} else {
-			waiting = append(waiting, o)
-		}
-	}
-	g.aside = waiting
-	return due
-}
-
-// patience is how long an outcome waits for others of its claim.
-const patience = 10 * time.Millisecond
-
-// whole takes the parts of unfinished claims out of a batch, for another time,
-// unless they have waited long enough.
-func (g *Gatherer) whole(batch []timed) []timed {
-	whole := batch[:0]
-	now := time.Now()
-	for _, o := range batch {
-		if o.batch != nil && o.batch.Load() > 0 && now.Sub(o.ended) < patience && !g.closed() {
-			g.parts = append(g.parts, o)
-		} else {
-			whole = append(whole, o)
-		}
-	}
-	return whole
+func (g *Gatherer) Close() {
+	close(g.quit)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.room.Broadcast()
 }
 
 func (g *Gatherer) closed() bool {
@@ -196,38 +161,121 @@ func (g *Gatherer) closed() bool {
 	}
 }
 
-func (g *Gatherer) drain(batch []timed) []timed {
-	for len(batch) < g.largest {
+// Age is how long outcomes have failed to be written; 0 when none waits.
+func (g *Gatherer) Age() time.Duration {
+	if g.count.Load() == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, g.success.Load()))
+}
+
+// Run writes batches until Close, or until the context ends, which gives up what
+// is not written: those leases run out and their tasks run again.
+func (g *Gatherer) Run(ctx context.Context) {
+	for {
+		b := g.next()
+		if len(b.outcomes) == 0 {
+			return
+		}
+		g.write(ctx, b)
+	}
+}
+
+// next waits until something is to be written, and a little for more of it. After
+// Close it takes what is there, and nothing means the end.
+func (g *Gatherer) next() batch {
+	for {
+		closed := g.closed()
+		b, wait := g.take(time.Now(), closed)
+		if len(b.outcomes) > 0 || closed {
+			return b
+		}
+		timer := time.NewTimer(wait)
 		select {
-		case next := <-g.in:
-			batch = append(batch, next)
-		default:
-			return batch
+		case <-g.bell:
+		case <-timer.C:
+		case <-g.quit:
+		}
+		timer.Stop()
+	}
+}
+
+// patience is how long an outcome waits for others of its claim, and asidePause how
+// long one that was set aside waits for its next try.
+const (
+	patience   = 10 * time.Millisecond
+	asidePause = time.Second
+)
+
+// take returns what is to be written now, or how long to wait for it.
+func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	wait = asidePause
+	for lease, part := range g.open {
+		if waited := now.Sub(part.since); waited >= patience || closed {
+			g.complete(lease, part)
+		} else {
+			wait = min(wait, patience-waited)
 		}
 	}
-	return batch
+	if len(g.ready) > 0 && !g.Full() && !closed {
+		if waited := now.Sub(g.ready[0].since); waited < g.linger {
+			return b, min(wait, g.linger-waited)
+		}
+	}
+	for len(g.ready) > 0 && (len(b.outcomes) == 0 || len(b.outcomes)+len(g.ready[0].outcomes) <= g.largest) {
+		b.add(g.ready[0])
+		g.ready = g.ready[1:]
+	}
+	g.count.Add(-int64(len(b.outcomes)))
+	g.room.Broadcast()
+	g.addDue(&b, now, closed)
+	return b, wait
+}
+
+func (b *batch) add(more *batch) {
+	if len(b.outcomes) == 0 {
+		*b = *more
+		return
+	}
+	b.outcomes, b.ended = append(b.outcomes, more.outcomes...), append(b.ended, more.ended...)
+}
+
+// addDue adds the outcomes whose next try has come; after Close, all.
+func (g *Gatherer) addDue(b *batch, now time.Time, closed bool) {
+	waiting := g.aside[:0]
+	for _, o := range g.aside {
+		if now.Sub(o.put) >= asidePause || closed {
+			b.outcomes, b.ended = append(b.outcomes, o.Outcome), append(b.ended, o.ended)
+		} else {
+			waiting = append(waiting, o)
+		}
+	}
+	g.aside = waiting
 }
 
 // write repeats until the batch is stored. A batch that keeps failing is halved,
 // down to single outcomes; one that fails alone is set aside, so that an outcome
 // which no store would take holds up only itself.
-func (g *Gatherer) write(ctx context.Context, batch []timed) {
-	pause, size := firstPause, len(batch)
-	for failures := 0; len(batch) > 0 && ctx.Err() == nil; {
-		part := batch[:min(size, len(batch))]
-		outcomes := stamp(part)
-		lost, err := g.try(ctx, outcomes)
+func (g *Gatherer) write(ctx context.Context, b batch) {
+	pause, size := firstPause, len(b.outcomes)
+	for failures := 0; len(b.outcomes) > 0 && ctx.Err() == nil; {
+		part := b.first(size)
+		part.stamp(time.Now())
+		lost, err := g.try(ctx, part.outcomes)
 		if err == nil {
 			g.success.Store(time.Now().UnixNano())
-			g.done(outcomes, set(lost))
-			batch, pause, failures = batch[len(part):], firstPause, 0
+			g.forgive(part)
+			g.done(part.outcomes, set(lost))
+			b, pause, failures = b.after(part), firstPause, 0
 			continue
 		}
 		failures++
-		g.log.Warn("finish", "error", err, "outcomes", len(part), "failures", failures, "retry_in", pause)
-		if len(part) == 1 && failures > 1 {
-			g.setAside(part[0], err)
-			batch, failures = batch[1:], 0
+		g.log.Warn("finish", "error", err, "outcomes", len(part.outcomes), "failures", failures, "retry_in", pause)
+		if len(part.outcomes) == 1 && failures > 1 {
+			g.setAside(part.outcomes[0], part.ended[0], err)
+			b, failures = b.after(part), 0
 		} else if failures > 1 {
 			size = max(size/2, 1)
 		}
@@ -244,20 +292,31 @@ const firstPause = 20 * time.Millisecond
 // setAside keeps an outcome for later. When it has failed again and again while
 // others were stored, the fault is its own: then only the fact that the attempt
 // has ended is kept, as a dead letter that says why.
-func (g *Gatherer) setAside(o timed, err error) {
-	if o.tries++; o.tries == 1 {
-		o.failed = time.Now()
+func (g *Gatherer) setAside(o store.Outcome, ended time.Time, err error) {
+	t := g.trials[o.Task]
+	if t == nil {
+		t = &trial{since: time.Now()}
+		g.trials[o.Task] = t
 	}
-	if o.tries == 3 && g.success.Load() > o.failed.UnixNano() {
+	if t.failures++; t.failures == 3 && g.success.Load() > t.since.UnixNano() {
 		g.log.Error("finish: the outcome cannot be stored, discarding the task instead", "task", o.Task.ID, "error", err)
 		o.State, o.Delay, o.Note, o.Trace = store.Discarded, 0, nil, ""
 		o.Reason = "its outcome could not be stored"
 		o.Error, o.Fingerprint = "outcome could not be stored", "unstorable"
-	} else if o.tries == 3 {
-		o.tries = 0 // nothing else was stored either: it is not to blame
+	} else if t.failures == 3 {
+		delete(g.trials, o.Task) // nothing else was stored either: it is not to blame
 	}
-	o.put = time.Now()
-	g.aside = append(g.aside, o)
+	g.aside = append(g.aside, aside{o, ended, time.Now()})
+}
+
+// forgive forgets the failures of outcomes that are stored.
+func (g *Gatherer) forgive(b batch) {
+	if len(g.trials) == 0 {
+		return
+	}
+	for i := range b.outcomes {
+		delete(g.trials, b.outcomes[i].Task)
+	}
 }
 
 func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
@@ -271,15 +330,21 @@ func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return g.store.Finish(ctx, outcomes)
 }
 
-// stamp says how long ago each attempt ended, as of now.
-func stamp(batch []timed) []store.Outcome {
-	now := time.Now()
-	outcomes := make([]store.Outcome, len(batch))
-	for i, o := range batch {
-		outcomes[i] = o.Outcome
-		outcomes[i].Ago = now.Sub(o.ended)
+func (b batch) first(n int) batch {
+	n = min(n, len(b.outcomes))
+	return batch{outcomes: b.outcomes[:n:n], ended: b.ended[:n:n]}
+}
+
+func (b batch) after(part batch) batch {
+	n := len(part.outcomes)
+	return batch{outcomes: b.outcomes[n:], ended: b.ended[n:]}
+}
+
+// stamp says how long ago each attempt ended.
+func (b batch) stamp(now time.Time) {
+	for i := range b.outcomes {
+		b.outcomes[i].Ago = now.Sub(b.ended[i])
 	}
-	return outcomes
 }
 
 func set(ids []store.ID) map[store.ID]bool {

@@ -48,6 +48,13 @@ func outcome(n byte) store.Outcome {
 	return store.Outcome{Task: &store.Task{ID: store.ID{n}}, State: store.Completed}
 }
 
+// add adds an outcome that is alone in its claim.
+func add(g *Gatherer, o store.Outcome) {
+	var left atomic.Int64
+	left.Store(1)
+	g.Add(o, time.Now(), &left)
+}
+
 // gather sends n outcomes through a gatherer and returns it after its end.
 func gather(t *testing.T, l *ledger, n int) (written []store.ID) {
 	l.accepted = map[store.ID]int{}
@@ -62,12 +69,12 @@ func gather(t *testing.T, l *ledger, n int) (written []store.ID) {
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
 		for i := range n {
-			g.Add(outcome(byte(i)), nil)
+			add(g, outcome(byte(i)))
 		}
 		time.Sleep(time.Minute)
 		g.Close()
 		<-done
-		g.Add(outcome(255), nil) // after the end: dropped, not blocked
+		add(g, outcome(255)) // after the end: dropped, not blocked
 	})
 	return written
 }
@@ -128,11 +135,11 @@ func TestAnOutcomeThatNoStoreTakesHoldsUpOnlyItselfAndBecomesADeadLetter(t *test
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
 		for i := range 20 {
-			g.Add(outcome(byte(i)), nil)
+			add(g, outcome(byte(i)))
 		}
 		for i := range 10 {
 			time.Sleep(10 * time.Second)
-			g.Add(outcome(byte(100+i)), nil)
+			add(g, outcome(byte(100+i)))
 		}
 		time.Sleep(time.Minute)
 		g.Close()
@@ -155,10 +162,10 @@ func TestAnOutcomeThatWasSetAsideIsWrittenWhileOthersKeepComing(t *testing.T) {
 			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Done: func([]store.Outcome, map[store.ID]bool) {}})
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
-		g.Add(outcome(7), nil)
+		add(g, outcome(7))
 		for i := range 100 {
 			time.Sleep(100 * time.Millisecond)
-			g.Add(outcome(byte(100+i)), nil)
+			add(g, outcome(byte(100+i)))
 		}
 		l.mu.Lock()
 		if l.accepted[store.ID{7}] != 1 {
@@ -193,7 +200,7 @@ func TestAnOutageDiscardsNothing(t *testing.T) {
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
 		for i := range 20 {
-			g.Add(outcome(byte(i)), nil)
+			add(g, outcome(byte(i)))
 		}
 		time.Sleep(2 * time.Hour)
 		g.Close()
@@ -214,8 +221,7 @@ func TestOutcomesOfOneClaimAreWrittenTogetherOrAfterAWhile(t *testing.T) {
 		var open atomic.Int64
 		open.Store(3)
 		for i := range 3 {
-			open.Add(-1)
-			g.Add(outcome(byte(i)), &open)
+			g.Add(outcome(byte(i)), time.Now(), &open)
 			time.Sleep(3 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
@@ -224,8 +230,8 @@ func TestOutcomesOfOneClaimAreWrittenTogetherOrAfterAWhile(t *testing.T) {
 			t.Errorf("%d writes for three outcomes within 9 ms: %v", l.calls, l.sizes)
 		}
 		l.mu.Unlock()
-		open.Store(1) // one of this claim runs for long
-		g.Add(outcome(10), &open)
+		open.Store(2) // one of this claim runs for long
+		g.Add(outcome(10), time.Now(), &open)
 		time.Sleep(100 * time.Millisecond)
 		l.mu.Lock()
 		if l.accepted[store.ID{10}] != 1 {

@@ -25,11 +25,14 @@ const (
 type Attempt struct {
 	Task *store.Task
 
-	batch *atomic.Int64 // how many tasks of the same claim have no outcome yet
+	claim *claimed // that it came with
 
 	mu       sync.Mutex
-	cancel   context.CancelCauseFunc // nil until the handler runs
-	stopped  error                   // why it was stopped
+	parent   context.Context // nil until the handler runs
+	ctx      context.Context // nil until the handler asks its context for something
+	cancel   context.CancelCauseFunc
+	stopped  error // why it was stopped
+	over     bool  // it has ended
 	progress *store.Progress
 	fresh    bool // the progress has not been stored
 	output   []byte
@@ -42,8 +45,8 @@ type Attempt struct {
 	begun    time.Time
 }
 
-// Batch counts the tasks of the same claim that have no outcome yet.
-func (a *Attempt) Batch() *atomic.Int64 { return a.batch }
+// Left counts the tasks of the same claim that package finish has not been told of.
+func (a *Attempt) Left() *atomic.Int64 { return &a.claim.left }
 
 // Age is how long ago the handler began.
 func (a *Attempt) Age() time.Duration {
@@ -70,7 +73,7 @@ func (a *Attempt) Stop(cause error) {
 func (a *Attempt) StopWaiting(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cancel == nil && a.stopped == nil {
+	if a.parent == nil && a.stopped == nil {
 		a.stopped = cause
 	}
 }
@@ -82,16 +85,32 @@ func (a *Attempt) Stopped() error {
 	return a.stopped
 }
 
-// begin makes the context of the handler, unless the attempt was stopped.
-func (a *Attempt) begin(ctx context.Context) (context.Context, error) {
+// begin returns the context of the handler, unless the attempt was stopped.
+func (a *Attempt) begin(ctx context.Context, now time.Time) (context.Context, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped != nil {
 		return nil, a.stopped
 	}
-	a.begun = time.Now()
-	ctx, a.cancel = context.WithCancelCause(ctx)
-	return ctx, nil
+	a.begun, a.parent = now, ctx
+	return (*handlerContext)(a), nil
+}
+
+// end ends the handler's context, if anybody has one.
+func (a *Attempt) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.over = true
+	if a.cancel != nil {
+		a.cancel(nil)
+	}
+}
+
+// held reports whether the attempt has not ended.
+func (a *Attempt) held() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.over
 }
 
 // SetProgress notes how far the handler is.

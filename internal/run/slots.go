@@ -20,6 +20,7 @@ type Result struct {
 	Err   error
 	Trace string
 	Ran   time.Duration
+	Ended time.Time
 }
 
 // Slots runs attempts, as many at a time as it has slots, and knows all that the
@@ -35,20 +36,22 @@ type Slots struct {
 	queue   chan *Attempt
 	slots   sync.WaitGroup
 	mu      sync.Mutex
-	held    map[heldKey]*Attempt
-	count   atomic.Int64 // of held
+	held    map[*claimed]struct{}
+	count   atomic.Int64 // of their attempts that have not ended
 	running atomic.Int64
 	mean    atomic.Int64 // nanoseconds: a moving average of run times; 0: nothing ran yet
 }
 
-type heldKey struct {
-	id    store.ID
-	lease store.Token
+// claimed are the attempts that came with one claim.
+type claimed struct {
+	attempts []Attempt
+	open     atomic.Int64 // how many have not ended
+	left     atomic.Int64 // see Attempt.Left
 }
 
 // NewSlots makes slots that can hold up to capacity tasks.
 func NewSlots(capacity int) *Slots {
-	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[heldKey]*Attempt)}
+	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[*claimed]struct{})}
 }
 
 // Start starts n slots. The context is the parent of every handler's.
@@ -61,18 +64,18 @@ func (s *Slots) Start(ctx context.Context, n int) {
 
 // Take adds claimed tasks. It must not be given more than there is room for.
 func (s *Slots) Take(tasks []store.Task) {
-	attempts := make([]Attempt, len(tasks))
-	batch := new(atomic.Int64)
-	batch.Store(int64(len(tasks)))
-	s.mu.Lock()
+	c := &claimed{attempts: make([]Attempt, len(tasks))}
+	c.open.Store(int64(len(tasks)))
+	c.left.Store(int64(len(tasks)))
 	for i := range tasks {
-		attempts[i].Task, attempts[i].batch = &tasks[i], batch
-		s.held[heldKey{tasks[i].ID, tasks[i].Lease}] = &attempts[i]
+		c.attempts[i].Task, c.attempts[i].claim = &tasks[i], c
 	}
+	s.mu.Lock()
+	s.held[c] = struct{}{}
 	s.mu.Unlock()
 	s.count.Add(int64(len(tasks)))
-	for i := range attempts {
-		s.queue <- &attempts[i]
+	for i := range c.attempts {
+		s.queue <- &c.attempts[i]
 	}
 }
 
@@ -95,16 +98,27 @@ func (s *Slots) Mean() time.Duration { return time.Duration(s.mean.Load()) }
 func (s *Slots) Find(id store.ID, lease store.Token) *Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held[heldKey{id, lease}]
+	for c := range s.held {
+		for i := range c.attempts {
+			if a := &c.attempts[i]; a.Task.ID == id && a.Task.Lease == lease && a.held() {
+				return a
+			}
+		}
+	}
+	return nil
 }
 
 // All returns every attempt held.
 func (s *Slots) All() []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*Attempt, 0, len(s.held))
-	for _, a := range s.held {
-		all = append(all, a)
+	all := make([]*Attempt, 0, s.Held())
+	for c := range s.held {
+		for i := range c.attempts {
+			if c.attempts[i].held() {
+				all = append(all, &c.attempts[i])
+			}
+		}
 	}
 	return all
 }
@@ -132,7 +146,8 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 	started := time.Now()
 	returned := false
 	defer func() {
-		r.Ran = time.Since(started)
+		r.Ended = time.Now()
+		r.Ran = r.Ended.Sub(started)
 		if !returned {
 			r.Trace, r.Err = abnormalEnd(recover())
 		}
@@ -141,16 +156,15 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 		s.release(a)
 		s.Done(a, r)
 	}()
-	r.Err = s.call(ctx, a)
+	r.Err = s.call(ctx, a, started)
 	returned = true
 }
 
-func (s *Slots) call(ctx context.Context, a *Attempt) error {
-	ctx, err := a.begin(ctx)
+func (s *Slots) call(ctx context.Context, a *Attempt, now time.Time) error {
+	ctx, err := a.begin(ctx, now)
 	if err != nil {
 		return err
 	}
-	defer a.cancel(nil)
 	if limit := s.Timeout(a); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w after %v", ErrTimeout, limit))
@@ -172,11 +186,13 @@ func abnormalEnd(recovered any) (trace string, err error) {
 }
 
 func (s *Slots) release(a *Attempt) {
-	s.mu.Lock()
-	delete(s.held, heldKey{a.Task.ID, a.Task.Lease})
-	s.mu.Unlock()
+	a.end()
 	s.count.Add(-1)
-	a.batch.Add(-1)
+	if a.claim.open.Add(-1) == 0 {
+		s.mu.Lock()
+		delete(s.held, a.claim)
+		s.mu.Unlock()
+	}
 }
 
 func (s *Slots) learn(ran time.Duration) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -92,8 +93,11 @@ func (s *Store) nameLanes(ctx context.Context, c session, tasks []store.NewTask,
 	var lanes []int64
 	var queues []string
 	for i := range tasks {
+		if i > 0 && tasks[i].Queue == tasks[i-1].Queue && tasks[i].Priority == tasks[i-1].Priority {
+			continue
+		}
 		lane := laneOf(tasks[i].Queue, tasks[i].Priority)
-		if _, known := s.lanes.Load(lane); known || i > 0 && tasks[i].Queue == tasks[i-1].Queue && tasks[i].Priority == tasks[i-1].Priority {
+		if _, known := s.lanes.Load(lane); known {
 			continue
 		}
 		lanes, queues = append(lanes, lane), append(queues, tasks[i].Queue)
@@ -119,16 +123,17 @@ func (s *Store) nameLanes(ctx context.Context, c session, tasks []store.NewTask,
 // add inserts plain tasks.
 func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error {
 	n := len(tasks)
-	lanes, ids := make([]int64, n), make(uuids, n)
+	at, ids := make([]int64, n), make(uuids, n)
 	kinds, args := make([]string, n), make([][]byte, n)
 	tenants, tags := make([]*string, n), make([]*string, n)
 	settings, expiries := make([][]byte, n), make([]*time.Time, n)
+	var l lanes
 	for i := range tasks {
 		t := &tasks[i]
-		lanes[i], ids[i], kinds[i], args[i] = laneOf(t.Queue, t.Priority), t.ID, t.Kind, t.Args
+		at[i], ids[i], kinds[i], args[i] = l.of(t.Queue, t.Priority), t.ID, t.Kind, t.Args
 		tenants[i], tags[i], settings[i], expiries[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt)
 	}
-	return c.exec(ctx, s.sql["add"], lanes, ids, kinds, args, tenants, tags, settings, expiries)
+	return c.exec(ctx, s.sql["add"], at, ids, kinds, args, tenants, tags, settings, expiries)
 }
 
 // isRare reports whether a task has what most have not.
@@ -166,21 +171,22 @@ func (s *Store) put(ctx context.Context, c session, tasks []store.NewTask) ([]st
 // columns are the parameters of the function put.
 func columns(tasks []store.NewTask) []any {
 	n := len(tasks)
-	lanes, ids := make([]int64, n), make(uuids, n)
+	at, ids := make([]int64, n), make(uuids, n)
 	kinds, args := make([]string, n), make([][]byte, n)
 	tenants, tags, keys := make([]*string, n), make([]*string, n), make([]*string, n)
 	settings := make([][]byte, n)
 	runAt, expiresAt, sources := make([]*time.Time, n), make([]*time.Time, n), make([]*time.Time, n)
 	delays, expiresIn, conflicts := make([]int64, n), make([]int64, n), make([]int16, n)
+	var l lanes
 	for i := range tasks {
 		t := &tasks[i]
-		lanes[i], ids[i], kinds[i], args[i] = laneOf(t.Queue, t.Priority), t.ID, t.Kind, t.Args
+		at[i], ids[i], kinds[i], args[i] = l.of(t.Queue, t.Priority), t.ID, t.Kind, t.Args
 		tenants[i], tags[i], settings[i], keys[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings, orNull(t.Key)
 		runAt[i], delays[i] = timeOrNull(t.RunAt), t.Delay.Microseconds()
 		expiresAt[i], expiresIn[i] = timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()
 		conflicts[i], sources[i] = int16(t.OnConflict), timeOrNull(t.SourceTime)
 	}
-	return []any{lanes, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys, conflicts, sources}
+	return []any{at, ids, kinds, args, tenants, tags, settings, runAt, delays, expiresAt, expiresIn, keys, conflicts, sources}
 }
 
 // rareColumns are parameters of the function put that may be left out.
@@ -204,35 +210,64 @@ func (s *Store) copy(ctx context.Context, tasks []store.NewTask) error {
 		return err
 	}
 	defer c.Release()
-	_, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(copyData(tasks)), s.sql["copy"])
+	b := buffers.Get().(*[]byte)
+	name, more := "copy", haveMore(tasks)
+	if more {
+		name = "copy_more"
+	}
+	*b = appendCopy((*b)[:0], tasks, more)
+	if _, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(*b), s.sql[name]); err == nil {
+		buffers.Put(b) // after a failure it may still be read from
+	}
 	return err
 }
 
-// copyData writes tasks in COPY's binary format.
-func copyData(tasks []store.NewTask) []byte {
-	size := 32
+// buffers are those that COPY's data is written to.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// haveMore reports whether plain tasks say more than they have to.
+func haveMore(tasks []store.NewTask) bool {
 	for i := range tasks {
-		size += 96 + len(tasks[i].Args) + len(tasks[i].Kind) + len(tasks[i].Settings)
+		t := &tasks[i]
+		if t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero() {
+			return true
+		}
 	}
-	b := make([]byte, 0, size)
+	return false
+}
+
+// appendCopy appends tasks in COPY's binary format.
+func appendCopy(b []byte, tasks []store.NewTask, more bool) []byte {
+	columns := byte(4)
+	if more {
+		columns = 8
+	}
+	var l lanes
 	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
 	for i := range tasks {
 		t := &tasks[i]
-		b = append(b, 0, 8)
-		b = appendInt64(b, laneOf(t.Queue, t.Priority))
-		b = appendField(b, t.ID[:])
-		b = appendField(b, []byte(t.Kind))
-		b = appendField(b, append([]byte{}, t.Args...))
-		b = appendField(b, nullIfEmpty(t.Tenant))
-		b = appendTexts(b, t.Tags)
-		b = appendField(b, t.Settings)
-		if t.ExpiresAt.IsZero() {
-			b = appendField(b, nil)
-		} else {
-			b = appendInt64(b, micros(t.ExpiresAt))
+		b = append(b, 0, columns)
+		b = appendInt64(b, l.of(t.Queue, t.Priority))
+		b = append(append(b, 0, 0, 0, byte(len(t.ID))), t.ID[:]...)
+		b = append(appendLen(b, len(t.Kind)), t.Kind...)
+		b = append(appendLen(b, len(t.Args)), t.Args...)
+		if more {
+			b = appendField(b, nullIfEmpty(t.Tenant))
+			b = appendTexts(b, t.Tags)
+			b = appendField(b, t.Settings)
+			b = appendTime(b, t.ExpiresAt)
 		}
 	}
 	return append(b, 0xff, 0xff)
+}
+
+func appendLen(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
+
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return appendField(b, nil)
+	}
+	return appendInt64(b, micros(t))
 }
 
 func nullIfEmpty(text string) []byte {
@@ -245,9 +280,9 @@ func nullIfEmpty(text string) []byte {
 // appendField appends a value with its length; nil is null.
 func appendField(b, value []byte) []byte {
 	if value == nil {
-		return binary.BigEndian.AppendUint32(b, 0xffffffff)
+		return appendLen(b, -1)
 	}
-	return append(binary.BigEndian.AppendUint32(b, uint32(len(value))), value...)
+	return append(appendLen(b, len(value)), value...)
 }
 
 func appendInt64(b []byte, value int64) []byte {

@@ -116,21 +116,37 @@ type attempt struct {
 	lease store.Token
 }
 
-// eachOnce returns the outcomes with only the first for each task and token;
-// the tasks of the others are lost.
+// eachOnce returns the outcomes, sorted by lease, lane and id, with only the first
+// for each task and token; the tasks of the others are lost.
 func eachOnce(outcomes []store.Outcome) (once []*store.Outcome, lost []store.ID) {
-	seen := make(map[attempt]bool, len(outcomes))
+	once = make([]*store.Outcome, len(outcomes))
 	for i := range outcomes {
-		o := &outcomes[i]
-		at := attempt{o.Task.ID, o.Task.Lease}
-		if seen[at] {
-			lost = append(lost, o.Task.ID)
-			continue
-		}
-		seen[at] = true
-		once = append(once, o)
+		once[i] = &outcomes[i]
 	}
-	return once, lost
+	slices.SortStableFunc(once, byLease)
+	kept := once[:0]
+	for _, o := range once {
+		if n := len(kept); n > 0 && kept[n-1].Task.ID == o.Task.ID && kept[n-1].Task.Lease == o.Task.Lease {
+			lost = append(lost, o.Task.ID)
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	return kept, lost
+}
+
+func byLease(a, b *store.Outcome) int {
+	x, y := a.Task, b.Task
+	if x.Lease != y.Lease {
+		return bytes.Compare(x.Lease[:], y.Lease[:])
+	}
+	if x.Queue != y.Queue {
+		return cmp.Compare(x.Queue, y.Queue)
+	}
+	if x.Priority != y.Priority {
+		return cmp.Compare(x.Priority, y.Priority)
+	}
+	return bytes.Compare(x.ID[:], y.ID[:])
 }
 
 func finalNotes(outcomes []*store.Outcome) (list []store.Note) {
@@ -168,15 +184,10 @@ type flush struct {
 	oddIDs      uuids
 }
 
-// flushOf arranges outcomes. It sorts the slice that it is given.
+// flushOf arranges outcomes as eachOnce sorted them.
 func flushOf(outcomes []*store.Outcome) *flush {
-	slices.SortFunc(outcomes, func(a, b *store.Outcome) int {
-		return cmp.Or(bytes.Compare(a.Task.Lease[:], b.Task.Lease[:]),
-			cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Priority, b.Task.Priority),
-			bytes.Compare(a.Task.ID[:], b.Task.ID[:]))
-	})
 	f := &flush{ids: make(uuids, 0, len(outcomes)), oddIDs: uuids{}}
-	sums := stats{}
+	sums := newStats()
 	var last *store.Task
 	for i, o := range outcomes {
 		t := o.Task
@@ -277,7 +288,7 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 
 // finishOne ends one attempt inside an open transaction; false: it is lost.
 func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, err error) {
-	sums := stats{}
+	sums := newStats()
 	sums.count(o)
 	t := o.Task
 	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),

@@ -9,7 +9,13 @@ import (
 
 // stats are the statistics of one flush, summed up before they are sent, so
 // that a row of the database stands for hundreds of attempts.
-type stats map[statKey]*store.Stat
+type stats struct {
+	sums    map[statKey]*store.Stat
+	last    *store.Stat // the sum of lastKey, which most outcomes share
+	lastKey statKey
+}
+
+func newStats() *stats { return &stats{sums: map[statKey]*store.Stat{}} }
 
 // statKey tells sums apart. ago is in whole seconds: the database knows when
 // the flush came, and the flush knows how long before that an attempt ended.
@@ -18,12 +24,15 @@ type statKey struct {
 	ago         int64
 }
 
-func (s stats) count(o *store.Outcome) {
+func (s *stats) count(o *store.Outcome) {
 	at := statKey{o.Task.Queue, o.Task.Kind, int64(max(o.Ago, 0) / time.Second)}
-	sum := s[at]
-	if sum == nil {
-		sum = &store.Stat{Queue: at.queue, Kind: at.kind}
-		s[at] = sum
+	sum := s.last
+	if sum == nil || at != s.lastKey {
+		if sum = s.sums[at]; sum == nil {
+			sum = &store.Stat{Queue: at.queue, Kind: at.kind}
+			s.sums[at] = sum
+		}
+		s.last, s.lastKey = sum, at
 	}
 	sum.Waited.Add(o.Task.ClaimedAt.Sub(o.Task.RunAt))
 	sum.Ran.Add(o.Ran)
@@ -61,9 +70,9 @@ type durations struct {
 	Buckets [][2]int64    `json:"b"`
 }
 
-func (s stats) encode() []byte {
-	list := make([]statJSON, 0, len(s))
-	for at, sum := range s {
+func (s *stats) encode() []byte {
+	list := make([]statJSON, 0, len(s.sums))
+	for at, sum := range s.sums {
 		list = append(list, statJSON{
 			Queue: at.queue, Kind: at.kind, Ago: at.ago,
 			Completed: sum.Completed, Failed: sum.Failed, Discarded: sum.Discarded, Cancelled: sum.Cancelled,

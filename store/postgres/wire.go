@@ -90,11 +90,26 @@ func idsOf(raw []byte) []store.ID {
 // id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
 // claimed_at, tenant, key, tags, settings, workflow, turn, partition.
 func readTask(t *store.Task, raw [][]byte) (lane int64) {
+	var w words
+	return w.readTask(t, raw)
+}
+
+// words reads many tasks with fewer pieces of memory: the kinds, of which most
+// lists have few, are shared, and args lie side by side.
+type words struct {
+	kind string // the last one
+	room []byte // for args
+}
+
+func (w *words) readTask(t *store.Task, raw [][]byte) (lane int64) {
 	lane = int64Of(raw[0])
 	t.Priority = priorityOf(lane)
 	t.ID = idOf(raw[1])
-	t.Kind = string(raw[2])
-	t.Args = bytesOf(raw[3])
+	if string(raw[2]) != w.kind {
+		w.kind = string(raw[2])
+	}
+	t.Kind = w.kind
+	t.Args = w.keep(raw[3])
 	t.EnqueuedAt = timeOf(raw[4])
 	t.Attempt = int(int32Of(raw[5]))
 	t.Crashes = int(int32Of(raw[6]))
@@ -114,11 +129,40 @@ func readTask(t *store.Task, raw [][]byte) (lane int64) {
 	return lane
 }
 
+// keep copies bytes to a place where they can stay.
+func (w *words) keep(raw []byte) []byte {
+	const piece = 16 << 10
+	if len(raw) > piece/8 {
+		return bytesOf(raw)
+	}
+	if len(raw) > cap(w.room)-len(w.room) {
+		w.room = make([]byte, 0, piece)
+	}
+	at := len(w.room)
+	w.room = append(w.room, raw...)
+	return w.room[at:len(w.room):len(w.room)]
+}
+
 // A lane is the hash of a queue's name in 47 bits and a priority in 16, so that
 // the lanes of a queue are a range in order of priority. The function lane_of
 // in the database computes the same.
 func laneOf(queue string, priority int16) int64 {
-	return hashOf(queue)<<16 + int64(priority) - math.MinInt16
+	var l lanes
+	return l.of(queue, priority)
+}
+
+// lanes computes lanes, and remembers the queue of the last one: most lists name
+// one queue over and over.
+type lanes struct {
+	queue string
+	hash  int64
+}
+
+func (l *lanes) of(queue string, priority int16) int64 {
+	if queue != l.queue || l.hash == 0 {
+		l.queue, l.hash = queue, hashOf(queue)
+	}
+	return l.hash<<16 + int64(priority) - math.MinInt16
 }
 
 func hashOf(queue string) int64 {

@@ -11,6 +11,9 @@ from unnest($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::t
   x(lane, id, kind, args, tenant, tags, settings, expires_at)
 
 -- name: copy
+copy tusk.task (lane, id, kind, args) from stdin (format binary)
+
+-- name: copy_more
 copy tusk.task (lane, id, kind, args, tenant, tags, settings, expires_at) from stdin (format binary)
 
 -- name: put

@@ -1,0 +1,37 @@
+package run
+
+import (
+	"context"
+	"time"
+)
+
+// handlerContext is the context of an attempt's handler. Most handlers ask theirs
+// for nothing, and a context that can end costs more than a short handler does: so
+// the real one is made when it is first asked.
+type handlerContext Attempt
+
+var _ context.Context = (*handlerContext)(nil)
+
+func (c *handlerContext) real() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx == nil {
+		c.ctx, c.cancel = context.WithCancelCause(c.parent)
+		if c.stopped != nil || c.over {
+			c.cancel(c.stopped)
+		}
+	}
+	return c.ctx
+}
+
+// Deadline implements context.Context.
+func (c *handlerContext) Deadline() (time.Time, bool) { return c.real().Deadline() }
+
+// Done implements context.Context.
+func (c *handlerContext) Done() <-chan struct{} { return c.real().Done() }
+
+// Err implements context.Context.
+func (c *handlerContext) Err() error { return c.real().Err() }
+
+// Value implements context.Context.
+func (c *handlerContext) Value(key any) any { return c.real().Value(key) }
