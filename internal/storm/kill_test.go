@@ -39,11 +39,11 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	database := filepath.Join(dir, "tusk.db")
 	client := openClient(t, database)
 	f := &fleet{t: t, dir: dir}
-	work := role{"tusk", []string{"work", "--db", "sqlite:" + database, "--log-level", "warn", "--queue", queue,
+	work := role{name: "tusk", args: []string{"work", "--db", "sqlite:" + database, "--log-level", "warn", "--queue", queue,
 		"--concurrency", "8", "--lease", lease.String(), "--poll", "200ms",
 		"--exec", kindSlow + "=sh -c 'sleep 1; tee -a effects'", "--exec", kindEffect + "=tee -a effects", "--exec", kindFlaky + `=sh -c 'tee -a effects; test "$TUSK_TASK_ATTEMPT" -gt 1 || exit 75'`}}
-	serve := role{"tusk", []string{"serve", "--db", "sqlite:" + database, "--log-level", "warn", "--addr", "127.0.0.1:0"}}
-	enqueuer := role{"enqueuer", []string{database, filepath.Join(dir, "acks")}}
+	serve := role{name: "tusk", args: []string{"serve", "--db", "sqlite:" + database, "--log-level", "warn", "--addr", "127.0.0.1:0"}}
+	enqueuer := role{name: "enqueuer", args: []string{database, filepath.Join(dir, "acks")}}
 	t.Cleanup(f.killAll)
 	for range workers {
 		f.start(work)

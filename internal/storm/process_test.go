@@ -3,11 +3,13 @@
 package storm
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,14 +28,41 @@ func TestMain(m *testing.M) {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	case "enqueuer":
 		os.Exit(playEnqueuer(os.Args[1], os.Args[2]))
+	case "worker":
+		os.Exit(play(playWorker))
+	case "producer":
+		os.Exit(play(playProducer))
 	}
 	os.Exit(m.Run())
 }
 
+// part is what a process of the storm has to know, as JSON in its first argument.
+type part struct {
+	Engine, DSN, History string
+	Seed                 uint64
+	Backlog              int64 // of unfinished tasks at which producers wait
+}
+
+func play(as func(part) error) int {
+	var p part
+	err := json.Unmarshal([]byte(os.Args[1]), &p)
+	if err == nil {
+		err = as(p)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
 // role is a kind of process that the storm keeps alive.
 type role struct {
-	name string // STORM_ROLE
-	args []string
+	name    string // STORM_ROLE
+	args    []string
+	part    *part  // in place of args; each process gets a history of its own
+	alike   bool   // with the process id and host name of others, in namespaces of its own
+	program string // empty: this test binary
 }
 
 // process is one that lives now.
@@ -44,12 +73,14 @@ type process struct {
 	born  time.Time
 	ended chan struct{}
 	err   error // how it ended; read after ended
+	kill  sync.Mutex
 }
 
 // fleet is a set of processes in which each that dies is replaced.
 type fleet struct {
-	t   *testing.T
-	dir string
+	t    *testing.T
+	dir  string
+	seed uint64
 
 	mu     sync.Mutex
 	count  int
@@ -60,7 +91,8 @@ func (f *fleet) start(r role) *process {
 	f.t.Helper()
 	f.mu.Lock()
 	f.count++
-	p := &process{role: r, log: filepath.Join(f.dir, fmt.Sprintf("%04d-%s.log", f.count, r.name)), born: time.Now(), ended: make(chan struct{})}
+	n := f.count
+	p := &process{role: r, log: filepath.Join(f.dir, fmt.Sprintf("%04d-%s.log", n, r.name)), born: time.Now(), ended: make(chan struct{})}
 	f.mu.Unlock()
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -71,7 +103,22 @@ func (f *fleet) start(r role) *process {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	if r.program != "" {
+		self = r.program
+	}
+	if r.part != nil {
+		r.part.History = strings.TrimSuffix(p.log, ".log") + ".history"
+		r.part.Seed = f.seed + uint64(n)
+		text, err := json.Marshal(r.part)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		r.args = []string{string(text)}
+	}
 	p.cmd = exec.Command(self, r.args...)
+	if r.alike {
+		imitate(p.cmd)
+	}
 	p.cmd.Dir = f.dir
 	p.cmd.Env = append(os.Environ(), playRole+"="+r.name)
 	p.cmd.Stderr = log
@@ -102,6 +149,11 @@ func (f *fleet) victim() *process {
 // kill ends a process by SIGKILL and waits until it is gone.
 func (f *fleet) kill(p *process) {
 	f.t.Helper()
+	p.kill.Lock()
+	defer p.kill.Unlock()
+	if !f.lives(p) {
+		return // somebody else did it
+	}
 	if err := p.cmd.Process.Kill(); err != nil {
 		f.t.Errorf("kill: %v: %s", err, p.tail())
 	}
@@ -121,6 +173,12 @@ func (f *fleet) gone(p *process) {
 			return
 		}
 	}
+}
+
+func (f *fleet) lives(p *process) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.living, p)
 }
 
 func (f *fleet) killAll() {

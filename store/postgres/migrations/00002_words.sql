@@ -199,8 +199,29 @@ left join lateral (
      order by t.lane, t.xid, t.n limit 1)) x) head on true
 where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
 
+-- Unfinished tasks by queue and state. Compiling the query would take longer than
+-- running it, a hundred times over.
+create function tusk.counts() returns table (queue text, state int, tasks bigint, oldest timestamptz)
+language sql stable set jit = off as $$
+  select c.queue, c.state, c.tasks, c.oldest
+  from (
+    select tusk.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
+    from (select min(lane) as lane, state, count(*) as tasks from tusk.waiting group by lane >> 16, state) w
+    union all
+    select tusk.queue_of(r.lane), 4, r.tasks, null
+    from (
+      select min(l.lane) as lane, sum(coalesce(bit_count(l.open), cardinality(l.ids)) - (
+        select count(*) from tusk.finished f where f.token = l.token and f.id = any(l.ids)))::bigint as tasks
+      from tusk.lease l group by l.lane >> 16) r
+    union all
+    select min(d.queue), 3, sum(d.tasks)::bigint, min(d.oldest)
+    from tusk.depth d
+    group by d.lane >> 16) c;
+$$;
+
 -- down
 set local lock_timeout = '5s';
+drop function tusk.counts;
 drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.waiting_tasks, tusk.dead_tasks, tusk.running_tasks, tusk.available_tasks,
   tusk.completed_tasks, tusk.running;
 drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.nodes_of, tusk.node_of,

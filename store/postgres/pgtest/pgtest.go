@@ -33,6 +33,8 @@ type Server struct {
 	Dir  string // the data directory; empty when the server is not ours
 	cmd  *exec.Cmd
 	port int
+
+	settings []string
 }
 
 var shared struct {
@@ -208,17 +210,24 @@ func (s *Server) launch(bin string, settings []string) error {
 	if err != nil {
 		return err
 	}
+	s.port, s.settings = port, settings
+	s.DSN = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
+	return s.run(bin)
+}
+
+// run starts the server on its data and waits until it answers.
+func (s *Server) run(bin string) error {
 	account, err := unprivileged()
 	if err != nil {
 		return err
 	}
-	args := []string{"-D", filepath.Join(s.Dir, "data"), "-p", strconv.Itoa(port), "-k", s.Dir, "-c", "listen_addresses=127.0.0.1"}
-	for _, setting := range settings {
+	args := []string{"-D", filepath.Join(s.Dir, "data"), "-p", strconv.Itoa(s.port), "-k", s.Dir, "-c", "listen_addresses=127.0.0.1"}
+	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
 	s.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
 	s.prepare(s.cmd, account)
-	log, err := os.Create(filepath.Join(s.Dir, "log"))
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -227,9 +236,30 @@ func (s *Server) launch(bin string, settings []string) error {
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
-	s.port = port
-	s.DSN = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
 	return s.await()
+}
+
+// Kill kills the server's parent process at once. Its children notice and end by
+// themselves.
+func (s *Server) Kill() error {
+	if s.PID() == 0 {
+		return errors.New("the server is not this test's")
+	}
+	return syscall.Kill(s.PID(), syscall.SIGKILL)
+}
+
+// Run starts a killed server again on its data and its port, as soon as the
+// processes of the killed one have ended, and waits until it answers.
+func (s *Server) Run() error {
+	bin, err := binaries()
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if err = s.run(bin); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // await waits until the server answers.

@@ -34,20 +34,7 @@ order by n.child, n.place
 select id from tusk.stop where id = any($1)
 
 -- name: count
-select c.queue, c.state, c.tasks, c.oldest, clock_timestamp()
-from (
-  select tusk.queue_of(w.lane) as queue, w.state::int, w.tasks, null::timestamptz as oldest
-  from (select min(lane) as lane, state, count(*) as tasks from tusk.waiting group by lane >> 16, state) w
-  union all
-  select tusk.queue_of(r.lane), 4, r.tasks, null
-  from (
-    select min(l.lane) as lane, sum(coalesce(bit_count(l.open), cardinality(l.ids)) - (
-      select count(*) from tusk.finished f where f.token = l.token and f.id = any(l.ids)))::bigint as tasks
-    from tusk.lease l group by l.lane >> 16) r
-  union all
-  select min(d.queue), 3, sum(d.tasks)::bigint, min(d.oldest)
-  from tusk.depth d
-  group by d.lane >> 16) c
+select queue, state, tasks, oldest, clock_timestamp() from tusk.counts()
 
 -- name: stats
 select o.finished_at, o.stats from tusk.outcome o where o.stats is not null and o.finished_at >= $1 and o.finished_at < $2

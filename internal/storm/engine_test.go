@@ -1,0 +1,109 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+)
+
+// engine is what the storm needs to know of one.
+type engine struct {
+	open func(ctx context.Context, dsn string) (store.Store, func() error, error)
+	pool func(dsn string) (*sql.DB, error) // for the user's own transactions
+	text string                            // the type of a text column that can be compared
+}
+
+var engines = map[string]engine{
+	"sqlite": {
+		open: func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+			s, err := sqlitefile.Open(ctx, dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+		pool: sqlitefile.Pool,
+		text: "text",
+	},
+	"postgres": {
+		open: func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+			s, err := postgres.Open(ctx, dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+		pool: func(dsn string) (*sql.DB, error) {
+			config, err := pgx.ParseConfig(dsn)
+			if err != nil {
+				return nil, err
+			}
+			for name := range config.RuntimeParams { // the pool's, which a single connection does not have
+				if len(name) > 5 && name[:5] == "pool_" {
+					delete(config.RuntimeParams, name)
+				}
+			}
+			db := stdlib.OpenDB(*config)
+			db.SetMaxOpenConns(4)
+			return db, nil
+		},
+		text: "text",
+	},
+	"mysql": {
+		open: func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+			s, err := mysql.Open(ctx, dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+		pool: func(dsn string) (*sql.DB, error) {
+			db, _, err := mysql.Pool(dsn)
+			if err != nil {
+				return nil, err
+			}
+			db.SetMaxOpenConns(4)
+			return db, nil
+		},
+		text: "varchar(40)",
+	},
+}
+
+// prepare makes Tusk's schema, and the tables that the storm's own transactions
+// write to.
+func prepare(ctx context.Context, name, dsn string) error {
+	e := engines[name]
+	s, closeStore, err := e.open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	m, ok := store.As[store.Migrator](s)
+	if !ok {
+		return errors.New("the engine has no schema")
+	}
+	if _, err := m.Migrate(ctx, -1); err != nil {
+		return err
+	}
+	db, err := e.pool(dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for _, table := range []string{"storm_effect", "storm_ledger"} {
+		if _, err := db.ExecContext(ctx, "create table "+table+" (id "+e.text+" not null, token "+e.text+" not null)"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

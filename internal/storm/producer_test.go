@@ -1,0 +1,232 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// producer enqueues until it is killed. What it enqueues follows from its seed.
+type producer struct {
+	part   part
+	random *rand.Rand
+	client *tusk.Client
+	log    *history
+	db     *sql.DB
+	recent []tusk.ID // may be called off
+	free   []tusk.ID // may change their priority, too: their order is nobody's business
+	name   string
+	tries  int // in a row that failed
+}
+
+func playProducer(p part) error {
+	ctx := context.Background()
+	log, err := openHistory(p.History)
+	if err != nil {
+		return err
+	}
+	engine, _, err := p.patiently(ctx)
+	if err != nil {
+		return err
+	}
+	db, err := p.pool()
+	if err != nil {
+		return err
+	}
+	client, err := tusk.NewClient(&witness{engine, log}, &tusk.ClientConfig{Logger: quiet})
+	if err != nil {
+		return err
+	}
+	go log.vitals()
+	a := &producer{part: p, random: rand.New(rand.NewPCG(p.Seed, p.Seed)), client: client, log: log, db: db, name: fmt.Sprint(p.Seed % 1000)}
+	for {
+		a.round(ctx)
+	}
+}
+
+// round does one thing. Errors are the storm's business; what they leave open is
+// in the history.
+func (a *producer) round(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	left, err := unfinished(ctx, a.client)
+	if err == nil && left > a.part.Backlog {
+		time.Sleep(30 * time.Millisecond)
+		return
+	}
+	if err == nil {
+		err = a.act(ctx)
+	}
+	if err == nil {
+		a.tries = 0
+		time.Sleep(time.Duration(a.random.IntN(20)) * time.Millisecond)
+		return
+	}
+	a.tries++
+	quiet.Warn("produce", "error", err)
+	time.Sleep(min(time.Duration(a.tries)*50*time.Millisecond, time.Second))
+}
+
+func (a *producer) act(ctx context.Context) error {
+	acts := []func(context.Context) error{a.many, a.many, a.many, a.many, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize}
+	return acts[a.random.IntN(len(acts))](ctx)
+}
+
+// many enqueues a batch of all kinds.
+func (a *producer) many(ctx context.Context) error {
+	kinds := []string{doEcho, doEcho, doEcho, doEcho, doEffect, doEffect, doTx, doFlaky, doSlow, doSnooze, doPanic, doGoexit, doDoomed, doFamily}
+	if a.random.IntN(100) == 0 {
+		kinds = []string{doGarbage}
+	}
+	tasks := make([]tusk.NewTask, 1+a.random.IntN(60))
+	for i := range tasks {
+		kind := kinds[0]
+		if a.random.IntN(3) == 0 {
+			kind = kinds[a.random.IntN(len(kinds))]
+		}
+		o := a.options(queueOpen)
+		o.Priority = int16(a.random.IntN(3))
+		if a.random.IntN(20) == 0 {
+			o.Delay = time.Duration(a.random.IntN(2000)) * time.Millisecond
+		}
+		tasks[i] = a.task(kind, o)
+	}
+	err := a.enqueue(ctx, tasks)
+	a.free = a.recent[max(0, len(a.recent)-len(tasks)):]
+	return err
+}
+
+func (a *producer) enqueue(ctx context.Context, tasks []tusk.NewTask) error {
+	results, err := a.client.EnqueueMany(ctx, tasks)
+	for _, r := range results {
+		a.recent = append(a.recent, r.ID)
+	}
+	a.recent = a.recent[max(0, len(a.recent)-200):]
+	return err
+}
+
+func (a *producer) options(queue string) *tusk.Options {
+	return &tusk.Options{Queue: queue, Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}
+}
+
+func (a *producer) task(kind string, o *tusk.Options) tusk.NewTask {
+	return tusk.NewTask{Args: kindOf{load{Version: time.Now().UnixNano(), Part: a.random.IntN(200)}, kind}, Options: o}
+}
+
+func (a *producer) keyed(ctx context.Context) error {
+	o := a.options(queueKeyed)
+	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(12)), []tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
+	return a.enqueue(ctx, []tusk.NewTask{a.task([]string{doEcho, doFlaky, doSlow}[a.random.IntN(3)], o)})
+}
+
+// rerun tells of a newer version of a source, sometimes of an older one.
+func (a *producer) rerun(ctx context.Context) error {
+	var tasks []tusk.NewTask
+	for range 1 + a.random.IntN(4) {
+		o := a.options(queueKeyed)
+		o.Key, o.OnConflict = fmt.Sprint("source", a.random.IntN(8)), tusk.Rerun
+		task := a.task(doRerun, o)
+		args := task.Args.(kindOf)
+		if a.random.IntN(6) == 0 {
+			args.Version -= int64(3 * time.Second)
+		}
+		args.Version -= args.Version % 1000 // engines keep microseconds
+		o.SourceTime = time.Unix(0, args.Version)
+		tasks = append(tasks, tusk.NewTask{Args: args, Options: o})
+	}
+	return a.enqueue(ctx, tasks)
+}
+
+// serial enqueues one after another into a partition of its own, so that their
+// order is known.
+func (a *producer) serial(ctx context.Context) error {
+	kinds := []string{doEcho, doEcho, doEffect, doFlaky, doSlow}
+	var tasks []tusk.NewTask
+	for range 1 + a.random.IntN(3) {
+		o := a.options(queueSerial)
+		o.Partition = a.name + "-" + fmt.Sprint(a.random.IntN(3))
+		tasks = append(tasks, a.task(kinds[a.random.IntN(len(kinds))], o))
+	}
+	return a.enqueue(ctx, tasks)
+}
+
+func (a *producer) limited(ctx context.Context) error {
+	kinds := []string{doEcho, doSlow, doFlaky}
+	tasks := make([]tusk.NewTask, 1+a.random.IntN(6))
+	for i := range tasks {
+		o := a.options(queueLimited)
+		o.Tenant = fmt.Sprint("tenant", a.random.IntN(3))
+		tasks[i] = a.task(kinds[a.random.IntN(len(kinds))], o)
+	}
+	return a.enqueue(ctx, tasks)
+}
+
+// graph enqueues a workflow of two layers and an end.
+func (a *producer) graph(ctx context.Context) error {
+	w := tusk.NewWorkflow()
+	var last []*tusk.Node
+	for layer, kinds := range [][]string{{doEcho, doFlaky}, {doEcho, doEffect, doSlow}, {doEcho}} {
+		var nodes []*tusk.Node
+		for i, kind := range kinds {
+			task := a.task(kind, a.options(queueOpen))
+			n := w.Task(fmt.Sprintf("n%d-%d", layer, i), task.Args, task.Options)
+			nodes = append(nodes, n.After(last...))
+		}
+		last = nodes
+	}
+	_, err := a.client.EnqueueWorkflow(ctx, w)
+	return err
+}
+
+// inTx enqueues inside a transaction with a row of its own, and takes some of them
+// back. The history tells how the commit ended.
+func (a *producer) inTx(ctx context.Context) error {
+	tx, err := a.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	task := a.task(doEcho, a.options(queueOpen))
+	task.Options.ID = tusk.NewID()
+	id := task.Options.ID
+	call := a.log.call(event{Op: opEnqueue, Text: "tx", Items: []item{{ID: id, Kind: doEcho, Queue: queueOpen}}})
+	answer := event{Op: opEnqueued, Call: call, Items: []item{{ID: id, State: store.Added.String()}}}
+	_, err = tx.ExecContext(ctx, a.part.insert("storm_ledger"), id.String(), "")
+	if err == nil {
+		_, err = a.client.EnqueueManyTx(ctx, tx, []tusk.NewTask{task})
+	}
+	switch {
+	case err != nil, a.random.IntN(4) == 0:
+		answer.Err = errNone
+		err = errors.Join(err, tx.Rollback())
+	default:
+		err = tx.Commit()
+		answer.Err = doubt(err)
+	}
+	a.log.write(answer)
+	return err
+}
+
+func (a *producer) cancel(ctx context.Context) error {
+	if len(a.recent) == 0 || a.random.IntN(2) == 0 {
+		return nil
+	}
+	_, err := a.client.Edit(ctx, []tusk.ID{a.recent[a.random.IntN(len(a.recent))]}, tusk.Change{Op: tusk.OpCancel, Reason: "by the storm"})
+	return err
+}
+
+func (a *producer) reprioritize(ctx context.Context) error {
+	if len(a.free) == 0 {
+		return nil
+	}
+	_, err := a.client.Edit(ctx, a.free[:min(20, len(a.free))], tusk.Change{Op: tusk.OpReprioritize, Priority: int16(a.random.IntN(3))})
+	return err
+}

@@ -1,0 +1,163 @@
+//go:build unix
+
+package storm
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// proxy stands between the processes of a storm and their database server, and
+// does to their connections what networks do.
+type proxy struct {
+	listener net.Listener
+	target   atomic.Value // string: host:port
+
+	latency  atomic.Int64 // added to each piece in each direction, in nanoseconds
+	sliced   atomic.Bool  // pieces of one byte
+	refuse   atomic.Bool  // new connections are closed at once
+	deaf     atomic.Bool  // connections that listen for notifications hear nothing
+	loseNext atomic.Int64 // answers to lose: the server gets the request, the client a reset
+
+	mu    sync.Mutex
+	conns map[*wire]bool
+}
+
+// wire is one connection through a proxy.
+type wire struct {
+	client, server net.Conn
+	listens        atomic.Bool // it has asked for notifications
+	lose           atomic.Bool // its next answer is lost
+	clogged        atomic.Bool // nothing passes, and nobody is told
+}
+
+func newProxy(target string) (*proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{listener: l, conns: map[*wire]bool{}}
+	p.target.Store(target)
+	go p.serve()
+	return p, nil
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) close() {
+	p.listener.Close()
+	p.cut()
+}
+
+func (p *proxy) serve() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		go p.connect(client)
+	}
+}
+
+func (p *proxy) connect(client net.Conn) {
+	if p.refuse.Load() {
+		reset(client)
+		return
+	}
+	server, err := net.DialTimeout("tcp", p.target.Load().(string), 5*time.Second)
+	if err != nil {
+		reset(client)
+		return
+	}
+	w := &wire{client: client, server: server}
+	p.mu.Lock()
+	p.conns[w] = true
+	p.mu.Unlock()
+	var both sync.WaitGroup
+	both.Go(func() { p.pump(w, client, server, true) })
+	both.Go(func() { p.pump(w, server, client, false) })
+	both.Wait()
+	p.mu.Lock()
+	delete(p.conns, w)
+	p.mu.Unlock()
+}
+
+func (p *proxy) pump(w *wire, from, to net.Conn, up bool) {
+	defer w.client.Close()
+	defer w.server.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && !p.pass(w, to, buffer[:n], up) {
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// pass hands a piece on, and reports whether the connection lives.
+func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
+	if up && bytes.Contains(piece, []byte("listen ")) {
+		w.listens.Store(true)
+	}
+	if up && p.loseNext.Load() > 0 && p.loseNext.Add(-1) >= 0 {
+		w.lose.Store(true)
+	}
+	if !up && w.lose.Load() {
+		reset(w.client)
+		return false
+	}
+	if !up && w.listens.Load() && p.deaf.Load() {
+		return true
+	}
+	for w.clogged.Load() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if d := p.latency.Load(); d > 0 {
+		time.Sleep(time.Duration(d/2 + rand.Int64N(d)))
+	}
+	step := len(piece)
+	if p.sliced.Load() {
+		step = 1
+	}
+	for len(piece) > 0 {
+		n, err := to.Write(piece[:min(step, len(piece))])
+		if err != nil {
+			return false
+		}
+		piece = piece[n:]
+	}
+	return true
+}
+
+// cut resets all connections.
+func (p *proxy) cut() {
+	for _, w := range p.all() {
+		reset(w.client)
+		reset(w.server)
+	}
+}
+
+func (p *proxy) all() []*wire {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*wire, 0, len(p.conns))
+	for w := range p.conns {
+		all = append(all, w)
+	}
+	return all
+}
+
+// reset closes a connection so that the other side gets an error, and no end.
+func reset(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	c.Close()
+}

@@ -1,0 +1,257 @@
+//go:build unix
+
+package storm
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// record is a history put in order: what happened to each task, and to the rest.
+type record struct {
+	tasks   map[tusk.ID]*past
+	leads   []event
+	chores  []chored
+	crashes []span // of the database server
+	alarms  []event
+	vitals  map[int][]event // by process
+	ends    int64
+}
+
+// past is what happened to one task.
+type past struct {
+	id       tusk.ID
+	enqueues []enqueued
+	claims   []claimed
+	releases []release
+	edits    []edited
+	effects  []item
+}
+
+type span struct{ from, until int64 }
+
+// ask is a question and what is known of its answer.
+type ask struct {
+	asked    int64
+	answered int64 // 0: never
+	yes, no  bool  // neither: unknown
+}
+
+type enqueued struct {
+	ask
+	item
+	result string
+	how    string // tx, then, or nothing
+}
+
+type claimed struct {
+	item
+	at int64
+}
+
+type release struct {
+	ask
+	item
+}
+
+type edited struct {
+	ask
+	op string
+}
+
+type chored struct {
+	event
+	asked int64
+}
+
+func newRecord(events []event) *record {
+	r := &record{tasks: map[tusk.ID]*past{}, vitals: map[int][]event{}}
+	type key struct {
+		file int
+		call int64
+	}
+	answers := map[key]event{}
+	for _, e := range events {
+		switch e.Op {
+		case opEnqueued, opFinished, opEdited:
+			answers[key{e.file, e.Call}] = e
+		}
+		r.ends = max(r.ends, e.At)
+	}
+	asked := map[key]int64{}
+	for _, e := range events {
+		answer, has := answers[key{e.file, e.Call}]
+		a := ask{asked: e.At}
+		if has {
+			a.answered, a.yes, a.no = answer.At, answer.Err == "", answer.Err == errNone
+		}
+		switch e.Op {
+		case opEnqueue:
+			for i, it := range e.Items {
+				one := enqueued{ask: a, item: it, how: e.Text}
+				if a.yes && i < len(answer.Items) {
+					one.result = answer.Items[i].State
+				}
+				r.of(it.ID).enqueues = append(r.of(it.ID).enqueues, one)
+			}
+		case opClaimed:
+			for _, it := range e.Items {
+				r.of(it.ID).claims = append(r.of(it.ID).claims, claimed{it, e.At})
+			}
+		case opFinish:
+			r.finish(e, a, answer)
+		case opEdit:
+			for i, it := range e.Items {
+				one := edited{ask: a, op: e.Text}
+				if a.yes && i < len(answer.Items) && answer.Items[i].State != "changed" && answer.Items[i].State != "requested" {
+					one.yes, one.no = false, true
+				}
+				r.of(it.ID).edits = append(r.of(it.ID).edits, one)
+			}
+		case opEffect:
+			for _, it := range e.Items {
+				r.of(it.ID).effects = append(r.of(it.ID).effects, it)
+			}
+		case opLed:
+			r.leads = append(r.leads, e)
+		case opChore:
+			asked[key{e.file, e.Call}] = e.At
+		case opChored:
+			r.chores = append(r.chores, chored{e, asked[key{e.file, e.Call}]})
+		case opVitals:
+			r.vitals[e.file] = append(r.vitals[e.file], e)
+		case opFault:
+			if e.Text == crash {
+				r.crashes = append(r.crashes, span{e.At, math.MaxInt64})
+			}
+			if e.Err != "" {
+				r.alarms = append(r.alarms, e)
+			}
+		case opCalm:
+			for i := range r.crashes {
+				if e.Text == crash {
+					r.crashes[i].until = min(r.crashes[i].until, e.At)
+				}
+			}
+		}
+	}
+	return r
+}
+
+func (r *record) finish(e event, a ask, answer event) {
+	lost := map[tusk.ID]int{}
+	for _, it := range answer.Items {
+		lost[it.ID]++
+	}
+	twice := map[tusk.ID]int{}
+	for _, it := range e.Items {
+		twice[it.ID]++
+	}
+	for _, it := range e.Items {
+		one := release{a, it}
+		if a.yes && lost[it.ID] > 0 {
+			one.yes, one.no = false, lost[it.ID] == twice[it.ID]
+		}
+		r.of(it.ID).releases = append(r.of(it.ID).releases, one)
+	}
+}
+
+func (r *record) of(id tusk.ID) *past {
+	p := r.tasks[id]
+	if p == nil {
+		p = &past{id: id}
+		r.tasks[id] = p
+	}
+	return p
+}
+
+// over is when a lease may have ended first; the end of time if never.
+func (r *record) over(p *past, c claimed) int64 {
+	end := int64(math.MaxInt64)
+	for _, x := range p.releases {
+		if x.Token == c.Token && !x.no {
+			end = min(end, x.asked)
+		}
+	}
+	for _, crash := range r.crashes {
+		if crash.until > c.at {
+			end = min(end, max(crash.from, c.at))
+		}
+	}
+	return end
+}
+
+// ended is when a task may have ended first, or its key may have been free.
+func (p *past) ended() int64 {
+	end := int64(math.MaxInt64)
+	for _, x := range p.releases {
+		if !x.no && isEnd(x.State) {
+			end = min(end, x.asked)
+		}
+	}
+	for _, e := range p.edits {
+		if e.op == "cancel" && !e.no {
+			end = min(end, e.asked)
+		}
+	}
+	return end
+}
+
+func isEnd(state string) bool {
+	return state == "completed" || state == "cancelled" || state == "discarded"
+}
+
+func (p *past) retried() (n int) {
+	for _, e := range p.edits {
+		if e.op == "retry" && !e.no {
+			n++
+		}
+	}
+	return n
+}
+
+// added returns the enqueue that made the task; nil if none surely did.
+func (p *past) added() *enqueued {
+	for i := range p.enqueues {
+		if e := &p.enqueues[i]; e.yes && e.result == "added" {
+			return e
+		}
+	}
+	return nil
+}
+
+// lastLed returns when a process wrote last that it leads.
+func lastLed(name string) (at int64) {
+	f, err := os.Open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil {
+		f.Seek(max(0, info.Size()-1<<20), 0)
+	}
+	for lines := bufio.NewReader(f); ; {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return at
+		}
+		var e event
+		if bytes.Contains(line, []byte(`"`+opLed+`"`)) && json.Unmarshal(line, &e) == nil && e.Op == opLed {
+			at = e.At
+		}
+	}
+}
+
+// unseen reports whether somebody claimed the task and died before that was
+// written down: only the outcome that its rescue wrote tells of it.
+func (p *past) unseen() bool {
+	return slices.ContainsFunc(p.releases, func(x release) bool {
+		return !slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token == x.Token })
+	})
+}

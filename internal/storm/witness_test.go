@@ -1,0 +1,159 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// witness is a store that writes down what is asked of an engine and what it
+// answers.
+type witness struct {
+	store.Store
+	log *history
+}
+
+// Unwrap lets capabilities be found.
+func (w *witness) Unwrap() store.Store { return w.Store }
+
+// doubt says what an error leaves open.
+func doubt(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, store.ErrNotCommitted), errors.Is(err, store.ErrNotLeader), errors.Is(err, store.ErrWorkerDead), errors.Is(err, store.ErrConflict):
+		return errNone
+	}
+	return "unknown: " + err.Error()
+}
+
+func (w *witness) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+	call := w.log.call(event{Op: opEnqueue, Items: itemsOfNew(tasks)})
+	results, err := w.Store.Enqueue(ctx, tasks)
+	w.log.write(event{Op: opEnqueued, Call: call, Err: doubt(err), Items: itemsOfResults(results)})
+	return results, err
+}
+
+func (w *witness) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if len(p.Tasks) == 0 && p.Term == 0 {
+		return w.Store.PutRecord(ctx, p)
+	}
+	call := w.log.call(event{Op: opEnqueue, Term: p.Term, Items: itemsOfNew(p.Tasks)})
+	version, results, err := w.Store.PutRecord(ctx, p)
+	w.log.write(event{Op: opEnqueued, Call: call, Err: doubt(err), Items: itemsOfResults(results)})
+	return version, results, err
+}
+
+func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	call := w.log.calls.Add(1) // an empty claim leaves no line
+	tasks, err := w.Store.Claim(ctx, r)
+	if len(tasks) > 0 {
+		items := make([]item, len(tasks))
+		for i := range tasks {
+			items[i] = itemOfClaimed(&tasks[i])
+			items[i].Token = tasks[i].Lease.String()
+		}
+		w.log.write(event{Op: opClaimed, Call: call, Who: r.Worker.String(), Token: r.Token.String(), Items: items})
+	}
+	return tasks, err
+}
+
+func (w *witness) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	items := make([]item, len(outcomes))
+	var then []store.NewTask
+	for i := range outcomes {
+		o := &outcomes[i]
+		items[i] = item{ID: o.Task.ID, Token: o.Task.Lease.String(), State: o.State.String(), Attempt: o.Attempt, Crashes: o.Crashes,
+			Rescue: strings.HasPrefix(o.Error, "worker ") && strings.HasSuffix(o.Error, " died")}
+		then = append(then, o.Then...)
+	}
+	if len(then) > 0 { // children: whether they are stored depends on the outcome
+		w.log.call(event{Op: opEnqueue, Text: "then", Items: itemsOfNew(then)})
+	}
+	call := w.log.call(event{Op: opFinish, Items: items})
+	lost, err := w.Store.Finish(ctx, outcomes)
+	answer := event{Op: opFinished, Call: call, Err: doubt(err)}
+	for _, id := range lost {
+		answer.Items = append(answer.Items, item{ID: id})
+	}
+	w.log.write(answer)
+	return lost, err
+}
+
+func (w *witness) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+	items := make([]item, len(e.IDs))
+	for i, id := range e.IDs {
+		items[i].ID = id
+	}
+	call := w.log.call(event{Op: opEdit, Text: e.Change.Op.String(), Items: items})
+	results, err := w.Store.Edit(ctx, e)
+	for i, r := range results {
+		items[i].State = r.Result.String()
+	}
+	w.log.write(event{Op: opEdited, Call: call, Text: e.Change.Op.String(), Err: doubt(err), Items: items})
+	return results, err
+}
+
+func (w *witness) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	answer, err := w.Store.Lead(ctx, c)
+	if err == nil && answer.Term != 0 {
+		w.log.write(event{Op: opLed, Who: c.ID.String(), Term: answer.Term})
+	}
+	return answer, err
+}
+
+// chore writes down which term a chore carried and whether it was let through.
+func (w *witness) chore(name string, term int64, do func() (did bool, err error)) error {
+	call := w.log.calls.Add(1)
+	asked := event{Op: opChore, Call: call, Text: name, Term: term}
+	w.log.write(asked)
+	did, err := do()
+	if err == nil && did {
+		w.log.write(event{Op: opChored, Call: call, Text: name, Term: term})
+	}
+	return err
+}
+
+func (w *witness) Admit(ctx context.Context, term int64, limit int) (a store.Admitted, err error) {
+	err = w.chore("admit", term, func() (bool, error) {
+		a, err = w.Store.Admit(ctx, term, limit)
+		return a.Count+a.Cancelled > 0, err
+	})
+	return a, err
+}
+
+func (w *witness) Grant(ctx context.Context, term int64, ids []store.ID) (n int, err error) {
+	err = w.chore("grant", term, func() (bool, error) {
+		n, err = w.Store.Grant(ctx, term, ids)
+		return n > 0, err
+	})
+	return n, err
+}
+
+func (w *witness) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
+	err = w.chore("rescue", term, func() (bool, error) {
+		tasks, err = w.Store.Rescue(ctx, term, limit)
+		return len(tasks) > 0, err
+	})
+	return tasks, err
+}
+
+func itemsOfNew(tasks []store.NewTask) []item {
+	items := make([]item, len(tasks))
+	for i := range tasks {
+		items[i] = itemOfNew(&tasks[i])
+	}
+	return items
+}
+
+func itemsOfResults(results []store.Enqueued) []item {
+	items := make([]item, len(results))
+	for i, r := range results {
+		items[i] = item{ID: r.ID, State: r.Result.String()}
+	}
+	return items
+}

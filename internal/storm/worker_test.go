@@ -1,0 +1,276 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	queueOpen    = "open"    // no limits
+	queueKeyed   = "keyed"   // every task has a key
+	queueSerial  = "serial"  // one at a time of each partition, in order
+	queueLimited = "limited" // at most mostLimited at a time
+	mostLimited  = 3
+
+	stormLease = 2 * time.Second
+)
+
+var stormQueues = []string{queueOpen, queueKeyed, queueSerial, queueLimited}
+
+// What the handlers of the storm do. The args of a task are its load.
+const (
+	doEcho    = "echo"    // its output is its args
+	doEffect  = "effect"  // writes a line outside of the database
+	doTx      = "tx"      // writes a row and completes in one transaction
+	doFlaky   = "flaky"   // fails at the first attempt
+	doSlow    = "slow"    // takes a while
+	doSnooze  = "snooze"  // asks to be called again, once
+	doPanic   = "panic"   // at the first attempt
+	doGoexit  = "goexit"  // likewise
+	doGarbage = "garbage" // fails at first with an error that no text column takes, and megabytes of it
+	doDoomed  = "doomed"  // gives up at once
+	doFamily  = "family"  // spawns children and waits for them
+	doRerun   = "rerun"   // follows a source; fails at every other attempt
+	doTick    = "tick"    // of a schedule
+)
+
+// load is what a task carries.
+type load struct {
+	Version int64 `json:"v,omitempty"`
+	Part    int   `json:"p,omitempty"`
+}
+
+type kindOf struct {
+	load
+	kind string
+}
+
+func (k kindOf) Kind() string { return k.kind }
+
+// playWorker works until it is killed or told to stop.
+func playWorker(p part) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log, err := openHistory(p.History)
+	if err != nil {
+		return err
+	}
+	engine, closeStore, err := p.patiently(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	db, err := p.pool()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	client, err := tusk.NewClient(&witness{engine, log}, &tusk.ClientConfig{Logger: quiet})
+	if err != nil {
+		return err
+	}
+	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(), &tusk.WorkerConfig{Queues: stormQueues, Concurrency: 12, ReadAhead: 40,
+		Lease: stormLease, Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch}})
+	if err != nil {
+		return err
+	}
+	go log.vitals()
+	log.write(event{Op: opCalm, Text: "worker up"})
+	err = worker.Run(ctx)
+	if err == nil {
+		log.write(event{Op: opCalm, Text: "worker down"})
+	}
+	return err
+}
+
+// quiet takes warnings: they end in a process's log file.
+var quiet = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+
+// watch writes down when handlers begin and end.
+func (h *history) watch(next tusk.HandlerFunc) tusk.HandlerFunc {
+	return func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
+		at := item{ID: t.ID, Token: t.Lease.String(), Kind: t.Kind}
+		h.write(event{Op: opBegin, Items: []item{at}})
+		defer func() { h.write(event{Op: opEnd, Items: []item{at}}) }()
+		return next(ctx, t)
+	}
+}
+
+// vitals writes down every second what a process uses.
+func (h *history) vitals() {
+	for ; ; time.Sleep(time.Second) {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		files, _ := os.ReadDir("/proc/self/fd")
+		h.write(event{Op: opVitals, Who: fmt.Sprint(os.Getpid()), Term: int64(m.HeapAlloc), Items: []item{{Attempt: runtime.NumGoroutine(), Crashes: len(files)}}})
+	}
+}
+
+// hands has the handlers.
+type hands struct {
+	part part
+	log  *history
+	db   *sql.DB
+}
+
+func (h *hands) mux() *tusk.Mux {
+	m := tusk.NewMux()
+	for kind, do := range map[string]func(context.Context, *tusk.Task[load]) error{
+		doEcho: h.echo, doEffect: h.effect, doTx: h.tx, doFlaky: h.flaky, doSlow: h.slow, doSnooze: h.snooze, doPanic: h.panic,
+		doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family, doRerun: h.rerun, doTick: h.echo,
+	} {
+		tusk.HandleKind(m, kind, do)
+	}
+	return m
+}
+
+func (h *hands) echo(_ context.Context, t *tusk.Task[load]) error { return t.RecordOutput(t.Args) }
+
+func (h *hands) effect(_ context.Context, t *tusk.Task[load]) error {
+	h.log.write(event{Op: opEffect, Items: []item{{ID: t.ID, Token: t.Lease.String()}}})
+	return nil
+}
+
+// tx writes down what it asks and how the commit answered, since the witness does
+// not see into the transaction.
+func (h *hands) tx(ctx context.Context, t *tusk.Task[load]) error {
+	tx, err := h.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, h.part.insert("storm_effect"), t.ID.String(), t.Lease.String()); err != nil {
+		return err
+	}
+	call := h.log.call(event{Op: opFinish, Text: "tx", Items: []item{{ID: t.ID, Token: t.Lease.String(), State: tusk.StateCompleted.String(), Attempt: t.Attempt}}})
+	err = t.CompleteTx(ctx, tx)
+	if err != nil {
+		tx.Rollback()
+		h.log.write(event{Op: opFinished, Call: call, Err: errNone})
+		return err
+	}
+	if err = tx.Commit(); err != nil {
+		h.log.write(event{Op: opFinished, Call: call, Err: "unknown: " + err.Error()})
+		return err
+	}
+	h.log.write(event{Op: opFinished, Call: call})
+	return nil
+}
+
+var errPlanned = errors.New("planned failure")
+
+func (h *hands) flaky(_ context.Context, t *tusk.Task[load]) error {
+	if t.Attempt == 1 {
+		return errPlanned
+	}
+	return nil
+}
+
+func (h *hands) slow(ctx context.Context, t *tusk.Task[load]) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Duration(100+t.Args.Part) * time.Millisecond):
+	}
+	t.SetProgress(50, "half")
+	return nil
+}
+
+// snooze asks for it once: the second call comes more than its delay after the first.
+func (h *hands) snooze(_ context.Context, t *tusk.Task[load]) error {
+	if time.Now().UnixNano()-t.Args.Version < int64(300*time.Millisecond) {
+		return tusk.Snooze(100 * time.Millisecond)
+	}
+	return nil
+}
+
+func (h *hands) panic(_ context.Context, t *tusk.Task[load]) error {
+	if t.Attempt == 1 {
+		panic(errPlanned)
+	}
+	return nil
+}
+
+func (h *hands) goexit(_ context.Context, t *tusk.Task[load]) error {
+	if t.Attempt == 1 {
+		runtime.Goexit()
+	}
+	return nil
+}
+
+func (h *hands) garbage(_ context.Context, t *tusk.Task[load]) error {
+	if t.Attempt == 1 {
+		return errors.New("nul \x00, no utf-8 \xff\xfe, and " + strings.Repeat("much of it ", 1<<16))
+	}
+	return nil
+}
+
+func (h *hands) doomed(context.Context, *tusk.Task[load]) error { return tusk.Discard(errPlanned) }
+
+// family spawns children and looks, when they have ended, that they were there.
+func (h *hands) family(ctx context.Context, t *tusk.Task[load]) error {
+	inputs, err := t.Inputs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(inputs) == 0 {
+		for range 3 {
+			if _, err := t.Spawn(ctx, kindOf{kind: doEcho}, &tusk.Options{Queue: queueOpen}); err != nil {
+				return err
+			}
+		}
+		return tusk.Wait()
+	}
+	for _, in := range inputs {
+		if !in.State.Finished() {
+			h.log.write(event{Op: opFault, Err: "I10", Text: fmt.Sprintf("parent %s runs though its child %s is %v", t.ID, in.ID, in.State)})
+		}
+	}
+	return nil
+}
+
+// rerun writes down which version of its source it saw.
+func (h *hands) rerun(_ context.Context, t *tusk.Task[load]) error {
+	if t.Args.Part%2 == 1 && t.Attempt == 1 {
+		return errPlanned
+	}
+	h.log.write(event{Op: opEffect, Items: []item{{ID: t.ID, Token: t.Lease.String(), Key: t.Key, Version: t.Args.Version}}})
+	return nil
+}
+
+// patiently opens the engine that a part plays on, as soon as its database lets it.
+func (p part) patiently(ctx context.Context) (store.Store, func() error, error) {
+	for {
+		s, closeStore, err := engines[p.Engine].open(ctx, p.DSN)
+		if err == nil || ctx.Err() != nil {
+			return s, closeStore, err
+		}
+		quiet.Warn("open", "error", err)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (p part) pool() (*sql.DB, error) { return engines[p.Engine].pool(p.DSN) }
+
+// insert is the statement that fills one of the storm's own tables.
+func (p part) insert(table string) string {
+	if p.Engine == "postgres" {
+		return "insert into " + table + " (id, token) values ($1, $2)"
+	}
+	return "insert into " + table + " (id, token) values (?, ?)"
+}
