@@ -51,6 +51,16 @@ deleted again.
                    with a run time a second ahead
   held             produce-consume while another transaction is held open
 
+These compare a queue with limits with one that has none, and end with PASS or
+MISS: the ratio of the two measurements against a bar.
+
+  tenants          produce-consume for 1,000 tenants, 10 tasks of each at a time;
+                   at least a third of the speed without limits
+  fair             how long 100 tenants with 10 tasks each wait (p99) beside one
+                   with --tasks; at most twice what they wait alone
+  beside           produce-consume on a queue without limits while another has
+                   limits and 10,000 tasks waiting; at least 0.9 of the speed alone
+
 p50 and p99 are the time from the call that enqueues a task until its handler
 starts, due_to_start_p50 that from a task's run time on. What an engine cannot
 say is null, or -.`,
@@ -60,10 +70,10 @@ say is null, or -.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.bench(cmd.Context(), &b) },
 	}
 	f := cmd.Flags()
-	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld), "scenario",
-		"enqueue, consume, produce-consume, latency or held")
-	f.IntVar(&b.tasks, "tasks", 0, "how many tasks are measured; default: 20000, and 1000 with latency")
-	f.IntVar(&b.batch, "batch", 0, "tasks in one enqueue, and the most a worker claims ahead; default: 500, and 1 with latency")
+	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld, benchTenants, benchFair, benchBeside), "scenario",
+		"enqueue, consume, produce-consume, latency, held, tenants, fair or beside")
+	f.IntVar(&b.tasks, "tasks", 0, "how many tasks are measured; default: 20000, 1000 with latency, 100000 with fair")
+	f.IntVar(&b.batch, "batch", 0, "tasks in one enqueue, and the most a worker claims ahead; default: 500, 1 with latency, 100 with tenants and fair")
 	f.IntVar(&b.workers, "workers", 1, "how many workers, and how many producers")
 	f.IntVar(&b.rate, "rate", 0, "tasks enqueued per second, by all producers; default: as many as can be")
 	f.IntVar(&b.payload, "payload", 100, "bytes of each task's args")
@@ -75,6 +85,12 @@ say is null, or -.`,
 func (b *benchFlags) complete() error {
 	if b.scenario == benchLatency {
 		b.tasks, b.batch, b.rate = orElse(b.tasks, 1000), orElse(b.batch, 1), orElse(b.rate, 100)
+	}
+	switch b.scenario {
+	case benchTenants:
+		b.batch = orElse(b.batch, 100)
+	case benchFair:
+		b.tasks, b.batch = orElse(b.tasks, 100_000), orElse(b.batch, 100)
 	}
 	b.tasks, b.batch = orElse(b.tasks, 20000), orElse(b.batch, 500)
 	for _, flag := range []struct {
@@ -125,6 +141,14 @@ func (app *App) bench(ctx context.Context, b *benchFlags) error {
 	run := newBenchRun(client, b)
 	if err := run.ready(ctx); err != nil {
 		return err
+	}
+	if _, ok := limitScenarios[b.scenario]; ok {
+		report, err := run.bar(ctx)
+		if err != nil {
+			return err
+		}
+		report.Engine = where.engine
+		return printOne(app, *report)
 	}
 	if b.scenario == benchHeld {
 		release, err := hold(ctx, where)

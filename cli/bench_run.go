@@ -29,6 +29,9 @@ type benchRun struct {
 	base   time.Time // what instants are counted from
 	pad    string
 
+	tenants int          // whom the tasks belong to in turn; 0: to nobody
+	heavy   atomic.Int64 // tasks handled of those that are not measured
+
 	handled atomic.Int64
 	first   atomic.Int64 // when the first handler started
 	starts  waits        // from enqueue to start
@@ -235,6 +238,7 @@ func (r *benchRun) work(ctx context.Context, workers, batch int) (stop func() er
 	for n := range workers {
 		mux := tusk.NewMux()
 		tusk.HandleKind(mux, benchKind, r.handle)
+		tusk.HandleKind(mux, benchHeavyKind, func(context.Context, *tusk.Task[json.RawMessage]) error { r.heavy.Add(1); return nil })
 		w, err := tusk.NewWorker(r.client, mux, &tusk.WorkerConfig{Queues: []string{r.flags.queue}, Concurrency: min(batch, 64),
 			ReadAhead: readAhead, NeverLead: n > 0})
 		if err != nil {
@@ -307,6 +311,9 @@ func (r *benchRun) enqueueBatch(ctx context.Context, from, n int, measured bool)
 	sent := time.Since(r.base)
 	for i := range tasks {
 		o := &tusk.Options{Queue: r.flags.queue}
+		if r.tenants > 0 {
+			o.Tenant = fmt.Sprint("t", (from+i)%r.tenants)
+		}
 		due := time.Duration(0)
 		if r.flags.scenario == benchLatency && measured && (from+i)%benchEvery == benchEvery-1 {
 			due, o.Delay = sent+benchAhead, benchAhead

@@ -88,7 +88,7 @@ func (w *work) applyPending(t *stored, c *store.Change) (store.EditResult, error
 	case c.Op != store.Reprioritize || !t.Turn:
 		return store.Refused, nil
 	}
-	if was, err := w.leave(t); !was || err != nil {
+	if row, err := w.leave(t.ID); row == 0 || err != nil {
 		return store.Refused, err // its turn is not what it waits for
 	}
 	kind, err := w.kind(t.Queue, t.Kind)

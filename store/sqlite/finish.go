@@ -66,7 +66,11 @@ func (w *work) finishOne(o *store.Outcome) (bool, error) {
 // it finds the task only while it is in the log, at a position of this lease.
 func (w *work) end(e *end) (bool, error) {
 	if e.plain() {
-		done, err := w.run("finish.complete", e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
+		complete := "finish.complete"
+		if e.Task.Turn {
+			complete = "finish.completeturn"
+		}
+		done, err := w.run(complete, e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
 			e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
 		if err != nil {
 			return false, err

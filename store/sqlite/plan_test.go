@@ -53,7 +53,8 @@ var small = map[string][]string{
 	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
 	"need.any":           {"SCAN tusk_need USING COVERING INDEX tusk_need_failed"},                                                    // its first row
 	"need.failed":        {"SCAN tusk_need USING INDEX tusk_need_failed"},                                                             // as many as are cancelled
-	"turn.held":          {"SCAN tusk_turn USING INDEX tusk_turn_held"},                                                               // every one is returned
+	"prune.turns":        {"SCAN tusk_turn USING INDEX tusk_turn_idle"},                                                               // every one is deleted
+	"turn.holders":       {"SCAN tusk_turn USING INDEX tusk_turn_held"},                                                               // every one is returned
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {

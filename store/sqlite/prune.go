@@ -162,12 +162,16 @@ func statsUntil(keep store.Retention, now int64) int64 {
 	return after(now, -keep.Stats-time.Minute)
 }
 
-// pruneRest deletes old statistics and forgets workers that are long dead.
+// pruneRest deletes old statistics, and forgets workers that are long dead and
+// turns that nobody has and nobody waits for.
 func (w *work) pruneRest(term int64, keep store.Retention) error {
 	if err := leads(w.ctx, w.session, term, w.now); err != nil {
 		return err
 	}
 	if _, err := w.run("prune.stats", statsUntil(keep, w.now)); err != nil {
+		return err
+	}
+	if _, err := w.run("prune.turns"); err != nil {
 		return err
 	}
 	_, err := w.run("prune.workers", after(w.now, -forgetAfter))

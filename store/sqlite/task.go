@@ -132,7 +132,7 @@ func (w *work) take(t *stored) error {
 	case store.Scheduled, store.Retryable, store.Pending:
 		w.waits(t.Queue, t.State, -1)
 		if t.State == store.Pending && t.Turn && !t.holds {
-			_, err := w.leave(t)
+			_, err := w.leave(t.ID)
 			return err
 		}
 	}

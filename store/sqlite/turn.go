@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -9,59 +11,73 @@ import (
 // turn is what turns are counted by.
 type turn struct{ queue, tenant, partition string }
 
-// turns is a row of tusk_turn: what this call has changed about it.
+// turns is what this call has changed about a row of tusk_turn.
 type turns struct {
-	id      int64
-	held    int64 // turns given, less those given back
-	changed bool
+	held  int64 // turns given, less those given back
+	first int64 // position of the first that came to wait; 0: nobody came
+	left  bool  // somebody waits no longer
 }
 
 // turnsOf returns the row of a turn, and makes it if it is new.
-func (w *work) turnsOf(of turn) (*turns, error) {
-	if g, ok := w.turns[of]; ok {
-		return g, nil
+func (w *work) turnsOf(of turn) (id int64, err error) {
+	if id, ok := w.turnIDs[of]; ok {
+		return id, nil
 	}
 	r, err := w.one("turn.find", of.queue, of.tenant, of.partition)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if r == nil {
 		w.wrote = true
 		if r, err = w.one("turn.add", of.queue, of.tenant, of.partition); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
-	if w.turns == nil {
-		w.turns = map[turn]*turns{}
+	if w.turnIDs == nil {
+		w.turnIDs = map[turn]int64{}
 	}
-	g := &turns{id: r.int(0)}
-	w.turns[of] = g
-	return g, nil
+	w.turnIDs[of] = r.int(0)
+	return r.int(0), nil
+}
+
+// turn is what has changed about a row.
+func (w *work) turn(id int64) *turns {
+	if w.turns == nil {
+		w.turns = map[int64]*turns{}
+	}
+	if w.turns[id] == nil {
+		w.turns[id] = &turns{}
+	}
+	return w.turns[id]
 }
 
 // queueUp puts a pending task in line for its turn.
 func (w *work) queueUp(id store.ID, of turn, priority int16) error {
-	g, err := w.turnsOf(of)
+	row, err := w.turnsOf(of)
 	if err != nil {
 		return err
 	}
-	g.changed = true
-	_, err = w.run("line.add", g.id, priority, id)
-	return err
+	w.wrote = true
+	r, err := w.one("line.add", row, priority, id)
+	if err != nil {
+		return err
+	}
+	if g := w.turn(row); g.first == 0 {
+		g.first = r.int(0)
+	}
+	return nil
 }
 
-// leave takes a task out of the line and reports whether it was in it.
-func (w *work) leave(t *stored) (bool, error) {
-	n, err := w.run("line.drop", t.ID)
-	if err != nil || n == 0 {
-		return false, err
+// leave takes a task out of the line that it stands in and returns its turn; 0
+// when it stands in none.
+func (w *work) leave(id store.ID) (int64, error) {
+	r, err := w.one("line.drop", id)
+	if err != nil || r == nil {
+		return 0, err
 	}
-	g, err := w.turnsOf(turn{t.Queue, t.Tenant, t.Partition})
-	if err != nil {
-		return false, err
-	}
-	g.changed = true
-	return true, nil
+	w.wrote = true
+	w.turn(r.int(0)).left = true
+	return r.int(0), nil
 }
 
 // yield gives a task's turn back, if it has one.
@@ -70,42 +86,38 @@ func (w *work) yield(t *stored) error {
 		return nil
 	}
 	t.holds = false
-	return w.giveBack(&t.Task)
-}
-
-func (w *work) giveBack(t *store.Task) error {
 	n, err := w.run("turn.yield", t.ID)
 	if err != nil || n == 0 {
 		return err
 	}
-	g, err := w.turnsOf(turn{t.Queue, t.Tenant, t.Partition})
+	return w.giveBack(&t.Task)
+}
+
+func (w *work) giveBack(t *store.Task) error {
+	row, err := w.turnsOf(turn{t.Queue, t.Tenant, t.Partition})
 	if err != nil {
 		return err
 	}
-	g.held--
-	g.changed = true
+	w.turn(row).held--
 	return nil
 }
 
-// flushTurns writes what this call has changed about turns, and forgets those
-// that nobody has and nobody waits for.
-func (w *work) flushTurns() error {
-	for _, g := range w.turns {
-		if !g.changed {
-			continue
-		}
-		w.wrote = true
-		r, err := w.one("turn.write", g.held, g.id)
-		if err != nil {
+// flushTurns writes what this call has changed about turns. Who has waited longest
+// is looked up only when somebody has left the line.
+func (w *work) flushTurns() (err error) {
+	for id, g := range w.turns {
+		switch {
+		case err != nil:
 			return err
-		}
-		if r != nil && r.int(0) == 0 && r.null(1) {
-			if _, err := w.run("turn.drop", g.id); err != nil {
-				return err
-			}
+		case g.left:
+			_, err = w.run("turn.left", g.held, id)
+		case g.first != 0:
+			_, err = w.run("turn.came", g.held, g.first, id)
+		case g.held != 0:
+			_, err = w.run("turn.held", g.held, id)
 		}
 	}
-	return nil
+	return err
 }
 
 // Turns implements store.Keeper. It reads no more rows than it returns.
@@ -144,7 +156,12 @@ func readTurns(ctx context.Context, c session, groups, heads int) ([]store.Turns
 			return nil, err
 		}
 	}
-	return all, c.each(ctx, "turn.held", add)
+	waiting := len(all)
+	err := c.each(ctx, "turn.holders", add)
+	slices.SortFunc(all[waiting:], func(a, b store.Turns) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
+	})
+	return all, err
 }
 
 // Grant implements store.Keeper.
@@ -173,24 +190,26 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 
 // grant gives a task its turn if it waits for it, and for nothing else.
 func (w *work) grant(id store.ID) (bool, error) {
-	t, err := w.find(id)
-	if err != nil || t == nil || t.State != store.Pending || !t.Turn {
+	row, err := w.leave(id)
+	if err != nil || row == 0 {
 		return false, err
 	}
-	if was, err := w.leave(t); !was || err != nil {
-		return false, err
-	}
-	g, err := w.turnsOf(turn{t.Queue, t.Tenant, t.Partition})
+	w.turn(row).held++
+	r, err := w.one("grant.find", id)
 	if err != nil {
 		return false, err
 	}
-	g.held++
-	t.holds = true
-	if _, err := w.run("turn.hold", t.num); err != nil {
+	of, err := w.names()(r.int(1))
+	if err != nil {
 		return false, err
 	}
-	if err := w.take(t); err != nil {
+	w.regroup(r.int(3), store.Pending, -1)
+	w.waits(of.queue, store.Pending, -1)
+	l, err := w.lane(of.queue, int16(r.int(2)))
+	if err != nil {
 		return false, err
 	}
-	return true, w.putAvailable(t, t.Queue, t.Priority, w.now)
+	w.wake(of.queue)
+	_, err = w.run("grant.place", l.id, l.next(), w.now, r.int(0))
+	return true, err
 }

@@ -140,9 +140,10 @@ func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 	for name, want := range map[string]string{
 		"line.heads":    "SEARCH tusk_line USING INDEX tusk_line_order (turn=?)",
 		"turn.waiting":  "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)",
-		"turn.held":     "SCAN tusk_turn USING INDEX tusk_turn_held",
+		"turn.holders":  "SCAN tusk_turn USING INDEX tusk_turn_held",
+		"prune.turns":   "SCAN tusk_turn USING INDEX tusk_turn_idle",
 		"turn.find":     "(queue=? AND tenant=? AND partition=?)",
-		"turn.write":    "SEARCH tusk_line USING COVERING INDEX tusk_line_turn (turn=?)",
+		"turn.left":     "SEARCH tusk_line USING COVERING INDEX tusk_line_turn (turn=?)",
 		"line.drop":     "(task=?)",
 		"need.waiting":  "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
 		"need.end":      "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",

@@ -82,7 +82,8 @@ type work struct {
 	waiting map[wait]int64     // tasks that came to wait, or ceased to
 	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
 	stats   map[minute]*store.Stat
-	turns   map[turn]*turns
+	turns   map[int64]*turns
+	turnIDs map[turn]int64
 	stops   lookup // does anybody want a task stopped?
 }
 

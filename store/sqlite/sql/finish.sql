@@ -3,6 +3,11 @@ update tusk_task indexed by tusk_task_id
 set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?
 where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null;
 
+-- name: finish.completeturn
+update tusk_task indexed by tusk_task_id
+set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?, holds = null
+where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null and holds = 1;
+
 -- name: finish.settle
 update tusk_task
 set state = ?, attempt = ?, crashes = ?, reason = ?, failure = coalesce(?, failure), claimed_at = ?, worker = null

@@ -37,7 +37,8 @@ select id, queue from tusk_kind;
 select 1
 where exists (select 1 from tusk_stat where at <= ?1)
    or exists (select 1 from tusk_worker w indexed by tusk_worker_dead
-              where w.dead > 0 and w.beat_at < ?2 and w.id not in (select worker from tusk_lease));
+              where w.dead > 0 and w.beat_at < ?2 and w.id not in (select worker from tusk_lease))
+   or exists (select 1 from tusk_turn where held = 0 and since is null);
 
 -- name: prune.first
 select 1 from tusk_task indexed by tusk_task_finished
@@ -53,6 +54,9 @@ limit 0 + ?;
 
 -- name: prune.stats
 delete from tusk_stat where at <= ?;
+
+-- name: prune.turns
+delete from tusk_turn indexed by tusk_turn_idle where held = 0 and since is null;
 
 -- name: prune.workers
 delete from tusk_worker indexed by tusk_worker_dead

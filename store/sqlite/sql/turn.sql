@@ -4,17 +4,16 @@ select id from tusk_turn where queue = ? and tenant = ? and partition = ?;
 -- name: turn.add
 insert into tusk_turn (queue, tenant, partition) values (?, ?, ?) returning id;
 
--- name: turn.write
+-- name: turn.held
+update tusk_turn set held = held + ? where id = ?;
+
+-- name: turn.came
+update tusk_turn set held = held + ?, since = coalesce(since, ?) where id = ?;
+
+-- name: turn.left
 update tusk_turn
 set held = held + ?1, since = (select min(pos) from tusk_line indexed by tusk_line_turn where turn = ?2)
-where id = ?2
-returning held, since;
-
--- name: turn.drop
-delete from tusk_turn where id = ?;
-
--- name: turn.hold
-update tusk_task set holds = 1 where num = ?;
+where id = ?2;
 
 -- name: turn.yield
 update tusk_task set holds = null where id = ? and holds = 1;
@@ -26,17 +25,24 @@ where since is not null
 order by since
 limit 0 + ?;
 
--- name: turn.held
+-- name: turn.holders
 select id, queue, tenant, partition, held
 from tusk_turn indexed by tusk_turn_held
-where held > 0
-order by queue, tenant, partition;
+where held > 0;
 
 -- name: line.add
-insert into tusk_line (turn, priority, task) values (?, ?, ?);
+insert into tusk_line (turn, priority, task) values (?, ?, ?) returning pos;
 
 -- name: line.drop
-delete from tusk_line where task = ?;
+delete from tusk_line where task = ? returning turn;
 
 -- name: line.heads
 select task from tusk_line indexed by tusk_line_order where turn = ? order by priority, pos limit 0 + ?;
+
+-- name: grant.find
+select num, kind, priority, failure from tusk_task where id = ?;
+
+-- name: grant.place
+update tusk_task
+set state = 3, lane = ?, pos = ?, run_at = ?, holds = 1
+where num = ?;

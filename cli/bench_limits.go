@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// The scenarios that measure limits beside a queue that has none.
+const (
+	benchTenants = "tenants"
+	benchFair    = "fair"
+	benchBeside  = "beside"
+
+	benchHeavyKind  = "bench.heavy"
+	benchManyTenant = 1000
+	benchLights     = 100
+)
+
+// limitScenarios are they, and what each has to reach.
+var limitScenarios = map[string]struct {
+	bar     float64
+	atLeast bool
+	run     func(r *benchRun, ctx context.Context, report *barReport) error
+}{
+	benchTenants: {1.0 / 3, true, (*benchRun).tenantsScenario},
+	benchFair:    {2, false, (*benchRun).fairScenario},
+	benchBeside:  {0.9, true, (*benchRun).besideScenario},
+}
+
+// barReport compares a measurement with the one that it is held against.
+type barReport struct {
+	Engine   string `json:"engine" col:"ENGINE"`
+	Scenario string `json:"scenario" col:"SCENARIO"`
+	Tasks    int    `json:"tasks" col:"TASKS"`
+	Batch    int    `json:"batch" col:"BATCH"`
+	Workers  int    `json:"workers" col:"WORKERS"`
+	Unit     string `json:"unit" col:"UNIT"`
+	Without  figure `json:"without" col:"WITHOUT"`
+	With     figure `json:"with" col:"WITH"`
+	Ratio    figure `json:"ratio" col:"RATIO"`
+	Bar      figure `json:"bar" col:"BAR"`
+	Verdict  string `json:"verdict" col:"VERDICT"`
+}
+
+// bar measures one of the scenarios with limits.
+func (r *benchRun) bar(ctx context.Context) (*barReport, error) {
+	b := r.flags
+	s := limitScenarios[b.scenario]
+	report := &barReport{Scenario: b.scenario, Tasks: b.tasks, Batch: b.batch, Workers: b.workers, Unit: "tasks_per_s", Bar: figure(s.bar), Verdict: "MISS"}
+	if err := s.run(r, ctx, report); err != nil {
+		return nil, err
+	}
+	report.Ratio = report.With / report.Without
+	if s.atLeast == (float64(report.Ratio) > s.bar) {
+		report.Verdict = "PASS"
+	}
+	return report, nil
+}
+
+// speed is that of tasks stored and run at the same time.
+func (r *benchRun) speed(ctx context.Context) (figure, error) {
+	took, err := r.produceConsume(ctx, &benchReport{Tasks: r.flags.tasks})
+	return figure(float64(r.flags.tasks) / took.Seconds()), err
+}
+
+// limited has the run's queue limited while it does something.
+func (r *benchRun) limited(ctx context.Context, l tusk.Limits, do func() error) error {
+	if err := r.client.SetLimits(ctx, r.flags.queue, l); err != nil {
+		return err
+	}
+	err := do()
+	return errors.Join(err, r.client.RemoveLimits(context.WithoutCancel(ctx), r.flags.queue))
+}
+
+// tenantsScenario compares a queue of very many tenants, each limited, with the
+// same queue without limits.
+func (r *benchRun) tenantsScenario(ctx context.Context, report *barReport) (err error) {
+	r.tenants = benchManyTenant
+	if report.Without, err = r.speed(ctx); err != nil {
+		return err
+	}
+	return r.limited(ctx, tusk.Limits{PerTenant: 10}, func() error {
+		report.With, err = r.speed(ctx)
+		return err
+	})
+}
+
+// fairScenario compares how long the tasks of light tenants wait beside those of a
+// heavy one with how long they wait alone.
+func (r *benchRun) fairScenario(ctx context.Context, report *barReport) error {
+	report.Unit = "p99_ms"
+	lights := *r.flags
+	lights.tasks, lights.scenario = 10*benchLights, benchProduceConsume
+	heavy := r.flags.tasks
+	r.flags, r.tenants = &lights, benchLights
+	return r.limited(ctx, tusk.Limits{}, func() (err error) {
+		if report.Without, err = r.wait(ctx, 0); err == nil {
+			report.With, err = r.wait(ctx, heavy)
+		}
+		return err
+	})
+}
+
+// wait is the 99th percentile of the time that the tasks of light tenants wait
+// beside those of a heavy one.
+func (r *benchRun) wait(ctx context.Context, heavy int) (figure, error) {
+	if err := r.enqueueHeavy(ctx, r.flags.queue, "heavy", heavy); err != nil {
+		return unknown, err
+	}
+	r.heavy.Store(0)
+	stop, err := r.work(ctx, r.flags.workers, r.flags.batch)
+	if err != nil {
+		return unknown, err
+	}
+	r.reset()
+	if err := awaitCount(ctx, &r.heavy, min(heavy, max(1, heavy/20))); err != nil {
+		return unknown, errors.Join(err, stop())
+	}
+	if err := r.produce(ctx, r.flags.tasks, true); err != nil {
+		return unknown, errors.Join(err, stop())
+	}
+	err = r.awaitAll(ctx, r.flags.tasks)
+	return quantile(r.starts.list(), 99), errors.Join(err, stop())
+}
+
+// besideScenario compares the speed of a queue without limits while another queue
+// has limits and very many tasks that wait for their turn with its speed alone.
+func (r *benchRun) besideScenario(ctx context.Context, report *barReport) (err error) {
+	if report.Without, err = r.speed(ctx); err != nil {
+		return err
+	}
+	other := &benchRun{client: r.client, base: r.base, pad: r.pad, tenants: benchLights}
+	flags := *r.flags
+	flags.queue += ".limited"
+	other.flags = &flags
+	if err := other.ready(ctx); err != nil {
+		return err
+	}
+	return other.limited(ctx, tusk.Limits{PerTenant: 1}, func() error {
+		if err := other.enqueueHeavy(ctx, flags.queue, "", min(r.flags.tasks, 10_000)); err != nil {
+			return err
+		}
+		report.With, err = r.speed(ctx)
+		return errors.Join(err, other.clear(ctx))
+	})
+}
+
+// enqueueHeavy stores tasks of one tenant, or of many when none is named.
+func (r *benchRun) enqueueHeavy(ctx context.Context, queue, tenant string, n int) error {
+	const batch = 1000
+	for from := 0; from < n; from += batch {
+		tasks := make([]tusk.NewTask, min(batch, n-from))
+		for i := range tasks {
+			o := &tusk.Options{Queue: queue, Tenant: tenant}
+			if tenant == "" {
+				o.Tenant = fmt.Sprint("t", (from+i)%r.tenants)
+			}
+			tasks[i] = tusk.NewTask{Args: tusk.RawArgs{Name: benchHeavyKind, JSON: []byte(`{}`)}, Options: o}
+		}
+		if _, err := r.client.EnqueueMany(ctx, tasks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitCount waits until a count has come to n.
+func awaitCount(ctx context.Context, count *atomic.Int64, n int) error {
+	began := time.Now()
+	for count.Load() < int64(n) {
+		if time.Since(began) > benchPatience {
+			return fmt.Errorf("bench: %d of %d tasks in %v", count.Load(), n, benchPatience)
+		}
+		if !sleep(ctx, time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
