@@ -42,16 +42,20 @@ type barReport struct {
 	Unit     string `json:"unit" col:"UNIT"`
 	Without  figure `json:"without" col:"WITHOUT"`
 	With     figure `json:"with" col:"WITH"`
-	Ratio    figure `json:"ratio" col:"RATIO"`
-	Bar      figure `json:"bar" col:"BAR"`
-	Verdict  string `json:"verdict" col:"VERDICT"`
+	// CPU of this process and, where the engine can say, of the server.
+	CPUWithout figure `json:"cpu_us_per_task_without" col:"CPU_US_PER_TASK_WITHOUT"`
+	CPUWith    figure `json:"cpu_us_per_task_with" col:"CPU_US_PER_TASK_WITH"`
+	Ratio      figure `json:"ratio" col:"RATIO"`
+	Bar        figure `json:"bar" col:"BAR"`
+	Verdict    string `json:"verdict" col:"VERDICT"`
 }
 
 // bar measures one of the scenarios with limits.
 func (r *benchRun) bar(ctx context.Context) (*barReport, error) {
 	b := r.flags
 	s := limitScenarios[b.scenario]
-	report := &barReport{Scenario: b.scenario, Tasks: b.tasks, Batch: b.batch, Workers: b.workers, Unit: "tasks_per_s", Bar: figure(s.bar), Verdict: "MISS"}
+	report := &barReport{Scenario: b.scenario, Tasks: b.tasks, Batch: b.batch, Workers: b.workers, Unit: "tasks_per_s",
+		Bar: figure(s.bar), Verdict: "MISS", CPUWithout: unknown, CPUWith: unknown}
 	if err := s.run(r, ctx, report); err != nil {
 		return nil, err
 	}
@@ -62,10 +66,18 @@ func (r *benchRun) bar(ctx context.Context) (*barReport, error) {
 	return report, nil
 }
 
-// speed is that of tasks stored and run at the same time.
-func (r *benchRun) speed(ctx context.Context) (figure, error) {
-	took, err := r.produceConsume(ctx, &benchReport{Tasks: r.flags.tasks})
-	return figure(float64(r.flags.tasks) / took.Seconds()), err
+// speed is that of tasks stored and run at the same time, and what they cost.
+func (r *benchRun) speed(ctx context.Context) (perSecond, cpu figure, err error) {
+	costs := benchReport{Tasks: r.flags.tasks, CPU: unknown}
+	before := processCPU()
+	took, err := r.produceConsume(ctx, &costs)
+	if spent := processCPU() - before; spent > 0 {
+		cpu = figure(spent.Microseconds()) / figure(r.flags.tasks+r.warmUp())
+	}
+	if costs.CPU.known() {
+		cpu += costs.CPU
+	}
+	return figure(float64(r.flags.tasks) / took.Seconds()), cpu, err
 }
 
 // limited has the run's queue limited while it does something.
@@ -81,11 +93,11 @@ func (r *benchRun) limited(ctx context.Context, l tusk.Limits, do func() error) 
 // same queue without limits.
 func (r *benchRun) tenantsScenario(ctx context.Context, report *barReport) (err error) {
 	r.tenants = benchManyTenant
-	if report.Without, err = r.speed(ctx); err != nil {
+	if report.Without, report.CPUWithout, err = r.speed(ctx); err != nil {
 		return err
 	}
 	return r.limited(ctx, tusk.Limits{PerTenant: 10}, func() error {
-		report.With, err = r.speed(ctx)
+		report.With, report.CPUWith, err = r.speed(ctx)
 		return err
 	})
 }
@@ -131,7 +143,7 @@ func (r *benchRun) wait(ctx context.Context, heavy int) (figure, error) {
 // besideScenario compares the speed of a queue without limits while another queue
 // has limits and very many tasks that wait for their turn with its speed alone.
 func (r *benchRun) besideScenario(ctx context.Context, report *barReport) (err error) {
-	if report.Without, err = r.speed(ctx); err != nil {
+	if report.Without, report.CPUWithout, err = r.speed(ctx); err != nil {
 		return err
 	}
 	other := &benchRun{client: r.client, base: r.base, pad: r.pad, tenants: benchLights}
@@ -145,7 +157,7 @@ func (r *benchRun) besideScenario(ctx context.Context, report *barReport) (err e
 		if err := other.enqueueHeavy(ctx, flags.queue, "", min(r.flags.tasks, 10_000)); err != nil {
 			return err
 		}
-		report.With, err = r.speed(ctx)
+		report.With, report.CPUWith, err = r.speed(ctx)
 		return errors.Join(err, other.clear(ctx))
 	})
 }

@@ -77,7 +77,8 @@ type Keeper interface {
 	// Turns returns, by queue, tenant and partition, who has a turn and who waits
 	// for one: first up to groups groups in which somebody waits, in the order of
 	// who has waited longest, with up to heads waiting tasks of each; then all
-	// others in which somebody has a turn, without their waiting tasks.
+	// others in which somebody has a turn, without their waiting tasks. With a term
+	// of zero anybody may ask.
 	Turns(ctx context.Context, term int64, groups, heads int) ([]Turns, error)
 
 	// Grant gives tasks that wait for their turn their turn and makes them

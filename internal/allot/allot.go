@@ -30,6 +30,10 @@ type Limits struct {
 	// PerPartition is the same for each partition of a tenant. 1: one after another,
 	// in the order in which they were enqueued.
 	PerPartition int `json:"per_partition,omitempty"`
+	// PerWorker is how many tasks of the queue each worker may hold at a time; 0: as
+	// many as it has room for. A queue with this limit alone takes no turns: it is as
+	// fast, and as unfair, as one without limits.
+	PerWorker int `json:"per_worker,omitempty"`
 
 	Rate          *Rate `json:"rate,omitempty"`           // of starts, of the queue as a whole
 	TenantRate    *Rate `json:"tenant_rate,omitempty"`    // of each tenant
@@ -46,12 +50,21 @@ type Tenant struct {
 	Weight      float64 `json:"weight,omitempty"`      // its share relative to others; 0: 1
 }
 
+// Turns reports whether the queue's tasks take turns.
+func (l *Limits) Turns() bool {
+	return l.PerWorker == 0 || l.Concurrency > 0 || l.PerTenant > 0 || len(l.Tenants) > 0 || l.PerPartition > 0 || l.Rated() || l.BlockOnRetry
+}
+
 // Waiting is what Pick is told of a queue.
 type Waiting struct {
-	Limits Limits
-	Groups []store.Turns
-	Room   int // how many more may be handed out, whatever the limits say
+	Limits  Limits
+	Groups  []store.Turns
+	Heads   int              // a group with so many waiting may have more
+	Room    int              // how many more may be handed out, whatever the limits say
+	Weights map[store.ID]int // of tasks, in rates; those that are missing weigh 1
 }
+
+func (w *Waiting) weight(id store.ID) float64 { return float64(max(w.Weights[id], 1)) }
 
 // Shares remembers how much each tenant of a queue has had, so that turns are
 // shared over time and not only within one call.
@@ -61,31 +74,37 @@ type Shares struct {
 }
 
 // Pick chooses whose turn it is, in order. It counts what it chose in rates and in
-// shares.
-func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) []store.ID {
-	q := newQueue(w, shares, rates, now)
-	var picked []store.ID
+// shares. Short says that a group might have had more than it was told of.
+func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store.ID, short bool) {
+	q := newQueue(&w, shares)
+	l := &w.Limits
 	room := w.Room
-	if w.Limits.Concurrency > 0 {
-		room = min(room, w.Limits.Concurrency-q.held)
+	if l.Concurrency > 0 {
+		room = min(room, l.Concurrency-q.held)
 	}
-	room = min(room, rates.left(w.Limits.Rate, "", now))
 	for len(picked) < room && q.Len() > 0 {
 		t := q.tenants[0]
-		id, ok := t.next(&w.Limits, rates, now)
-		if !ok {
+		p := t.next(&w, rates, now)
+		if p == nil {
 			heap.Pop(q)
 			continue
 		}
-		picked = append(picked, id)
-		rates.take(w.Limits.Rate, "", now)
-		rates.take(w.Limits.TenantRate, t.name, now)
+		weight := w.weight(p.waiting[0])
+		if !rates.fit(l.Rate, "", weight, now) {
+			break // what weighs much waits at the head until there is room for it
+		}
+		rates.take(l.Rate, "", weight, now)
+		rates.take(l.TenantRate, t.name, weight, now)
+		rates.take(l.PartitionRate, p.name, weight, now)
+		picked = append(picked, p.take())
+		t.room--
+		short = short || p.short
 		shares.level = t.had
-		t.had += 1 / t.weight
+		t.had += weight / t.weight
 		shares.had[t.name] = t.had
 		heap.Fix(q, 0)
 	}
-	return picked
+	return picked, short
 }
 
 // queue is a heap of tenants: whoever has had least is first.
@@ -107,9 +126,11 @@ type partition struct {
 	name    string // for rates: with its tenant
 	room    int
 	waiting []store.ID
+	more    bool // there may be more than waiting
+	short   bool // and those are all taken
 }
 
-func newQueue(w Waiting, shares *Shares, rates Rates, now time.Time) *queue {
+func newQueue(w *Waiting, shares *Shares) *queue {
 	q := &queue{}
 	held, byName := map[string]int{}, map[string]*tenant{}
 	for _, g := range w.Groups {
@@ -122,15 +143,14 @@ func newQueue(w Waiting, shares *Shares, rates Rates, now time.Time) *queue {
 		}
 		t := byName[g.Tenant]
 		if t == nil {
-			t = newTenant(g.Tenant, &w.Limits, held[g.Tenant], rates, now)
+			t = newTenant(g.Tenant, &w.Limits, held[g.Tenant])
 			byName[g.Tenant] = t
 			q.tenants = append(q.tenants, t)
 		}
-		p := &partition{name: g.Tenant + "/" + g.Partition, room: unlimited, waiting: g.Waiting}
+		p := &partition{name: g.Tenant + "/" + g.Partition, room: unlimited, waiting: g.Waiting, more: len(g.Waiting) == w.Heads}
 		if w.Limits.PerPartition > 0 {
 			p.room = w.Limits.PerPartition - int(g.Held)
 		}
-		p.room = min(p.room, rates.left(w.Limits.PartitionRate, p.name, now))
 		t.partitions = append(t.partitions, p)
 	}
 	shares.enter(q.tenants)
@@ -140,7 +160,7 @@ func newQueue(w Waiting, shares *Shares, rates Rates, now time.Time) *queue {
 
 const unlimited = 1 << 30
 
-func newTenant(name string, l *Limits, held int, rates Rates, now time.Time) *tenant {
+func newTenant(name string, l *Limits, held int) *tenant {
 	own := l.Tenants[name]
 	t := &tenant{name: name, weight: own.Weight, room: unlimited}
 	if t.weight <= 0 {
@@ -151,7 +171,6 @@ func newTenant(name string, l *Limits, held int, rates Rates, now time.Time) *te
 	} else if l.PerTenant > 0 {
 		t.room = l.PerTenant - held
 	}
-	t.room = min(t.room, rates.left(l.TenantRate, name, now))
 	return t
 }
 
@@ -169,10 +188,10 @@ func (s *Shares) enter(tenants []*tenant) {
 	s.had = had
 }
 
-// next takes the first task of the tenant's next partition that has room.
-func (t *tenant) next(l *Limits, rates Rates, now time.Time) (store.ID, bool) {
+// next returns the tenant's next partition whose first task may run; nil: none may.
+func (t *tenant) next(w *Waiting, rates Rates, now time.Time) *partition {
 	if t.room <= 0 {
-		return store.ID{}, false
+		return nil
 	}
 	for range t.partitions {
 		p := t.partitions[t.turn%len(t.partitions)]
@@ -180,14 +199,25 @@ func (t *tenant) next(l *Limits, rates Rates, now time.Time) (store.ID, bool) {
 		if p.room <= 0 || len(p.waiting) == 0 {
 			continue
 		}
-		id := p.waiting[0]
-		p.waiting = p.waiting[1:]
-		p.room--
-		t.room--
-		rates.take(l.PartitionRate, p.name, now)
-		return id, true
+		weight := w.weight(p.waiting[0])
+		if !rates.fit(w.Limits.PartitionRate, p.name, weight, now) {
+			continue
+		}
+		if !rates.fit(w.Limits.TenantRate, t.name, weight, now) {
+			return nil
+		}
+		return p
 	}
-	return store.ID{}, false
+	return nil
+}
+
+// take takes the first task.
+func (p *partition) take() store.ID {
+	id := p.waiting[0]
+	p.waiting = p.waiting[1:]
+	p.room--
+	p.short = p.more && len(p.waiting) == 0 && p.room > 0
+	return id
 }
 
 func (q *queue) Len() int { return len(q.tenants) }

@@ -21,6 +21,11 @@ func group(tenant byte, partition byte, held, n int) store.Turns {
 	return g
 }
 
+func pick(w Waiting, shares *Shares, rates Rates, now time.Time) []store.ID {
+	ids, _ := Pick(w, shares, rates, now)
+	return ids
+}
+
 func count(ids []store.ID) map[string]int {
 	n := map[string]int{}
 	for _, id := range ids {
@@ -32,7 +37,7 @@ func count(ids []store.ID) map[string]int {
 func TestTurnsAreSharedByWeight(t *testing.T) {
 	w := Waiting{Room: 90, Limits: Limits{Tenants: map[string]Tenant{"b": {Weight: 2}}},
 		Groups: []store.Turns{group('a', 0, 0, 1000), group('b', 0, 0, 1000)}}
-	got := count(Pick(w, &Shares{}, Rates{}, epoch))
+	got := count(pick(w, &Shares{}, Rates{}, epoch))
 	if got["a"] != 30 || got["b"] != 60 {
 		t.Errorf("%v", got)
 	}
@@ -41,9 +46,9 @@ func TestTurnsAreSharedByWeight(t *testing.T) {
 func TestALatecomerIsServedAtOnceAndSavesNothingUp(t *testing.T) {
 	var shares Shares
 	heavy := Waiting{Room: 100, Groups: []store.Turns{group('a', 0, 0, 1000)}}
-	Pick(heavy, &shares, Rates{}, epoch)
+	pick(heavy, &shares, Rates{}, epoch)
 	both := Waiting{Room: 10, Groups: []store.Turns{group('a', 0, 0, 1000), group('b', 0, 0, 1000)}}
-	if got := count(Pick(both, &shares, Rates{}, epoch)); got["b"] != 5 && got["b"] != 6 {
+	if got := count(pick(both, &shares, Rates{}, epoch)); got["b"] != 5 && got["b"] != 6 {
 		t.Errorf("%v", got)
 	}
 }
@@ -63,7 +68,7 @@ func TestLimitsOfConcurrencyHold(t *testing.T) {
 		{"per partition", Limits{PerPartition: 1}, "map[a:1 c:1]"},
 	} {
 		w := Waiting{Room: 1000, Limits: c.limits, Groups: groups}
-		if got := fmt.Sprint(count(Pick(w, &Shares{}, Rates{}, epoch))); got != c.want {
+		if got := fmt.Sprint(count(pick(w, &Shares{}, Rates{}, epoch))); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -71,7 +76,7 @@ func TestLimitsOfConcurrencyHold(t *testing.T) {
 
 func TestASerialPartitionKeepsItsOrder(t *testing.T) {
 	w := Waiting{Room: 10, Limits: Limits{PerPartition: 1}, Groups: []store.Turns{group('a', 1, 0, 3)}}
-	picked := Pick(w, &Shares{}, Rates{}, epoch)
+	picked := pick(w, &Shares{}, Rates{}, epoch)
 	if len(picked) != 1 || picked[0] != w.Groups[0].Waiting[0] {
 		t.Errorf("%v", picked)
 	}
@@ -79,14 +84,14 @@ func TestASerialPartitionKeepsItsOrder(t *testing.T) {
 
 func TestATokenBucketRefillsAndBounds(t *testing.T) {
 	l, rates := Limits{Rate: &Rate{Allowed: 10, Period: time.Second}}, Rates{}
-	pick := func(at time.Duration) int {
-		return len(Pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates, epoch.Add(at)))
+	picks := func(at time.Duration) int {
+		return len(pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates, epoch.Add(at)))
 	}
 	for _, c := range []struct {
 		at   time.Duration
 		want int
 	}{{0, 10}, {0, 0}, {100 * time.Millisecond, 1}, {550 * time.Millisecond, 4}, {time.Hour, 10}, {time.Hour, 0}} {
-		if got := pick(c.at); got != c.want {
+		if got := picks(c.at); got != c.want {
 			t.Errorf("after %v: %d, want %d", c.at, got, c.want)
 		}
 	}
@@ -96,10 +101,10 @@ func TestARateOfEachTenantAndPartition(t *testing.T) {
 	one := &Rate{Allowed: 1, Period: time.Minute}
 	groups := []store.Turns{group('a', 1, 0, 5), group('a', 2, 0, 5), group('b', 1, 0, 5)}
 	rates := Rates{}
-	if got := fmt.Sprint(count(Pick(Waiting{Room: 100, Limits: Limits{PartitionRate: one}, Groups: groups}, &Shares{}, rates, epoch))); got != "map[a:2 b:1]" {
+	if got := fmt.Sprint(count(pick(Waiting{Room: 100, Limits: Limits{PartitionRate: one}, Groups: groups}, &Shares{}, rates, epoch))); got != "map[a:2 b:1]" {
 		t.Error(got)
 	}
-	if got := fmt.Sprint(count(Pick(Waiting{Room: 100, Limits: Limits{TenantRate: one}, Groups: groups}, &Shares{}, Rates{}, epoch))); got != "map[a:1 b:1]" {
+	if got := fmt.Sprint(count(pick(Waiting{Room: 100, Limits: Limits{TenantRate: one}, Groups: groups}, &Shares{}, Rates{}, epoch))); got != "map[a:1 b:1]" {
 		t.Error(got)
 	}
 	l := Limits{PartitionRate: one}
@@ -116,7 +121,7 @@ func TestASlidingWindowNeverLetsMoreThroughThanAllowed(t *testing.T) {
 		perWindow := map[int64]int{}
 		for range 50 {
 			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
-			n := len(Pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates, now))
+			n := len(pick(Waiting{Room: 100, Limits: l, Groups: []store.Turns{group('a', 0, 0, 100)}}, &Shares{}, rates, now))
 			if perWindow[rates[""].At.UnixNano()] += n; perWindow[rates[""].At.UnixNano()] > allowed {
 				t.Fatalf("%d of %d in one period", perWindow[rates[""].At.UnixNano()], allowed)
 			}
@@ -133,7 +138,7 @@ func TestNobodyIsPickedTwiceAndLimitsHoldWhateverComes(t *testing.T) {
 			}
 		}
 		l := Limits{Concurrency: rapid.IntRange(0, 30).Draw(t, "limit"), PerTenant: rapid.IntRange(0, 10).Draw(t, "per tenant"), PerPartition: rapid.IntRange(0, 6).Draw(t, "per partition")}
-		picked := Pick(Waiting{Room: rapid.IntRange(0, 200).Draw(t, "room"), Limits: l, Groups: groups}, &Shares{}, Rates{}, epoch)
+		picked := pick(Waiting{Room: rapid.IntRange(0, 200).Draw(t, "room"), Limits: l, Groups: groups}, &Shares{}, Rates{}, epoch)
 		seen := map[store.ID]bool{}
 		running, tenants, partitions := 0, map[string]int{}, map[string]int{}
 		for _, g := range groups {
@@ -155,4 +160,81 @@ func TestNobodyIsPickedTwiceAndLimitsHoldWhateverComes(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTasksWeighInRates(t *testing.T) {
+	for _, algorithm := range []Algorithm{TokenBucket, SlidingWindow} {
+		rate := &Rate{Allowed: 10, Period: time.Second, Algorithm: algorithm}
+		g := group('a', 0, 0, 4)
+		weights := map[store.ID]int{g.Waiting[0]: 4, g.Waiting[1]: 5, g.Waiting[2]: 3, g.Waiting[3]: 1}
+		for name, l := range map[string]Limits{"queue": {Rate: rate}, "tenant": {TenantRate: rate}, "partition": {PartitionRate: rate}} {
+			w, rates := Waiting{Room: 100, Limits: l, Groups: []store.Turns{g}, Weights: weights}, Rates{}
+			if got := pick(w, &Shares{}, rates, epoch); len(got) != 2 {
+				t.Errorf("%s of a %s: %d at once, want 2: the third weighs too much, and the fourth does not pass it", algorithm, name, len(got))
+			}
+			w.Groups = []store.Turns{{Tenant: "a", Partition: g.Partition, Waiting: g.Waiting[2:]}}
+			if got := pick(w, &Shares{}, rates, epoch.Add(100*time.Millisecond)); len(got) != 0 {
+				t.Errorf("%s of a %s: %d after a tenth of the period", algorithm, name, len(got))
+			}
+			if got := pick(w, &Shares{}, rates, epoch.Add(2*time.Second)); len(got) != 2 {
+				t.Errorf("%s of a %s: %d when all is free again", algorithm, name, len(got))
+			}
+		}
+	}
+}
+
+func TestATaskThatWeighsMoreThanIsAllowedRunsWhenNothingIsUsed(t *testing.T) {
+	g := group('a', 0, 0, 2)
+	w := Waiting{Room: 100, Limits: Limits{Rate: &Rate{Allowed: 10, Period: time.Second}}, Groups: []store.Turns{g}, Weights: map[store.ID]int{g.Waiting[0]: 30}}
+	rates := Rates{}
+	if got := pick(w, &Shares{}, rates, epoch); len(got) != 1 {
+		t.Fatalf("%d at once", len(got))
+	}
+	w.Groups[0].Waiting = g.Waiting[1:]
+	for after, want := range map[time.Duration]int{time.Second: 0, 2 * time.Second: 0} {
+		if got := pick(w, &Shares{}, rates, epoch.Add(after)); len(got) != want {
+			t.Errorf("after %v: %d, want %d", after, len(got), want)
+		}
+	}
+	if got := pick(w, &Shares{}, rates, epoch.Add(2200*time.Millisecond)); len(got) != 1 {
+		t.Error("what it weighed is never paid off")
+	}
+}
+
+func TestATenantWithHeavyTasksGetsFewer(t *testing.T) {
+	a, b := group('a', 0, 0, 100), group('b', 0, 0, 100)
+	weights := map[store.ID]int{}
+	for _, id := range a.Waiting {
+		weights[id] = 4
+	}
+	got := count(pick(Waiting{Room: 50, Groups: []store.Turns{a, b}, Weights: weights}, &Shares{}, Rates{}, epoch))
+	if got["a"] != 10 || got["b"] != 40 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestAGroupThatMayHaveMoreIsToldOf(t *testing.T) {
+	for _, c := range []struct {
+		heads, room int
+		short       bool
+	}{{5, 10, true}, {6, 10, false}, {5, 4, false}} {
+		if _, short := Pick(Waiting{Room: c.room, Heads: c.heads, Groups: []store.Turns{group('a', 0, 0, 5)}}, &Shares{}, Rates{}, epoch); short != c.short {
+			t.Errorf("%+v: %v", c, short)
+		}
+	}
+}
+
+func TestALimitOfWorkersAloneTakesNoTurns(t *testing.T) {
+	one := &Rate{Allowed: 1, Period: time.Second}
+	for _, c := range []struct {
+		l    Limits
+		want bool
+	}{
+		{Limits{}, true}, {Limits{PerWorker: 2}, false}, {Limits{PerWorker: 2, Concurrency: 1}, true}, {Limits{PerWorker: 2, PerTenant: 1}, true},
+		{Limits{PerWorker: 2, PerPartition: 1}, true}, {Limits{PerWorker: 2, TenantRate: one}, true}, {Limits{PerWorker: 2, Tenants: map[string]Tenant{"a": {}}}, true},
+	} {
+		if got := c.l.Turns(); got != c.want {
+			t.Errorf("%+v: %v", c.l, got)
+		}
+	}
 }

@@ -33,29 +33,33 @@ type Usage struct {
 	Prior float64   `json:"prior,omitempty"` // starts in the window before
 }
 
-// left is how many may start now.
-func (rates Rates) left(r *Rate, of string, now time.Time) int {
+// fit reports whether a task of some weight may start now. One that weighs more than
+// is ever allowed at once may start when nothing is used.
+func (rates Rates) fit(r *Rate, of string, weight float64, now time.Time) bool {
 	if r == nil {
-		return unlimited
+		return true
 	}
-	return max(int(float64(r.Allowed)-rates.used(r, of, now)+1e-9), 0)
+	allowed := float64(r.Allowed)
+	return rates.used(r, of, now)+min(weight, allowed) <= allowed+1e-9
 }
 
-// take counts a start.
-func (rates Rates) take(r *Rate, of string, now time.Time) {
+// take counts the start of a task.
+func (rates Rates) take(r *Rate, of string, weight float64, now time.Time) {
 	if r == nil {
 		return
 	}
 	rates.used(r, of, now)
-	rates[of].Used++
+	if rates[of] == nil {
+		rates[of] = &Usage{At: now}
+	}
+	rates[of].Used += weight
 }
 
 // used brings what is remembered up to now and says how much of the rate is gone.
 func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	u := rates[of]
 	if u == nil {
-		u = &Usage{At: now}
-		rates[of] = u
+		return 0
 	}
 	passed := max(now.Sub(u.At), 0)
 	if r.Algorithm != SlidingWindow {
@@ -83,7 +87,7 @@ func (rates Rates) Tidy(l *Limits, now time.Time) {
 				longest = max(longest, r.Period)
 			}
 		}
-		if now.Sub(u.At) > 2*longest {
+		if now.Sub(u.At) > 2*longest || u.Used == 0 && u.Prior == 0 {
 			delete(rates, of)
 		}
 	}

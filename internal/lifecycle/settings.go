@@ -17,12 +17,17 @@ type Settings struct {
 	Metadata    json.RawMessage `json:"metadata,omitempty"` // a JSON object
 	Schedule    string          `json:"schedule,omitempty"` // whose tick it is
 	Tick        time.Time       `json:"tick,omitzero"`
-	Node        string          `json:"node,omitempty"` // the task's name in its workflow
+	Node        string          `json:"node,omitempty"`        // the task's name in its workflow
+	Weight      int             `json:"weight,omitempty"`      // what it counts in rates; 0: 1
+	Deadline    time.Time       `json:"deadline,omitzero"`     // when it must have ended; zero: never
+	DeadlineIn  time.Duration   `json:"deadline_in,omitempty"` // the same, from when it was enqueued
+	Ephemeral   bool            `json:"ephemeral,omitempty"`   // not kept when it is completed
 }
 
 // Encode returns the stored form.
 func (s Settings) Encode() ([]byte, error) {
-	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" {
+	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" && s.Tick.IsZero() &&
+		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral {
 		return nil, nil
 	}
 	return json.Marshal(s)

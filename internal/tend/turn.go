@@ -14,7 +14,8 @@ import (
 
 const (
 	turnGroups  = 5000 // groups looked at in one round
-	turnHeads   = 500  // waiting tasks looked at in each
+	fewestHeads = 4    // waiting tasks looked at in each of them
+	mostHeads   = 2000
 	grantBatch  = 1000
 	settingsAge = time.Second // how soon changed limits count
 
@@ -30,6 +31,9 @@ type turns struct {
 	workers map[string]int // concurrency of living workers, by queue
 	shares  map[string]*allot.Shares
 	ahead   map[string]*window
+	weights map[string]map[store.ID]int // of waiting tasks in queues with rates
+
+	heads int // how many waiting tasks of each group are looked at
 }
 
 // rated is a queue's usage of its rates and the version it was stored under.
@@ -38,21 +42,16 @@ type rated struct {
 	version int64
 }
 
-// window is how many tasks of a queue may have their turn at a time: enough to keep
-// its workers busy, and not so many that a late tenant finds all turns given away.
-type window struct{ size int }
-
-const largestWindow = 20000
-
 // turn hands out turns.
 func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	t := &l.turns
-	groups, err := l.store.Turns(ctx, term, turnGroups, turnHeads)
+	began := time.Now()
+	t.heads = max(t.heads, fewestHeads)
+	groups, err := l.store.Turns(ctx, term, turnGroups, t.heads)
 	if err != nil {
 		return 0, err
 	}
-	waiting := slices.ContainsFunc(groups, func(g store.Turns) bool { return len(g.Waiting) > 0 })
-	if !waiting {
+	if !slices.ContainsFunc(groups, func(g store.Turns) bool { return len(g.Waiting) > 0 }) {
 		return turnIdle, nil
 	}
 	if time.Since(t.read) > settingsAge {
@@ -60,50 +59,61 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	granted := 0
+	granted, short := 0, false
 	for name, of := range byQueue(groups) {
-		n, err := l.share(ctx, term, name, of)
+		n, more, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
 		if err != nil {
 			return 0, fmt.Errorf("queue %s: %w", name, err)
 		}
-		granted += n
+		granted, short = granted+n, short || more
 	}
+	t.learn(short)
 	if granted > 0 {
-		return turnBusy, nil
+		return max(turnBusy, time.Since(began)), nil // half of the time is enough for one chore
 	}
 	return 4 * turnBusy, nil
 }
 
 // share hands out the turns of one queue. What was used of its rates is stored
 // before the turns are granted: a leader that dies in between has given away too
-// few and not too many.
-func (l *Leader) share(ctx context.Context, term int64, name string, groups []store.Turns) (int, error) {
+// few and not too many. Short says that more might have been granted.
+func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Waiting) (granted int, short bool, err error) {
 	t := &l.turns
-	limits := t.limits[name]
 	if t.shares[name] == nil {
 		t.shares[name], t.ahead[name] = &allot.Shares{}, &window{}
 	}
 	held := 0
-	for _, g := range groups {
+	for _, g := range w.Groups {
 		held += int(g.Held)
 	}
-	room := t.ahead[name].room(held, t.workers[name])
+	ahead := t.ahead[name]
+	if w.Room = ahead.room(held, t.workers[name]); w.Room <= 0 {
+		return 0, false, nil
+	}
 	usage := t.rates[name]
 	if usage == nil {
 		usage = &rated{usage: allot.Rates{}}
 		t.rates[name] = usage
 	}
-	now := l.now()
-	ids := allot.Pick(allot.Waiting{Limits: limits, Groups: groups, Room: room}, t.shares[name], usage.usage, now)
-	if len(ids) == 0 {
-		return 0, nil
+	if w.Weights, err = l.weigh(ctx, name, &w); err != nil {
+		return 0, false, err
 	}
-	if limits.Rated() {
-		if err := l.remember(ctx, term, name, usage, &limits, now); err != nil {
-			return 0, err
+	now := l.now()
+	ids, short := allot.Pick(w, t.shares[name], usage.usage, now)
+	if len(ids) == 0 {
+		return 0, short, nil
+	}
+	if w.Limits.Rated() {
+		if err := l.remember(ctx, term, name, usage, &w.Limits, now); err != nil {
+			return 0, false, err
 		}
 	}
-	granted := 0
+	granted, err = l.grant(ctx, term, ids)
+	ahead.given(granted)
+	return granted, short, err
+}
+
+func (l *Leader) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	for part := range slices.Chunk(ids, grantBatch) {
 		n, err := l.store.Grant(ctx, term, part)
 		if err != nil {
@@ -146,7 +156,7 @@ func (l *Leader) readLimits(ctx context.Context) error {
 	}
 	t := &l.turns
 	if t.shares == nil {
-		t.shares, t.ahead = map[string]*allot.Shares{}, map[string]*window{}
+		t.shares, t.ahead, t.weights = map[string]*allot.Shares{}, map[string]*window{}, map[string]map[store.ID]int{}
 	}
 	t.limits, t.rates, t.workers = map[string]allot.Limits{}, map[string]*rated{}, map[string]int{}
 	for _, r := range limits {
@@ -173,24 +183,18 @@ func (l *Leader) readLimits(ctx context.Context) error {
 	return err
 }
 
-// room is how many more may have their turn. The window grows while workers empty
-// it between two rounds, and shrinks while they do not.
-func (w *window) room(held, concurrency int) int {
-	least := 2*concurrency + 20
-	switch {
-	case held < w.size/2:
-		w.size *= 2
-	case held > w.size*3/4:
-		w.size -= w.size / 8
-	}
-	w.size = min(max(w.size, least), max(largestWindow, least))
-	return w.size - held
-}
-
 func byQueue(groups []store.Turns) map[string][]store.Turns {
 	queues := map[string][]store.Turns{}
 	for _, g := range groups {
 		queues[g.Queue] = append(queues[g.Queue], g)
 	}
 	return queues
+}
+
+// learn has more of each group looked at when that would have let more be granted,
+// and otherwise fewer, bit by bit.
+func (t *turns) learn(short bool) {
+	if t.heads -= t.heads / 8; short {
+		t.heads = min(2*t.heads, mostHeads)
+	}
 }

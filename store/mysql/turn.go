@@ -34,7 +34,7 @@ type line struct{ queue, tenant, partition string }
 // Turns implements store.Keeper.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
 	err = s.write(ctx, func(w *work) error {
-		if err := w.leads(term); err != nil {
+		if err := w.leads(term); term != 0 && err != nil {
 			return err
 		}
 		all, err = w.turns(groups, heads)

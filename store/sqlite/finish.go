@@ -98,9 +98,7 @@ func (w *work) completed(e *end) error {
 		return err
 	}
 	if e.Task.Turn {
-		if err := w.giveBack(e.Task); err != nil {
-			return err
-		}
+		w.giveBack(e.Task)
 	}
 	return w.follow(e)
 }

@@ -13,9 +13,10 @@ type turn struct{ queue, tenant, partition string }
 
 // turns is what this call has changed about a row of tusk_turn.
 type turns struct {
-	held  int64 // turns given, less those given back
-	first int64 // position of the first that came to wait; 0: nobody came
-	left  bool  // somebody waits no longer
+	queue string // when it had to be known
+	held  int64  // turns given
+	first int64  // position of the first that came to wait; 0: nobody came
+	left  bool   // somebody waits no longer
 }
 
 // turnsOf returns the row of a turn, and makes it if it is new.
@@ -87,19 +88,17 @@ func (w *work) yield(t *stored) error {
 	}
 	t.holds = false
 	n, err := w.run("turn.yield", t.ID)
-	if err != nil || n == 0 {
-		return err
+	if n > 0 {
+		w.giveBack(&t.Task)
 	}
-	return w.giveBack(&t.Task)
+	return err
 }
 
-func (w *work) giveBack(t *store.Task) error {
-	row, err := w.turnsOf(turn{t.Queue, t.Tenant, t.Partition})
-	if err != nil {
-		return err
+func (w *work) giveBack(t *store.Task) {
+	if w.yields == nil {
+		w.yields = map[turn]int64{}
 	}
-	w.turn(row).held--
-	return nil
+	w.yields[turn{t.Queue, t.Tenant, t.Partition}]++
 }
 
 // flushTurns writes what this call has changed about turns. Who has waited longest
@@ -112,9 +111,12 @@ func (w *work) flushTurns() (err error) {
 		case g.left:
 			_, err = w.run("turn.left", g.held, id)
 		case g.first != 0:
-			_, err = w.run("turn.came", g.held, g.first, id)
-		case g.held != 0:
-			_, err = w.run("turn.held", g.held, id)
+			_, err = w.run("turn.came", g.first, id)
+		}
+	}
+	for of, n := range w.yields {
+		if err == nil {
+			_, err = w.run("turn.yielded", n, of.queue, of.tenant, of.partition)
 		}
 	}
 	return err
@@ -123,7 +125,7 @@ func (w *work) flushTurns() (err error) {
 // Turns implements store.Keeper. It reads no more rows than it returns.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
 	err = s.read(ctx, func(ctx context.Context, c session) error {
-		if err := leads(ctx, c, term, s.clock.now()); err != nil {
+		if err := leads(ctx, c, term, s.clock.now()); term != 0 && err != nil {
 			return err
 		}
 		all, err = readTurns(ctx, c, groups, heads)
@@ -190,26 +192,40 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 
 // grant gives a task its turn if it waits for it, and for nothing else.
 func (w *work) grant(id store.ID) (bool, error) {
-	row, err := w.leave(id)
-	if err != nil || row == 0 {
+	r, err := w.one("line.drop", id)
+	if err != nil || r == nil {
 		return false, err
 	}
-	w.turn(row).held++
-	r, err := w.one("grant.find", id)
+	queue, err := w.queueOf(r.int(0))
 	if err != nil {
 		return false, err
 	}
-	of, err := w.names()(r.int(1))
+	l, err := w.lane(queue, int16(r.int(1)))
 	if err != nil {
 		return false, err
 	}
-	w.regroup(r.int(3), store.Pending, -1)
-	w.waits(of.queue, store.Pending, -1)
-	l, err := w.lane(of.queue, int16(r.int(2)))
-	if err != nil {
+	g := w.turn(r.int(0))
+	g.left = true
+	g.held++
+	w.wrote = true
+	if r, err = w.one("grant.place", l.id, l.next(), w.now, id); err != nil {
 		return false, err
 	}
-	w.wake(of.queue)
-	_, err = w.run("grant.place", l.id, l.next(), w.now, r.int(0))
-	return true, err
+	w.wake(queue)
+	w.waits(queue, store.Pending, -1)
+	w.regroup(r.int(0), store.Pending, -1)
+	return true, nil
+}
+
+// queueOf returns the queue of a turn.
+func (w *work) queueOf(id int64) (string, error) {
+	g := w.turn(id)
+	if g.queue == "" {
+		r, err := w.one("turn.queue", id)
+		if err != nil {
+			return "", err
+		}
+		g.queue = r.text(0)
+	}
+	return g.queue, nil
 }

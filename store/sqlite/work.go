@@ -84,7 +84,8 @@ type work struct {
 	stats   map[minute]*store.Stat
 	turns   map[int64]*turns
 	turnIDs map[turn]int64
-	stops   lookup // does anybody want a task stopped?
+	yields  map[turn]int64 // turns given back
+	stops   lookup         // does anybody want a task stopped?
 }
 
 // lookup is what is known of something that is looked up once, if at all.

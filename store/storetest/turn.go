@@ -219,8 +219,14 @@ var turnClauses = []clause{
 			t.Errorf("held %d", got)
 		}
 	}},
-	{"turn/only the leader asks and grants", func(t *T) {
+	{"turn/only the leader grants, and asks with its term; anybody asks without one", func(t *T) {
 		id := t.addOne(inTurn("a", ""))
+		if all, err := t.Turns(t.ctx(), 0, 1, 1); err != nil || len(all) != 1 || len(all[0].Waiting) != 1 || all[0].Waiting[0] != id {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if _, err := t.Grant(t.ctx(), 0, []store.ID{id}); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("%v", err)
+		}
 		term := t.lead()
 		if _, err := t.Turns(t.ctx(), term+1, 1, 1); !errors.Is(err, store.ErrNotLeader) {
 			t.Errorf("%v", err)

@@ -13,7 +13,9 @@ set enable_seqscan = off set enable_sort = on set plan_cache_mode = force_generi
 as $$
 #variable_conflict use_column
 begin
-  perform tusk.lead(_term);
+  if _term <> 0 then
+    perform tusk.lead(_term);
+  end if;
   return query
   with recursive head as (
     (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n

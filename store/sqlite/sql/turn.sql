@@ -4,11 +4,14 @@ select id from tusk_turn where queue = ? and tenant = ? and partition = ?;
 -- name: turn.add
 insert into tusk_turn (queue, tenant, partition) values (?, ?, ?) returning id;
 
--- name: turn.held
-update tusk_turn set held = held + ? where id = ?;
+-- name: turn.queue
+select queue from tusk_turn where id = ?;
 
 -- name: turn.came
-update tusk_turn set held = held + ?, since = coalesce(since, ?) where id = ?;
+update tusk_turn set since = coalesce(since, ?) where id = ?;
+
+-- name: turn.yielded
+update tusk_turn set held = held - ? where queue = ? and tenant = ? and partition = ?;
 
 -- name: turn.left
 update tusk_turn
@@ -34,15 +37,13 @@ where held > 0;
 insert into tusk_line (turn, priority, task) values (?, ?, ?) returning pos;
 
 -- name: line.drop
-delete from tusk_line where task = ? returning turn;
+delete from tusk_line where task = ? returning turn, priority;
 
 -- name: line.heads
 select task from tusk_line indexed by tusk_line_order where turn = ? order by priority, pos limit 0 + ?;
 
--- name: grant.find
-select num, kind, priority, failure from tusk_task where id = ?;
-
 -- name: grant.place
 update tusk_task
 set state = 3, lane = ?, pos = ?, run_at = ?, holds = 1
-where num = ?;
+where id = ?
+returning failure;

@@ -1,0 +1,17 @@
+//go:build unix
+
+package cli
+
+import (
+	"syscall"
+	"time"
+)
+
+// processCPU is the CPU time that this process has used; 0: it cannot be told.
+func processCPU() time.Duration {
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

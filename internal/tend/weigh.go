@@ -1,0 +1,49 @@
+package tend
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// weigh returns what the waiting tasks of a queue weigh, if it has rates. A task is
+// looked up once, and forgotten when it no longer waits.
+func (l *Leader) weigh(ctx context.Context, name string, w *allot.Waiting) (map[store.ID]int, error) {
+	if !w.Limits.Rated() {
+		delete(l.turns.weights, name)
+		return nil, nil
+	}
+	known, weights := l.turns.weights[name], map[store.ID]int{}
+	var unknown []store.ID
+	for _, g := range w.Groups {
+		for _, id := range g.Waiting {
+			if weight, ok := known[id]; ok {
+				weights[id] = weight
+			} else {
+				unknown = append(unknown, id)
+			}
+		}
+	}
+	for part := range slices.Chunk(unknown, store.MaxPage) {
+		tasks, err := l.store.List(ctx, store.Filter{IDs: part, Limit: store.MaxPage})
+		if err != nil {
+			return nil, err
+		}
+		for i := range tasks {
+			weights[tasks[i].ID] = l.weightOf(&tasks[i])
+		}
+	}
+	l.turns.weights[name] = weights
+	return weights, nil
+}
+
+func (l *Leader) weightOf(t *store.Task) int {
+	settings, err := lifecycle.DecodeSettings(t.Settings)
+	if err != nil {
+		l.o.Log.Error("turn: a task counts once", "task", t.ID, "error", err)
+	}
+	return max(settings.Weight, 1)
+}
