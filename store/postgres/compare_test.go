@@ -107,6 +107,7 @@ func (p *pair) enqueue(ctx context.Context) {
 		if p.r.IntN(4) == 0 {
 			t.Tags, t.Tenant, t.Settings = []string{"t1", "t2"}, "acme", []byte{1}
 		}
+		p.adorn(t)
 		p.ids = append(p.ids, t.ID)
 	}
 	a, errA := p.a.Enqueue(ctx, tasks)
@@ -114,6 +115,33 @@ func (p *pair) enqueue(ctx context.Context) {
 	if errA != nil || errB != nil || !slices.Equal(a, b) {
 		p.t.Errorf("step %d: enqueue %+v:\n%v %v\n%v %v", p.step, tasks, a, errA, b, errB)
 	}
+}
+
+// adorn gives a task what few have: needs, a workflow, a turn.
+func (p *pair) adorn(t *store.NewTask) {
+	if p.r.IntN(4) == 0 {
+		t.Needs = p.needs()
+	}
+	if p.r.IntN(4) == 0 {
+		t.Workflow = p.workers[0]
+	}
+	if p.r.IntN(4) == 0 {
+		t.Turn, t.Partition = true, []string{"", "p"}[p.r.IntN(2)]
+	}
+}
+
+// needs are one or two of the tasks that were enqueued last.
+func (p *pair) needs() (needs []store.Need) {
+	for range 1 + p.r.IntN(2) {
+		n := store.Need{OnFailure: store.OnFailure(p.r.IntN(3))}
+		if n.Task = newID(); len(p.ids) > 0 && p.r.IntN(8) > 0 {
+			n.Task = p.ids[len(p.ids)-1-p.r.IntN(min(len(p.ids), 10))]
+		}
+		if len(needs) == 0 || needs[0].Task != n.Task {
+			needs = append(needs, n)
+		}
+	}
+	return needs
 }
 
 func (p *pair) claim(ctx context.Context) {
@@ -157,6 +185,21 @@ func (p *pair) finish(ctx context.Context) {
 			o.State, o.Error, o.Fingerprint, o.Reason = store.Discarded, "broken\x00", "f2", "gave up"
 		case 4:
 			o.State, o.Reason = store.Cancelled, "told so"
+		case 5:
+			o.State, o.Attempt = store.Pending, h.a.Attempt-1
+			if p.r.IntN(2) == 0 {
+				o.Needs = p.needs()
+			}
+		}
+		o.KeepTurn = p.r.IntN(2) == 0
+		for range p.r.IntN(3) / 2 {
+			n := store.NewTask{ID: newID(), Kind: "x", Queue: p.queue(), Args: []byte("0")}
+			p.adorn(&n)
+			p.ids = append(p.ids, n.ID)
+			o.Then = append(o.Then, n)
+			if o.State == store.Pending {
+				o.Needs = append(o.Needs, store.Need{Task: n.ID, OnFailure: store.ContinueOnFailure})
+			}
 		}
 		if p.r.IntN(3) == 0 {
 			o.Note = &store.Note{Output: []byte(`{"a":1}`), Logs: []store.LogLine{{Level: "info", Text: "hi", Attempt: 1}}}
@@ -167,7 +210,7 @@ func (p *pair) finish(ctx context.Context) {
 		as, bs = append(as, oa), append(bs, ob)
 	}
 	for _, o := range as {
-		if (o.Task.Key != "" || o.State == store.Available) && len(as) > 1 { // no order is promised of what follows
+		if (o.Task.Key != "" || o.State == store.Available || o.State == store.Pending || len(o.Then) > 0) && len(as) > 1 { // no order is promised of what follows
 			as, bs = as[:1], bs[:1]
 			break
 		}
@@ -208,9 +251,10 @@ func (p *pair) edit(ctx context.Context) {
 func (p *pair) admit(ctx context.Context) {
 	a, errA := p.a.Admit(ctx, p.term, 100)
 	b, errB := p.b.Admit(ctx, p.term, 100)
-	if errA != nil || errB != nil || a.Count != b.Count || a.Next < 0 != (b.Next < 0) {
+	if errA != nil || errB != nil || a.Count != b.Count || a.Cancelled != b.Cancelled || a.Next < 0 != (b.Next < 0) {
 		p.t.Errorf("step %d: admit: %v %v, %v %v", p.step, a, errA, b, errB)
 	}
+	p.grant(ctx)
 	if p.r.IntN(5) == 0 {
 		keep := store.Retention{Completed: time.Nanosecond, Queues: map[string]store.Retention{"b": {Discarded: time.Nanosecond}}}
 		keep.Completed, keep.Cancelled = time.Microsecond, time.Microsecond
@@ -220,6 +264,24 @@ func (p *pair) admit(ctx context.Context) {
 		if errors.Join(errA, errB) != nil || n != m {
 			p.t.Errorf("step %d: prune: %d %v, %d %v", p.step, n, errA, m, errB)
 		}
+	}
+}
+
+func (p *pair) grant(ctx context.Context) {
+	a, errA := p.a.Turns(ctx, p.term, 100, 100)
+	b, errB := p.b.Turns(ctx, p.term, 100, 100)
+	if errA != nil || errB != nil || fmt.Sprint(a) != fmt.Sprint(b) {
+		p.t.Errorf("step %d: turns:\n%v %v\n%v %v", p.step, a, errA, b, errB)
+		return
+	}
+	var ids []store.ID
+	for _, g := range a {
+		ids = append(ids, g.Waiting[:len(g.Waiting)-p.r.IntN(len(g.Waiting)+1)]...)
+	}
+	n, errA := p.a.Grant(ctx, p.term, ids)
+	m, errB := p.b.Grant(ctx, p.term, ids)
+	if errA != nil || errB != nil || n != m || n != len(ids) {
+		p.t.Errorf("step %d: granted %d %v, %d %v of %d", p.step, n, errA, m, errB, len(ids))
 	}
 }
 
@@ -269,8 +331,8 @@ func (p *pair) same(a, b *store.Task) {
 				}
 				latest = at
 			}
-			detail = fmt.Sprintf("%d failed, latest %d %v %q, output %q, %d logs, stop %v", failed, latest.Number, latest.Outcome, latest.Fingerprint,
-				d.Output, len(d.Logs), d.CancelRequested)
+			detail = fmt.Sprintf("%d failed, latest %d %v %q, output %q, %d logs, stop %v, needs %v", failed, latest.Number, latest.Outcome, latest.Fingerprint,
+				d.Output, len(d.Logs), d.CancelRequested, d.Needs)
 		}
 		near := func(at time.Time) string {
 			if at.IsZero() {
@@ -279,6 +341,7 @@ func (p *pair) same(a, b *store.Task) {
 			return at.Round(time.Minute * 30).Format(time.TimeOnly)
 		}
 		return fmt.Sprint(t.ID, t.Kind, t.Queue, t.Tenant, t.Priority, string(t.Args), t.Tags, t.Key, t.Settings, t.State, t.Attempt, t.Crashes, t.Reason,
+			t.Workflow, t.Turn, t.Partition,
 			near(t.EnqueuedAt), near(t.RunAt), t.ClaimedAt.IsZero(), t.FinishedAt.IsZero(), t.Lease, t.Worker, detail)
 	}
 	if x, y := strip(*a), strip(*b); x != y {

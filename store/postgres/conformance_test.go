@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -59,12 +60,14 @@ func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close(ctx) })
 	tx, err := c.Begin(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tx, func() error { return tx.Commit(ctx) }, func() error { return tx.Rollback(ctx) }
+	end := func(how func(context.Context) error) func() error {
+		return func() error { return errors.Join(how(ctx), c.Close(ctx)) }
+	}
+	return tx, end(tx.Commit), end(tx.Rollback)
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }

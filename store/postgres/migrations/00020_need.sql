@@ -3,9 +3,9 @@ set local lock_timeout = '5s';
 
 -- A task that needs others is pending until they have ended: a row for each need
 -- that is not met, and when a parent ends, whoever ended it looks for those rows,
--- after it has locked the parent's lease. A child that is enqueued at that moment
--- may be missed, so each of its needs is in doubt at first. A doubt is gone when
--- the parent was seen, after the child's commit, where nobody can be ending it.
+-- after it has locked the parent. A child that is enqueued at that moment may be
+-- missed, so each of its needs is in doubt at first. A doubt is gone when the parent
+-- was seen, after the child's commit, where nobody was ending it.
 
 -- The states of tasks, found where they are; those that do not exist are left out.
 create function tusk.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
@@ -184,28 +184,29 @@ deferrable initially deferred for each row
 when (pg_relation_size('tusk.open_need') > 0)
 execute function tusk.tell_finished();
 
--- Tells that tasks have ended, or (0) do not exist any more. Children of one that
--- failed are left to resolve, if that shall cancel them. Returns queues.
+-- Tells that tasks have ended, or (0) do not exist any more. What is left, because
+-- somebody held the child or because the failure shall cancel it, is in doubt.
+-- Returns queues.
 create function tusk.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  _failed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
+  _completed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6);
+  _failed    uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
 begin
-  return query select * from tusk.set_free(array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6), _failed);
-  if cardinality(_failed) > 0 then
-    insert into tusk.doubt (child, parent)
-    select o.child, o.parent from tusk.open_need o where o.parent = any(_failed) and o.policy = 0 order by o.child, o.parent
-    on conflict (child, parent) do update set n = excluded.n;
-  end if;
+  return query select * from tusk.set_free(_completed, _failed, true);
+  insert into tusk.doubt (child, parent)
+  select o.child, o.parent from tusk.open_need o
+  where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1)
+  order by o.child, o.parent
+  on conflict (child, parent) do update set n = excluded.n;
 end $$;
 
--- Meets needs, and sets children free that have no other open. Of two last parents
--- that end at once each locks the child before it looks whether others are left.
--- Rows of children are locked for the time of a commit; if somebody holds them for
--- longer, the children are left to resolve.
-create function tusk.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
+-- Meets needs, and sets children free that have no other open, but for those that
+-- somebody holds. Of two last parents that end at once each locks the child before it
+-- looks whether others are left. Children that come meanwhile are in doubt.
+create function tusk.set_free(_completed uuid[], _failed uuid[], _patient boolean) returns setof text language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _now      timestamptz;
@@ -216,17 +217,11 @@ declare
 begin
   if cardinality(_children) = 0 then
     return;
+  elsif not _patient or not tusk.lock_children(_children) then
+    _children := array(select x.id from tusk.waiting x where x.id = any(_children) order by x.id for update skip locked);
   end if;
-  begin
-    perform 1 from tusk.waiting x where x.id = any(_children) order by x.id for update;
-  exception when lock_not_available then
-    insert into tusk.doubt (child, parent)
-    select o.child, o.parent from tusk.open_need o where o.parent = any(_completed || _failed) order by o.child, o.parent
-    on conflict (child, parent) do update set n = excluded.n;
-    return;
-  end;
-  delete from tusk.open_need o where o.parent = any(_completed);
-  delete from tusk.open_need o where o.parent = any(_failed) and o.policy = 1;
+  delete from tusk.open_need o where o.parent = any(_completed) and o.child = any(_children);
+  delete from tusk.open_need o where o.parent = any(_failed) and o.policy = 1 and o.child = any(_children);
   _now := clock_timestamp();
   for w in
     select x.* from tusk.waiting x
@@ -244,6 +239,18 @@ begin
   return query select distinct tusk.queue_of(l) from unnest(_lanes) l;
 end $$;
 
+-- Locks the rows of children, which others lock for the time of a commit. False: a
+-- transaction holds them for longer.
+create function tusk.lock_children(_ids uuid[]) returns boolean language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '300ms'
+as $$
+begin
+  perform 1 from tusk.waiting x where x.id = any(_ids) order by x.id for update;
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
 -- Whether a task whose turn as the holder of its key has come still needs others.
 create function tusk.stays_pending(_id uuid) returns boolean language plpgsql as $$
 begin
@@ -251,9 +258,11 @@ begin
   return exists (select from tusk.open_need o where o.child = _id);
 end $$;
 
--- Settles doubts, which are given by their numbers. A parent that runs may be about
--- to end: its lease is locked first, and looked at in a new statement. A lease
--- that somebody else holds leaves the doubt. So does a failure that shall cancel.
+-- Settles doubts, which are given by their numbers. Whoever is ending a parent has
+-- locked it where it is, before it looked for children: its lease, its row among the
+-- waiting, or, by deleting it, its row in the log. So it is locked here, and looked at
+-- in a new statement. What somebody else holds, parent or child, stays in doubt; so does
+-- a failure that shall cancel.
 create function tusk.settle(_ns bigint[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -261,29 +270,42 @@ declare
   _parents   uuid[] := array(select distinct d.parent from tusk.doubt d where d.n = any(_ns));
   _tokens    uuid[];
   _lanes     bigint[];
-  _locked    tid[];
+  _leases    tid[];
+  _waiting   uuid[];
+  _log       uuid[];
   _decided   uuid[];
   _completed uuid[];
   _failed    uuid[];
 begin
   perform tusk.need_read_committed();
-  select array_agg(s.token), array_agg(s.lane) into _tokens, _lanes from tusk.states_of(_parents) s where s.state = 4;
-  _locked := array(
+  select array_agg(s.token) filter (where s.state = 4), array_agg(s.lane) filter (where s.state = 4),
+    array_agg(s.id) filter (where s.state in (1, 2, 5)), array_agg(s.id) filter (where s.state = 3)
+  into _tokens, _lanes, _waiting, _log
+  from tusk.states_of(_parents) s;
+  _leases := array(
     select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane for update skip locked);
+  _waiting := array(select x.id from tusk.waiting x where x.id = any(_waiting) order by x.id for key share skip locked);
+  _log := array(
+    select x.id from tusk.task x where x.id = any(_log) and tusk.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked);
   with p as materialized (
-    select u.id, s.state, s.token, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
+    select u.id, s.state, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
     from unnest(_parents) u(id)
     left join tusk.states_of(_parents) s on s.id = u.id)
-  select array_agg(p.id) filter (where p.token is null or p.at = any(_locked)),
+  select array_agg(p.id) filter (where case
+      when p.state = 4 then p.at = any(_leases)
+      when p.state = 3 then p.id = any(_log)
+      when p.state in (1, 2, 5) then p.id = any(_waiting)
+      else true end),
     coalesce(array_agg(p.id) filter (where p.state = 6), '{}'),
     coalesce(array_agg(p.id) filter (where p.state is null or p.state in (7, 8)), '{}')
   into _decided, _completed, _failed
   from p;
-  return query select * from tusk.set_free(_completed, _failed);
+  return query select * from tusk.set_free(_completed, _failed, false);
   delete from tusk.doubt d
   where d.n = any(_ns) and d.parent = any(_decided)
-    and not (d.parent = any(_failed)
-      and exists (select from tusk.open_need o where o.parent = d.parent and o.child = d.child and o.policy = 0));
+    and not exists (
+      select from tusk.open_need o
+      where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_failed) and o.policy in (0, 1)));
 end $$;
 
 -- Settles the doubts of tasks that were just enqueued, and says how many are left.
@@ -297,13 +319,14 @@ begin
   return query select s, 0 from tusk.settle(_ns) s;
   return query
   select null::text, count(*)::int from tusk.doubt d
-  where d.n = any(_ns) and exists (select from tusk.states_of(array[d.parent]) s where s.state = 4);
+  where d.n = any(_ns) and exists (select from tusk.states_of(array[d.parent]) s where s.state < 6);
 end $$;
 
 -- Settles doubts, and cancels up to _limit children that need what has failed; they
 -- fail those that need them in turn.
 create function tusk.resolve(_limit int, out cancelled int, out queues text[]) language plpgsql as $$
 declare
+  _begun timestamptz := clock_timestamp();
   _seen bigint := 0;
   _ns   bigint[];
   _id   uuid;
@@ -312,7 +335,7 @@ begin
   queues := '{}';
   for i in 1 .. 100 loop
     _ns := array(select d.n from tusk.doubt d where d.n > _seen order by d.n limit 200);
-    exit when cardinality(_ns) = 0;
+    exit when cardinality(_ns) = 0 or clock_timestamp() - _begun > interval '1 second';
     _seen := _ns[cardinality(_ns)];
     queues := queues || array(select s from tusk.settle(_ns) s);
     for _id in select d.child from tusk.doubt d where d.n = any(_ns) group by d.child order by min(d.n) loop
@@ -326,7 +349,8 @@ begin
   end loop;
 end $$;
 
--- Cancels a child if something that it needs has failed.
+-- Cancels a child if something that it needs has failed. It waits for nobody: what a
+-- transaction holds is left for another time.
 create function tusk.cancel_child(_id uuid) returns boolean language plpgsql as $$
 declare
   _now    timestamptz := clock_timestamp();
@@ -334,18 +358,21 @@ declare
   _state  smallint;
   w       tusk.waiting;
 begin
-  select * into w from tusk.waiting x where x.id = _id;
-  if w.key is not null then
-    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
-      return false; -- its time will come
-    end if;
-    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key for update;
-  end if;
-  select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update;
+  select * into w from tusk.waiting x where x.id = _id and x.state = 2;
   if not found then
     delete from tusk.doubt d where d.child = _id;
     return false;
-  elsif exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
+  elsif w.key is not null then
+    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
+      return false; -- its time will come
+    end if;
+    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key for update skip locked;
+    if not found then
+      return false;
+    end if;
+  end if;
+  select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update skip locked;
+  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
     return false;
   end if;
   select o.parent, coalesce(s.state, 0) into _parent, _state
@@ -520,5 +547,5 @@ end $$;
 set local lock_timeout = '5s';
 drop trigger finished_tell on tusk.finished;
 drop function tusk.await_needs, tusk.yield, tusk.called_off, tusk.finish_tx_more, tusk.finish_more, tusk.admit_all, tusk.cancel_child,
-  tusk.resolve, tusk.settle_children, tusk.settle, tusk.stays_pending, tusk.set_free, tusk.tell, tusk.tell_finished, tusk.tell_one,
+  tusk.resolve, tusk.settle_children, tusk.settle, tusk.stays_pending, tusk.lock_children, tusk.set_free, tusk.tell, tusk.tell_finished, tusk.tell_one,
   tusk.tell_ended, tusk.forget_needs, tusk.need_again, tusk.set_needs, tusk.put_needing, tusk.judge_needs, tusk.is_met, tusk.states_of;
