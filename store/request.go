@@ -208,7 +208,9 @@ type ErrorFilter struct {
 }
 
 // ErrorGroup is a set of failed attempts with the same fingerprint: the same
-// kind, and the same error text but for numbers, ids and quoted parts.
+// kind, and the same error text but for numbers, ids and quoted parts. Whether a
+// task that was moved to another queue since is still among those that wait, or
+// are dead, is the engine's choice.
 type ErrorGroup struct {
 	Fingerprint string
 	Queue, Kind string

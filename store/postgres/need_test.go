@@ -2,19 +2,12 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // child makes a task of a queue of its own that needs others.
@@ -68,7 +61,7 @@ func TestAParentThatEndsWhileItsChildIsEnqueuedIsNotMissed(t *testing.T) {
 	w := startWorker(t, s)
 	admit := leader(t, s)
 	var ids []store.ID
-	for range 150 {
+	for range 40 {
 		parents := started(t, s, w, 2)
 		inside, outside := child(parents[0].ID), child(parents[0].ID, parents[1].ID)
 		ids = append(ids, inside.ID, outside.ID)
@@ -297,213 +290,4 @@ func TestOutcomesInsideATransactionBringTasks(t *testing.T) {
 	if state := stateOf(t, s, tasks[1].ID); state != store.Available {
 		t.Fatal(state)
 	}
-}
-
-// graph grows while it runs: everybody enqueues, ends and cancels at once, and at
-// the end nothing may be left that waits for what has ended.
-type graph struct {
-	t     *testing.T
-	s     *postgres.Store
-	pool  *pgxpool.Pool
-	admit func()
-	stop  atomic.Bool
-	mu    sync.Mutex
-	ids   []store.ID
-	needs map[store.ID][]store.Need
-	ended map[store.ID]store.State
-	runs  int
-}
-
-func TestNoChildIsForgottenAndNoneRunsTooEarly(t *testing.T) {
-	s, pool := open(t, pgtest.DSN(t, "pool_max_conns=20"), true)
-	g := &graph{t: t, s: s, pool: pool, admit: leader(t, s), needs: map[store.ID][]store.Need{}, ended: map[store.ID]store.State{}}
-	var producers, others sync.WaitGroup
-	for i := range 4 {
-		producers.Go(func() { g.loop(func(r *rand.Rand) error { return g.enqueue(r, i%2 == 0) }) })
-	}
-	for range 4 {
-		others.Go(g.work)
-	}
-	others.Go(func() { g.loop(func(*rand.Rand) error { time.Sleep(20 * time.Millisecond); g.admit(); return nil }) })
-	others.Go(func() { g.loop(g.cancel) })
-	time.Sleep(5 * time.Second)
-	g.stop.Store(true)
-	producers.Wait()
-	others.Wait()
-	g.drain()
-}
-
-func (g *graph) loop(do func(r *rand.Rand) error) {
-	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	for !g.stop.Load() && !g.t.Failed() {
-		if err := do(r); err != nil {
-			g.t.Error(err)
-		}
-	}
-}
-
-// enqueue adds tasks that need some of the latest.
-func (g *graph) enqueue(r *rand.Rand, inTx bool) error {
-	ctx := context.Background()
-	tasks := newTasks(1+r.IntN(3), "q")
-	g.mu.Lock()
-	for i := range tasks {
-		for range r.IntN(3) {
-			if n := len(g.ids); n > 0 {
-				need := store.Need{Task: g.ids[n-1-r.IntN(min(n, 20))], OnFailure: store.OnFailure(r.IntN(2))}
-				if !slices.ContainsFunc(tasks[i].Needs, func(n store.Need) bool { return n.Task == need.Task }) {
-					tasks[i].Needs = append(tasks[i].Needs, need)
-				}
-			}
-		}
-		if i > 0 {
-			tasks[i].Needs = append(tasks[i].Needs, store.Need{Task: tasks[i-1].ID, OnFailure: store.ContinueOnFailure})
-		}
-		g.needs[tasks[i].ID] = tasks[i].Needs
-	}
-	g.mu.Unlock()
-	if !inTx {
-		if _, err := g.s.Enqueue(ctx, tasks); err != nil {
-			return fmt.Errorf("enqueue: %w", err)
-		}
-	} else {
-		tx, err := g.pool.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback(ctx)
-		u, _ := g.s.Tx(tx)
-		if _, err := u.Enqueue(ctx, tasks); err != nil {
-			return fmt.Errorf("enqueue inside: %w", err)
-		}
-		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
-		if err := tx.Commit(ctx); err != nil {
-			return fmt.Errorf("commit: %w", err)
-		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := range tasks {
-		g.ids = append(g.ids, tasks[i].ID)
-	}
-	return nil
-}
-
-func (g *graph) work() {
-	w := startWorker(g.t, g.s)
-	g.loop(func(r *rand.Rand) error { return g.round(r, w, r.IntN(4) == 0) })
-}
-
-// round claims and ends tasks; some fail, some end inside a transaction.
-func (g *graph) round(r *rand.Rand, worker store.ID, inTx bool) error {
-	ctx := context.Background()
-	tasks, err := g.s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1 + r.IntN(10), Token: store.NewToken()})
-	if err != nil || len(tasks) == 0 {
-		time.Sleep(time.Millisecond)
-		return err
-	}
-	g.check(tasks)
-	outcomes := completed(tasks)
-	for i := range outcomes {
-		if r.IntN(20) == 0 {
-			outcomes[i].State, outcomes[i].Error, outcomes[i].Fingerprint = store.Discarded, "x", "x"
-		}
-	}
-	g.mu.Lock() // before it is visible: a child may start at once
-	for i := range outcomes {
-		g.ended[tasks[i].ID] = outcomes[i].State
-	}
-	g.runs += len(tasks)
-	g.mu.Unlock()
-	var lost []store.ID
-	if !inTx {
-		lost, err = g.s.Finish(ctx, outcomes)
-	} else {
-		lost, err = g.finishInside(ctx, outcomes, time.Duration(r.IntN(20))*time.Millisecond)
-	}
-	if len(lost) > 0 {
-		g.t.Errorf("%d lost", len(lost))
-	}
-	return err
-}
-
-func (g *graph) finishInside(ctx context.Context, outcomes []store.Outcome, wait time.Duration) ([]store.ID, error) {
-	tx, err := g.pool.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer tx.Rollback(ctx)
-	u, _ := g.s.Tx(tx)
-	lost, err := u.Finish(ctx, outcomes)
-	if err != nil {
-		return nil, fmt.Errorf("finish inside: %w", err)
-	}
-	time.Sleep(wait)
-	return lost, tx.Commit(ctx)
-}
-
-// check fails when a task runs before something that it needs has ended well enough.
-func (g *graph) check(tasks []store.Task) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for i := range tasks {
-		if g.ended[tasks[i].ID] != 0 {
-			g.t.Errorf("task %v runs twice", tasks[i].ID)
-		}
-		for _, n := range g.needs[tasks[i].ID] {
-			state := g.ended[n.Task]
-			if state == 0 && stateOf(g.t, g.s, n.Task) == store.Cancelled {
-				state = store.Cancelled // by Admit
-			}
-			if state == 0 || state != store.Completed && n.OnFailure == store.CancelOnFailure {
-				g.t.Errorf("task %v runs, and %v, which it needs, is %v", tasks[i].ID, n.Task, state)
-			}
-		}
-	}
-}
-
-// cancel calls off a task, whatever its state.
-func (g *graph) cancel(r *rand.Rand) error {
-	time.Sleep(5 * time.Millisecond)
-	g.mu.Lock()
-	defer g.mu.Unlock() // nobody claims what it frees before that is known
-	if len(g.ids) == 0 {
-		return nil
-	}
-	id := g.ids[len(g.ids)-1-r.IntN(min(len(g.ids), 30))]
-	done, err := g.s.Edit(context.Background(), store.Edit{IDs: []store.ID{id}, Change: store.Change{Op: store.Cancel}})
-	if err != nil {
-		return fmt.Errorf("cancel: %w", err)
-	}
-	if done[0].Result == store.Changed {
-		g.ended[id] = store.Cancelled
-	}
-	return nil
-}
-
-func (g *graph) drain() {
-	ctx := context.Background()
-	r := rand.New(rand.NewPCG(1, 2))
-	w := startWorker(g.t, g.s)
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && !g.t.Failed(); {
-		g.admit()
-		if err := g.round(r, w, false); err != nil {
-			g.t.Fatal(err)
-		}
-		counts, err := g.s.Count(ctx)
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		if len(counts) == 0 {
-			for _, table := range []string{"open_need", "doubt"} {
-				if n := number(g.t, g.pool, "select count(*) from tusk."+table); n != 0 {
-					g.t.Errorf("%d rows are left in %s", n, table)
-				}
-			}
-			g.t.Logf("%d tasks, %d ran", len(g.ids), g.runs)
-			return
-		}
-	}
-	counts, _ := g.s.Count(ctx)
-	g.t.Errorf("not drained: %+v", counts)
 }

@@ -123,6 +123,10 @@ func (h *history) agree() {
 		return s.List(h.ctx, store.Filter{Queues: h.queues, Limit: store.MaxPage, Detail: true})
 	})
 	h.same("tasks", h.lines(tasks.model), h.lines(tasks.engine))
+	flow, _ := ask(h, "list a workflow", func(s store.Store, _ bool) ([]store.Task, error) {
+		return s.List(h.ctx, store.Filter{Workflow: h.workflow, Limit: store.MaxPage})
+	})
+	h.same("tasks of a workflow", h.lines(flow.model), h.lines(flow.engine))
 	counts, _ := ask(h, "count", func(s store.Store, _ bool) ([]string, error) { return countLines(h.ctx, s) })
 	h.same("counts", counts.model, counts.engine)
 	workers, _ := ask(h, "workers", func(s store.Store, _ bool) ([]string, error) { return h.workerLines(s) })
@@ -215,9 +219,10 @@ func (h *history) line(t *store.Task) string {
 		due = 0 // it has not been decided yet
 	}
 	h.inOrder(t)
-	return fmt.Sprintf("%s: %s %s %q %d %s %q key %q %q: %v, attempt %d, %d crashes, reason %q, due after %v, expires %v, claimed %v, finished %v, %s of %s%s",
+	return fmt.Sprintf("%s: %s %s %q %d %s %q key %q %q: %v, attempt %d, %d crashes, reason %q, due after %v, expires %v, claimed %v, finished %v, %s of %s, of %s, turn %v %q%s",
 		h.name(t.ID), t.Kind, t.Queue, t.Tenant, t.Priority, t.Args, t.Tags, t.Key, t.Settings, t.State, t.Attempt, t.Crashes, t.Reason,
-		due, !t.ExpiresAt.IsZero(), !t.ClaimedAt.IsZero(), !t.FinishedAt.IsZero(), h.name(t.Lease), h.name(t.Worker), h.detailLine(t.Detail))
+		due, !t.ExpiresAt.IsZero(), !t.ClaimedAt.IsZero(), !t.FinishedAt.IsZero(), h.name(t.Lease), h.name(t.Worker), h.name(t.Workflow), t.Turn, t.Partition,
+		h.detailLine(t.Detail))
 }
 
 func (h *history) detailLine(d *store.Detail) string {
@@ -231,6 +236,9 @@ func (h *history) detailLine(d *store.Detail) string {
 	}
 	for _, l := range d.Logs {
 		fmt.Fprintf(&b, ", logged %v %d %s %s", l.At.UnixMilli(), l.Attempt, l.Level, l.Text)
+	}
+	for _, n := range d.Needs {
+		fmt.Fprintf(&b, ", needs %s, on failure %d: %v", h.name(n.Task), n.OnFailure, n.State)
 	}
 	for i, a := range d.Attempts {
 		if a.Error == "" && i < len(d.Attempts)-1 {

@@ -211,6 +211,9 @@ func (h *history) finish() {
 		}
 		seen[l] = true
 		o := h.outcome(l)
+		if alone := len(o.Then) > 0 || o.State == store.Pending; alone && len(outcomes.model) > 0 {
+			continue // in which order they follow is not promised
+		}
 		model, engine := l.model, l.engine
 		if h.seldom("forged", 10) {
 			model.Lease = store.NewToken()
@@ -225,6 +228,9 @@ func (h *history) finish() {
 		if !o.State.Finished() {
 			h.unplaced[model.ID] = true
 		}
+		if len(o.Then) > 0 || o.State == store.Pending {
+			break
+		}
 	}
 	h.end(outcomes)
 }
@@ -232,7 +238,8 @@ func (h *history) finish() {
 // outcome makes an outcome up.
 func (h *history) outcome(l *leased) store.Outcome {
 	o := to(store.State(0), &l.model)
-	o.State = pick(h, "state", []store.State{store.Completed, store.Retryable, store.Available, store.Scheduled, store.Discarded, store.Cancelled})
+	o.State = pick(h, "state", []store.State{store.Completed, store.Retryable, store.Available, store.Scheduled, store.Discarded, store.Cancelled,
+		store.Pending})
 	o.Crashes = h.ints("crashes", 0, 2)
 	if h.seldom("refund", 3) {
 		o.Attempt--
@@ -250,6 +257,7 @@ func (h *history) outcome(l *leased) store.Outcome {
 	case store.Discarded, store.Cancelled:
 		o.Reason = pick(h, "reason", []string{"", "gave up"})
 	}
+	h.follow(&o)
 	return o
 }
 
@@ -326,17 +334,17 @@ func (h *history) admit() {
 	term, limit := h.someTerm(), pick(h, "limit", []int{1000, 1, 2})
 	time.Sleep(3 * time.Millisecond) // what is due at once is due by now
 	did, _ := ask(h, "admit", func(s store.Store, engine bool) (string, error) {
-		count, queues := 0, []string{}
+		count, cancelled, queues := 0, 0, []string{}
 		for {
 			did, err := s.Admit(h.ctx, term.of(engine), limit)
-			count, queues = count+did.Count, append(queues, did.Queues...)
-			if err != nil || did.Count < limit {
+			count, cancelled, queues = count+did.Count, cancelled+did.Cancelled, append(queues, did.Queues...)
+			if err != nil || did.Count < limit && did.Cancelled < limit {
 				slices.Sort(queues)
-				return fmt.Sprint(count, slices.Compact(queues), did.Next < 0), err
+				return fmt.Sprint(count, cancelled, slices.Compact(queues), did.Next < 0), err
 			}
 		}
 	})
-	h.same("admitted, their queues, nothing waits", []string{did.model}, []string{did.engine})
+	h.same("admitted, cancelled, their queues, nothing waits", []string{did.model}, []string{did.engine})
 }
 
 func (h *history) rescue(term twins[int64]) {

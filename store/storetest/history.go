@@ -23,7 +23,9 @@ type history struct {
 
 	tasks    []store.ID        // all that were ever enqueued
 	unplaced map[store.ID]bool // where it stands in its lane is the engine's choice
-	rerun    map[string]bool   // keys that were enqueued with Rerun
+	related  map[store.ID]bool // needs others, or is needed
+	workflow store.ID
+	rerun    map[string]bool // keys that were enqueued with Rerun
 	leases   []*leased
 	workers  []store.ID
 	leaders  []store.ID
@@ -44,8 +46,9 @@ func newHistory(rt *rapid.T, both *pair) *history {
 	name := fmt.Sprint("h", both.histories)
 	h := &history{T: rt, pair: both, ctx: context.Background(), kind: name, names: map[fmt.Stringer]string{},
 		queues:   []string{name + "-a", name + "-b", name + "-c"},
-		unplaced: map[store.ID]bool{}, rerun: map[string]bool{},
+		unplaced: map[store.ID]bool{}, related: map[store.ID]bool{}, rerun: map[string]bool{},
 		terms: map[store.ID]twins[int64]{}, versions: map[string]twins[int64]{}, stale: map[string]twins[int64]{}}
+	h.workflow = named(h, "workflow", NewID())
 	for range 3 {
 		h.leaders = append(h.leaders, named(h, "candidate", NewID()))
 	}
@@ -71,6 +74,7 @@ func (h *history) steps() map[string]func(*rapid.T) {
 		"lead":         func(*rapid.T) { h.leadOrResign() },
 		"admit":        func(*rapid.T) { h.admit() },
 		"rescue":       func(*rapid.T) { h.rescue(h.someTerm()) },
+		"grant":        func(*rapid.T) { h.grant() },
 		"prune":        func(*rapid.T) { h.prune() },
 		"edit":         func(*rapid.T) { h.edit() },
 		"edit more":    func(*rapid.T) { h.edit() },
@@ -156,6 +160,7 @@ func (h *history) newTask() store.NewTask {
 	if h.seldom("labels", 4) {
 		n.Tags, n.Tenant, n.Settings, n.ExpiresIn = []string{"t1", "t2"}, "acme", []byte(`{"max_attempts":3}`), 2*time.Hour
 	}
+	h.adorn(&n)
 	if n.Key = pick(h, "key", []string{"", "", "a", "b"}); n.Key == "" {
 		return n
 	}
@@ -264,19 +269,29 @@ func (h *history) edit() {
 		}
 		ids = append(ids, id)
 	}
+	if slices.ContainsFunc(ids, func(id store.ID) bool { return h.related[id] }) {
+		ids = ids[:1] // what it does to one may follow from what it did to another
+	}
 	h.change(c, ids)
 }
 
 // mayChange reports whether the contract fixes what an edit would do. It does
 // not say in which order the edits of a call happen, nor whether a rerun that is
 // called off can be seen afterwards, nor what a key still knows of its source
-// when its tasks were moved or deleted.
+// when its tasks were moved or deleted, nor in which group of errors a failed task
+// is that was moved.
 func (h *history) mayChange(id store.ID, op store.Op, keys map[string]bool) bool {
-	found, _ := h.model.List(h.ctx, store.Filter{IDs: []store.ID{id}})
-	if len(found) == 0 || found[0].Key == "" {
+	found, _ := h.model.List(h.ctx, store.Filter{IDs: []store.ID{id}, Detail: true})
+	if len(found) == 0 {
 		return true
 	}
 	t := &found[0]
+	if op == store.Move && slices.ContainsFunc(t.Detail.Attempts, func(a store.Attempt) bool { return a.Error != "" }) {
+		return false
+	}
+	if t.Key == "" {
+		return true
+	}
 	if t.State == store.Pending {
 		return op != store.Cancel
 	}

@@ -42,14 +42,23 @@ union all
 select s.at, s.stats from tusk.stat s where s.at >= $1 and s.at < $2
 
 -- name: errors
-select f.fingerprint, f.queue, f.kind, f.count, f.first_at, f.last_at, f.sample, f.sample_task,
-  (select tusk.queue_of(f.queue << 16)),
-  (select count(*) from tusk.waiting w where w.state = 5 and w.failure = f.fingerprint and w.kind = f.kind and w.lane >> 16 = f.queue),
-  (select count(*) from tusk.dead d where d.state = 8 and d.failure = f.fingerprint and d.kind = f.kind and d.lane >> 16 = f.queue)
-from tusk.failure f
-where ($1 = '' or f.queue = $2) and ($3 = '' or f.kind = $3) and f.last_at >= $4
-order by f.last_at desc, f.fingerprint, f.queue
-limit $5
+with g as (
+  select * from tusk.failure f
+  where ($1 = '' or f.queue = $2) and ($3 = '' or f.kind = $3) and f.last_at >= $4
+  order by f.last_at desc, f.fingerprint, f.queue
+  limit $5),
+w as (
+  select x.lane >> 16 as queue, x.kind, x.failure, count(*) as tasks from tusk.waiting x
+  where x.state = 5 and x.failure = any(array(select g.fingerprint from g)) group by 1, 2, 3),
+d as (
+  select x.lane >> 16 as queue, x.kind, x.failure, count(*) as tasks from tusk.dead x
+  where x.state = 8 and x.failure = any(array(select g.fingerprint from g)) group by 1, 2, 3)
+select g.fingerprint, g.queue, g.kind, g.count, g.first_at, g.last_at, g.sample, g.sample_task, tusk.queue_of(g.queue << 16),
+  coalesce(w.tasks, 0), coalesce(d.tasks, 0)
+from g
+left join w on w.queue = g.queue and w.kind = g.kind and w.failure = g.fingerprint
+left join d on d.queue = g.queue and d.kind = g.kind and d.failure = g.fingerprint
+order by g.last_at desc, g.fingerprint, g.queue
 
 -- name: workers
 select w.id, w.about, w.started_at, w.beat_at, w.expires_at,
