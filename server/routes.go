@@ -109,6 +109,20 @@ func Routes() []Route {
 		does(post("/queues/{queue}/pause", access.Operate, "queues.pause", "Keep workers from claiming tasks of a queue"), pauseQueue),
 		does(post("/queues/{queue}/resume", access.Operate, "queues.resume", "End a pause"), resumeQueue),
 
+		does(sums("/limits", "List the limits of queues"), listLimits),
+		does(sums("/limits/{queue}", "Get the limits of a queue"), getLimits),
+		does(with(post("/limits/{queue}", access.Operate, "limits.put", "Set the limits of a queue, in place of those that it had"), method("PUT")), putLimits),
+		does(with(post("/limits/{queue}", access.Operate, "limits.remove", "Take the limits of a queue away"), method("DELETE")), removeLimits),
+		does(get("/tenants", access.Read, "List tenants: those that have limits, and those of the newest unfinished tasks"), listTenants),
+
+		does(sums("/pipelines", "List pipelines with the depth of their stages"), listPipelines),
+		does(with(post("/pipelines/{name}", access.Admin, "pipelines.remove", "Forget a pipeline that no worker has any more"), method("DELETE")), removePipeline),
+		does(with(post("/workflows", access.Enqueue, "", "Enqueue a workflow: tasks that run after others of them"), created), enqueueWorkflow),
+		does(get("/workflows", access.Read, "List the workflows that the newest tasks belong to"), listWorkflows),
+		does(get("/workflows/{id}", access.Read, "Get a workflow with its tasks and what each needs"), getWorkflow),
+		does(post("/workflows/{id}/cancel", access.Operate, "workflows.cancel", "Cancel all tasks of a workflow that have not finished"), cancelWorkflow),
+		does(post("/workflows/{id}/retry", access.Operate, "workflows.retry", "Retry all tasks of a workflow that were discarded or cancelled"), retryWorkflow),
+
 		does(get("/schedules", access.Read, "List schedules"), listSchedules),
 		does(get("/schedules/{name}", access.Read, "Get a schedule"), getSchedule),
 		does(with(post("/schedules/{name}", access.Operate, "schedules.put", "Create or change a schedule"), method("PUT")), putSchedule),

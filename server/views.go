@@ -19,6 +19,9 @@ import (
 // Duration is a duration as text: 1m30s.
 type Duration time.Duration
 
+// String is the duration as text.
+func (d Duration) String() string { return time.Duration(d).String() }
+
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 

@@ -1,8 +1,8 @@
 // Package query is the form in which people and programs choose tasks: the same
 // names in a URL, in JSON, and on every page.
 //
-// It is pure. Text comes in from package server and package ui; a tusk.Filter
-// goes out.
+// It may touch a tusk.Client, to look through tasks within a budget of rows. Text
+// comes in from package server and package ui; a tusk.Filter, or tasks, go out.
 package query
 
 import (

@@ -81,6 +81,19 @@ func Routes() []Route {
 		sums("/errors", errorGroups),
 		post("/errors/{fingerprint}/retry", "errors.retry", retryErrors),
 
+		sums("/pipelines", pipelines),
+		{Method: "POST", Path: "/pipelines/{name}/remove", Need: access.Admin, Audit: "pipelines.remove", show: removePipeline},
+		get("/workflows", workflows),
+		get("/workflows/{id}", workflow),
+		post("/workflows/{id}/{action}", "workflows.edit", editWorkflow),
+
+		sums("/limits", limits),
+		post("/limits", "limits.put", putLimits),
+		post("/limits/{queue}/remove", "limits.remove", removeLimits),
+		get("/tenants", tenants),
+		get("/tenants/{tenant}", tenant),
+		post("/tenants/{tenant}", "limits.put", putTenantLimits),
+
 		get("/schedules", schedules),
 		{Method: "GET", Path: "/new-schedule", Need: access.Operate, show: newSchedule},
 		post("/new-schedule", "schedules.put", putSchedule),

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -127,7 +128,7 @@ type taskData struct {
 	Detail  store.Detail
 	All     bool // show everything, however long
 	Actions []string
-	Local   string // run at, for a form
+	Flow    fmt.Stringer // the workflow that it belongs to, or begins; nil: none
 }
 
 func task(v *visit) (answer, error) {
@@ -139,8 +140,23 @@ func task(v *visit) (answer, error) {
 	if t.Detail != nil {
 		d.Detail = *t.Detail
 	}
+	if !t.Workflow.IsZero() {
+		d.Flow = t.Workflow
+	} else if strings.Contains(t.Kind, ".") || len(d.Detail.Needs) > 0 {
+		d.Flow = v.begins(t.ID)
+	}
 	slices.Reverse(d.Detail.Attempts)
 	return answer{page: "task", title: t.Kind, section: "tasks", data: d}, nil
+}
+
+// begins returns the id of a task that others belong to: the first of a pipeline's
+// run, or one with children.
+func (v *visit) begins(id tusk.ID) fmt.Stringer {
+	members, err := v.client.List(v.r.Context(), tusk.Filter{Workflow: id, Limit: 1})
+	if err != nil || len(members) == 0 {
+		return nil
+	}
+	return id
 }
 
 // actionsOf lists what a state allows; the engine has the last word.

@@ -46,6 +46,7 @@ var notes = map[string]string{
 	"edited": "Done. What did not allow the change was left alone.",
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
 	"saved": "Saved.", "removed": "Removed.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
+	"retriedall": "What had failed or was cancelled may run again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
 	"started": "Started. It goes on in the background.",
 }
 
@@ -125,6 +126,7 @@ func (p *pages) functions() template.FuncMap {
 		"known":  func(span string) bool { return slices.Contains([]string{"", "15m", "1h", "24h", "168h"}, span) },
 		"swap":   swap,
 		"line":   p.line,
+		"rate":   rateText,
 		"sum":    func(a, b int64) int64 { return a + b },
 		"title":  func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
 		"asset":  func(name string) string { return path.Join("/", p.Prefix, "static", name) },

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+)
+
+// Limits are the limits of a queue, as the API has them: periods are text.
+type Limits struct {
+	tusk.Limits
+	Rate          *RateLimit `json:"rate,omitempty" doc:"of starts, of the queue as a whole"`
+	TenantRate    *RateLimit `json:"tenant_rate,omitempty" doc:"of each tenant"`
+	PartitionRate *RateLimit `json:"partition_rate,omitempty" doc:"of each partition of a tenant"`
+}
+
+// RateLimit is how many tasks may start in a period.
+type RateLimit struct {
+	Allowed   int      `json:"allowed"`
+	Period    Duration `json:"period"`
+	Algorithm string   `json:"algorithm,omitempty" enum:"token_bucket,sliding_window" doc:"default: token_bucket"`
+}
+
+// QueueLimits are the limits of one queue.
+type QueueLimits struct {
+	Queue  string `json:"queue"`
+	Limits Limits `json:"limits"`
+}
+
+// LimitsList is a list of limits, by queue.
+type LimitsList struct {
+	Limits []QueueLimits `json:"limits"`
+}
+
+func viewLimits(queue string, l tusk.Limits) QueueLimits {
+	return QueueLimits{queue, Limits{Limits: l, Rate: viewRate(l.Rate), TenantRate: viewRate(l.TenantRate), PartitionRate: viewRate(l.PartitionRate)}}
+}
+
+func viewRate(r *tusk.Rate) *RateLimit {
+	if r == nil {
+		return nil
+	}
+	return &RateLimit{r.Allowed, Duration(r.Period), string(r.Algorithm)}
+}
+
+func (l Limits) limits() tusk.Limits {
+	full := l.Limits
+	full.Rate, full.TenantRate, full.PartitionRate = l.Rate.rate(), l.TenantRate.rate(), l.PartitionRate.rate()
+	return full
+}
+
+func (r *RateLimit) rate() *tusk.Rate {
+	if r == nil {
+		return nil
+	}
+	rate := &tusk.Rate{Allowed: r.Allowed, Period: time.Duration(r.Period)}
+	switch r.Algorithm {
+	case string(tusk.SlidingWindow):
+		rate.Algorithm = tusk.SlidingWindow
+	case "":
+	default:
+		rate.Algorithm = tusk.TokenBucket
+	}
+	return rate
+}
+
+func listLimits(c *call, _ struct{}) (LimitsList, error) {
+	list := LimitsList{Limits: []QueueLimits{}}
+	all, err := c.client.Limits(c.r.Context())
+	for _, queue := range slices.Sorted(maps.Keys(all)) {
+		if c.who.SeesQueue(queue) {
+			list.Limits = append(list.Limits, viewLimits(queue, all[queue]))
+		}
+	}
+	return list, err
+}
+
+func getLimits(c *call, in byQueue) (QueueLimits, error) {
+	all, err := c.client.Limits(c.r.Context())
+	if err != nil {
+		return QueueLimits{}, err
+	}
+	l, ok := all[in.Queue]
+	if !ok || !c.who.SeesQueue(in.Queue) {
+		return QueueLimits{}, problem(http.StatusNotFound, "not_found", "queue: has no limits")
+	}
+	return viewLimits(in.Queue, l), nil
+}
+
+type putLimitsInput struct {
+	byQueue
+	Body Limits
+}
+
+func putLimits(c *call, in putLimitsInput) (QueueLimits, error) {
+	if err := c.mayChangeAll(in.Queue); err != nil {
+		return QueueLimits{}, err
+	}
+	for field, r := range map[string]*RateLimit{"rate": in.Body.Rate, "tenant_rate": in.Body.TenantRate, "partition_rate": in.Body.PartitionRate} {
+		if r != nil && !slices.Contains([]string{"", string(tusk.TokenBucket), string(tusk.SlidingWindow)}, r.Algorithm) {
+			return QueueLimits{}, fieldProblem(http.StatusBadRequest, "invalid_policy", field+".algorithm", "want token_bucket or sliding_window")
+		}
+	}
+	l := in.Body.limits()
+	return viewLimits(in.Queue, l), c.client.SetLimits(c.r.Context(), in.Queue, l)
+}
+
+func removeLimits(c *call, in byQueue) (nothing, error) {
+	if err := c.mayChangeAll(in.Queue); err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, c.client.RemoveLimits(c.r.Context(), in.Queue)
+}
+
+// mayChangeAll refuses those who do not see all of a queue.
+func (c *call) mayChangeAll(queue string) error {
+	c.target = short(queue)
+	if !c.who.SeesQueue(queue) || !c.who.SeesAllTenants() {
+		return problem(http.StatusForbidden, "forbidden", "your %s may not change that queue", c.who.Via)
+	}
+	return nil
+}
+
+// TenantSummary is what is known of a tenant.
+type TenantSummary struct {
+	Name   string                       `json:"name"`
+	Queues []string                     `json:"queues" doc:"of the tasks that were looked at"`
+	Tasks  map[string]int64             `json:"tasks" doc:"unfinished tasks that were looked at, by state"`
+	Limits map[string]tusk.TenantLimits `json:"limits" doc:"by queue, where the tenant has its own"`
+}
+
+// TenantList is a list of tenants, by name.
+type TenantList struct {
+	Tenants []TenantSummary `json:"tenants"`
+	Looked  int             `json:"looked_at" doc:"so many of the newest unfinished tasks were looked through"`
+	Whole   bool            `json:"whole" doc:"those were all of them"`
+}
+
+func listTenants(c *call, _ struct{}) (TenantList, error) {
+	list := TenantList{Tenants: []TenantSummary{}}
+	all, err := c.client.Limits(c.r.Context())
+	if err != nil {
+		return list, err
+	}
+	own := map[string]map[string]tusk.TenantLimits{}
+	for queue, l := range all {
+		for name, t := range l.Tenants {
+			if c.who.Sees(queue, name) {
+				if own[name] == nil {
+					own[name] = map[string]tusk.TenantLimits{}
+				}
+				own[name][queue] = t
+			}
+		}
+	}
+	sums, looked, whole, err := query.Tenants(c.r.Context(), c.client, c.who.Sees, slices.Collect(maps.Keys(own)))
+	for _, sum := range sums {
+		t := TenantSummary{Name: sum.Name, Queues: sum.Queues, Tasks: sum.Counts, Limits: own[sum.Name]}
+		if t.Queues == nil {
+			t.Queues = []string{}
+		}
+		if t.Limits == nil {
+			t.Limits = map[string]tusk.TenantLimits{}
+		}
+		list.Tenants = append(list.Tenants, t)
+	}
+	list.Looked, list.Whole = looked, whole
+	return list, err
+}

@@ -1,0 +1,146 @@
+package query
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// SurveyBudget is how many tasks are looked through to find out which tenants and
+// which workflows there are: no engine keeps a list of either.
+const SurveyBudget = 2000
+
+// Sees says which tasks somebody may know of.
+type Sees = func(queue, tenant string) bool
+
+// look passes tasks to each until budget of them are looked through. more is where
+// to go on; zero: that was all.
+func look(ctx context.Context, client *tusk.Client, f tusk.Filter, budget int, each func(tusk.TaskInfo) (enough bool)) (looked int, more tusk.ID, err error) {
+	for looked < budget {
+		f.Limit = min(store.MaxPage, budget-looked)
+		tasks, err := client.List(ctx, f)
+		if err != nil {
+			return looked, more, err
+		}
+		for _, t := range tasks {
+			looked++
+			f.Before = t.ID
+			if each(t) {
+				return looked, t.ID, nil
+			}
+		}
+		if len(tasks) < f.Limit {
+			return looked, tusk.ID{}, nil
+		}
+	}
+	return looked, f.Before, nil
+}
+
+// TenantSum is what a survey found of a tenant.
+type TenantSum struct {
+	Name   string
+	Queues []string
+	Counts map[string]int64 // unfinished tasks that were looked at, by state
+	Oldest time.Time        // when the first of them was enqueued
+}
+
+// Tenants sums up the newest unfinished tasks by tenant. Names that are known
+// otherwise are there in any case. whole says that no task was left out.
+func Tenants(ctx context.Context, client *tusk.Client, sees Sees, known []string) (tenants []TenantSum, looked int, whole bool, err error) {
+	byName := map[string]*TenantSum{}
+	find := func(name string) *TenantSum {
+		if byName[name] == nil {
+			byName[name] = &TenantSum{Name: name, Counts: map[string]int64{}}
+		}
+		return byName[name]
+	}
+	for _, name := range known {
+		find(name)
+	}
+	unfinished := slices.DeleteFunc(store.States(), store.State.Finished)
+	looked, more, err := look(ctx, client, tusk.Filter{States: unfinished}, SurveyBudget, func(t tusk.TaskInfo) bool {
+		if t.Tenant != "" && sees(t.Queue, t.Tenant) {
+			sum := find(t.Tenant)
+			sum.Counts[t.State.String()]++
+			sum.Oldest = t.EnqueuedAt
+			if !slices.Contains(sum.Queues, t.Queue) {
+				sum.Queues = append(sum.Queues, t.Queue)
+			}
+		}
+		return false
+	})
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		slices.Sort(byName[name].Queues)
+		tenants = append(tenants, *byName[name])
+	}
+	return tenants, looked, more.IsZero(), err
+}
+
+// WorkflowSum is what is told of a workflow in a list.
+type WorkflowSum struct {
+	ID     tusk.ID
+	Kinds  []string // of its tasks, in alphabetical order
+	States map[string]int64
+	Tasks  int
+	Most   bool // there are more tasks than were counted
+	Newest time.Time
+}
+
+// MaxWorkflows is how many workflows a list has at a time.
+const MaxWorkflows = 25
+
+// Workflows lists the workflows that the newest tasks belong to, those first that
+// got a task last. more is where to go on; zero: there are no others.
+func Workflows(ctx context.Context, client *tusk.Client, sees Sees, before tusk.ID) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
+	var ids []tusk.ID
+	looked, more, err = look(ctx, client, tusk.Filter{Before: before}, SurveyBudget, func(t tusk.TaskInfo) bool {
+		if !t.Workflow.IsZero() && sees(t.Queue, t.Tenant) && !slices.Contains(ids, t.Workflow) {
+			ids = append(ids, t.Workflow)
+		}
+		return len(ids) == MaxWorkflows
+	})
+	if err != nil {
+		return nil, looked, more, err
+	}
+	for _, id := range ids {
+		sum, err := workflow(ctx, client, sees, id)
+		if err != nil {
+			return nil, looked, more, err
+		}
+		flows = append(flows, sum)
+	}
+	slices.SortStableFunc(flows, func(a, b WorkflowSum) int { return b.Newest.Compare(a.Newest) })
+	return flows, looked, more, nil
+}
+
+func workflow(ctx context.Context, client *tusk.Client, sees Sees, id tusk.ID) (WorkflowSum, error) {
+	sum := WorkflowSum{ID: id, States: map[string]int64{}}
+	tasks, err := client.List(ctx, tusk.Filter{Workflow: id, Limit: store.MaxPage})
+	if err != nil {
+		return sum, err
+	}
+	sum.Most = len(tasks) == store.MaxPage
+	first, err := client.List(ctx, tusk.Filter{IDs: []tusk.ID{id}}) // of a pipeline's run, or a task with children
+	if err != nil {
+		return sum, err
+	}
+	for _, t := range append(tasks, first...) {
+		if !sees(t.Queue, t.Tenant) || t.ID == id && !t.Workflow.IsZero() {
+			continue
+		}
+		sum.Tasks++
+		sum.States[t.State.String()]++
+		if t.EnqueuedAt.After(sum.Newest) {
+			sum.Newest = t.EnqueuedAt
+		}
+		if !slices.Contains(sum.Kinds, t.Kind) {
+			sum.Kinds = append(sum.Kinds, t.Kind)
+		}
+	}
+	slices.Sort(sum.Kinds)
+	return sum, nil
+}

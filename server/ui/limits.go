@@ -1,0 +1,305 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+type limitsRow struct {
+	Queue   string
+	Limits  tusk.Limits
+	Running int64
+	Pending int64
+	Own     int // tenants with limits of their own
+}
+
+type limitsData struct {
+	Rows    []limitsRow
+	Form    limitsForm
+	Problem string
+}
+
+// limitsForm are the limits of a queue as a form has them. Empty: no limit.
+type limitsForm struct {
+	Queue, Concurrency, PerTenant, PerPartition string
+	Rate, TenantRate, PartitionRate             string
+	Sliding, BlockOnRetry, Edit                 bool
+}
+
+func limits(v *visit) (answer, error) { return v.limits(limitsForm{}, nil) }
+
+func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
+	a = answer{page: "limits", title: "Limits", section: "limits"}
+	d := limitsData{Form: f}
+	if problem != nil {
+		known := failureOf(problem)
+		if known.Status >= 500 || known.Status == http.StatusForbidden {
+			return a, problem
+		}
+		d.Problem, a.status = known.Text, known.Status
+	}
+	all, err := v.client.Limits(v.r.Context())
+	if err != nil {
+		return a, err
+	}
+	queues, err := v.client.Queues(v.r.Context())
+	if err != nil {
+		return a, err
+	}
+	counts := map[string]map[tusk.State]int64{}
+	for _, q := range queues {
+		counts[q.Name] = q.Tasks
+	}
+	for _, queue := range slices.Sorted(maps.Keys(all)) {
+		if v.who.SeesQueue(queue) {
+			l := all[queue]
+			d.Rows = append(d.Rows, limitsRow{queue, l, counts[queue][store.Running], counts[queue][store.Pending], len(l.Tenants)})
+		}
+	}
+	if edit := v.r.URL.Query().Get("edit"); edit != "" && problem == nil {
+		if l, ok := all[edit]; ok && v.who.SeesQueue(edit) {
+			d.Form = formOfLimits(edit, l)
+		}
+	}
+	a.data = d
+	return a, nil
+}
+
+func formOfLimits(queue string, l tusk.Limits) limitsForm {
+	f := limitsForm{Queue: queue, Concurrency: some(l.Concurrency), PerTenant: some(l.PerTenant), PerPartition: some(l.PerPartition),
+		Rate: rateText(l.Rate), TenantRate: rateText(l.TenantRate), PartitionRate: rateText(l.PartitionRate), BlockOnRetry: l.BlockOnRetry, Edit: true}
+	for _, r := range []*tusk.Rate{l.Rate, l.TenantRate, l.PartitionRate} {
+		f.Sliding = f.Sliding || r != nil && r.Algorithm == tusk.SlidingWindow
+	}
+	return f
+}
+
+func some(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// rateText writes a rate as the forms and the command line read it: 100/1m.
+func rateText(r *tusk.Rate) string {
+	if r == nil {
+		return ""
+	}
+	for _, unit := range []struct {
+		d    time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if r.Period%unit.d == 0 {
+			return fmt.Sprintf("%d/%d%s", r.Allowed, r.Period/unit.d, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d/%v", r.Allowed, r.Period)
+}
+
+// putLimits sets what the form shows and leaves the rest of a queue's limits as it
+// is: what its tenants have of their own.
+func putLimits(v *visit) (answer, error) {
+	p := v.r.PostForm
+	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"), PerTenant: p.Get("per_tenant"), PerPartition: p.Get("per_partition"),
+		Rate: p.Get("rate"), TenantRate: p.Get("tenant_rate"), PartitionRate: p.Get("partition_rate"), Sliding: p.Get("sliding") != "", BlockOnRetry: p.Get("block_on_retry") != ""}
+	v.target = short(f.Queue)
+	err := v.changeLimits(f.Queue, f.apply)
+	if err != nil {
+		v.note("limits.put", err)
+		return v.limits(f, err)
+	}
+	return goTo("/limits", "saved"), nil
+}
+
+// changeLimits changes the limits of a queue for all tenants, so nobody with bounds
+// of tenants may.
+func (v *visit) changeLimits(queue string, change func(l *tusk.Limits) error) error {
+	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
+		return failure(http.StatusForbidden, "You may not change that queue.")
+	}
+	all, err := v.client.Limits(v.r.Context())
+	if err != nil {
+		return err
+	}
+	l := all[queue]
+	l.Tenants = maps.Clone(l.Tenants)
+	if err := change(&l); err != nil {
+		return err
+	}
+	return v.client.SetLimits(v.r.Context(), queue, l)
+}
+
+func (f limitsForm) apply(l *tusk.Limits) error {
+	var problems [6]error
+	l.Concurrency, problems[0] = number(f.Concurrency)
+	l.PerTenant, problems[1] = number(f.PerTenant)
+	l.PerPartition, problems[2] = number(f.PerPartition)
+	l.Rate, problems[3] = parseRate(f.Rate, f.Sliding)
+	l.TenantRate, problems[4] = parseRate(f.TenantRate, f.Sliding)
+	l.PartitionRate, problems[5] = parseRate(f.PartitionRate, f.Sliding)
+	l.BlockOnRetry = f.BlockOnRetry
+	if err := errors.Join(problems[:3]...); err != nil {
+		return failure(http.StatusBadRequest, "Limits are whole numbers; leave a field empty for none.")
+	}
+	return errors.Join(problems[3:]...)
+}
+
+func parseRate(text string, sliding bool) (*tusk.Rate, error) {
+	if text = strings.ReplaceAll(text, " ", ""); text == "" {
+		return nil, nil
+	}
+	allowed, period, _ := strings.Cut(text, "/")
+	n, err := strconv.Atoi(allowed)
+	if period != "" && (period[0] < '0' || period[0] > '9') {
+		period = "1" + period // 100/m
+	}
+	d, err2 := time.ParseDuration(period)
+	if err != nil || err2 != nil {
+		return nil, failure(http.StatusBadRequest, "A rate is a number of starts and a period, like 100/1m.")
+	}
+	r := &tusk.Rate{Allowed: n, Period: d}
+	if sliding {
+		r.Algorithm = tusk.SlidingWindow
+	}
+	return r, nil
+}
+
+func removeLimits(v *visit) (answer, error) {
+	queue := v.r.PathValue("queue")
+	v.target = short(queue)
+	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
+		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
+	}
+	if v.r.PostFormValue("confirm") != "yes" {
+		return answer{page: "confirm", title: "Remove the limits?", section: "limits", data: confirmation{
+			Question: "Remove the limits of " + short(queue) + "?", Detail: "Tasks that wait for their turn get it, and tenants no longer take turns.", Button: "Remove",
+			Action: v.url("limits", queue, "remove"), Back: v.url("limits")}}, nil
+	}
+	return goTo("/limits", "removed"), v.client.RemoveLimits(v.r.Context(), queue)
+}
+
+type tenantsData struct {
+	Tenants []tenantRow
+	Looked  int
+	Whole   bool
+}
+
+type tenantRow struct {
+	query.TenantSum
+	Own []ownLimits
+}
+
+// ownLimits are what sets a tenant apart in a queue.
+type ownLimits struct {
+	Queue  string
+	Limits tusk.TenantLimits
+	Set    bool // it has some of its own
+}
+
+// tenantLimits are the limits that tenants have of their own, by name.
+func (v *visit) tenantLimits(ctx context.Context) (map[string][]ownLimits, error) {
+	all, err := v.client.Limits(ctx)
+	own := map[string][]ownLimits{}
+	for _, queue := range slices.Sorted(maps.Keys(all)) {
+		for name, t := range all[queue].Tenants {
+			if v.who.Sees(queue, name) {
+				own[name] = append(own[name], ownLimits{queue, t, true})
+			}
+		}
+	}
+	return own, err
+}
+
+func tenants(v *visit) (answer, error) {
+	own, err := v.tenantLimits(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who.Sees, slices.Collect(maps.Keys(own)))
+	if err != nil {
+		return answer{}, err
+	}
+	d := tenantsData{Looked: looked, Whole: whole}
+	for _, sum := range sums {
+		for _, name := range stateNames {
+			sum.Counts[name] += 0
+		}
+		d.Tenants = append(d.Tenants, tenantRow{sum, own[sum.Name]})
+	}
+	return answer{page: "tenants", title: "Tenants", section: "tenants", data: d}, nil
+}
+
+type tenantData struct {
+	Name   string
+	Queues []ownLimits // every queue with limits
+	Tasks  []tusk.TaskInfo
+	More   bool
+	Filter url.Values
+}
+
+const tenantTasks = 20
+
+func tenant(v *visit) (answer, error) {
+	name := v.r.PathValue("tenant")
+	if err := tusk.ValidateName("tenant", name); err != nil {
+		return answer{}, tusk.ErrNotFound
+	}
+	all, err := v.client.Limits(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	d := tenantData{Name: name, Filter: url.Values{"tenant": {name}}}
+	for _, queue := range slices.Sorted(maps.Keys(all)) {
+		if v.who.Sees(queue, name) {
+			t, set := all[queue].Tenants[name]
+			d.Queues = append(d.Queues, ownLimits{queue, t, set})
+		}
+	}
+	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, tusk.Filter{Tenants: []string{name}, Limit: tenantTasks})
+	if err != nil {
+		return answer{}, err
+	}
+	if d.Tasks, d.More = tasks, !more.IsZero(); len(tasks) == 0 && len(v.who.Tenants) > 0 && !v.who.Sees("", name) && len(d.Queues) == 0 {
+		return answer{}, tusk.ErrNotFound
+	}
+	return answer{page: "tenant", title: name, section: "tenants", data: d}, nil
+}
+
+// putTenantLimits changes what a tenant has of its own in a queue. Both empty:
+// nothing any more.
+func putTenantLimits(v *visit) (answer, error) {
+	name, queue := v.r.PathValue("tenant"), v.r.PostFormValue("queue")
+	v.target, v.detail = short(name), short(queue)
+	concurrency, err := number(v.r.PostFormValue("concurrency"))
+	weight := 0.0
+	if text := v.r.PostFormValue("weight"); text != "" && err == nil {
+		weight, err = strconv.ParseFloat(text, 64)
+	}
+	if err != nil {
+		return answer{}, failure(http.StatusBadRequest, "The tasks at a time are a whole number, and the weight is a number like 2 or 0.5.")
+	}
+	err = v.changeLimits(queue, func(l *tusk.Limits) error {
+		if l.Tenants == nil {
+			l.Tenants = map[string]tusk.TenantLimits{}
+		}
+		l.Tenants[name] = tusk.TenantLimits{Concurrency: concurrency, Weight: weight}
+		if concurrency == 0 && weight == 0 {
+			delete(l.Tenants, name)
+		}
+		return nil
+	})
+	return goTo("/tenants/"+url.PathEscape(name), "saved"), err
+}

@@ -1,0 +1,260 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+type workflowsData struct {
+	Flows  []query.WorkflowSum
+	Looked int
+	Next   string // before of the next page
+	Later  bool   // this is not the first page
+}
+
+func workflows(v *visit) (answer, error) {
+	a := answer{page: "workflows", title: "Workflows", section: "workflows"}
+	var before tusk.ID
+	var err error
+	if text := v.r.URL.Query().Get("before"); text != "" {
+		if before, err = tusk.ParseID(text); err != nil {
+			return a, err
+		}
+	}
+	d := workflowsData{Later: !before.IsZero()}
+	var more tusk.ID
+	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, before); err != nil {
+		return a, err
+	}
+	if !more.IsZero() {
+		d.Next = more.String()
+	}
+	a.data = d
+	return a, nil
+}
+
+type workflowData struct {
+	ID     string
+	Tasks  []tusk.TaskInfo
+	Names  map[tusk.ID]string
+	Counts []stateCount
+	Graph  *graph // nil: too many to be drawn
+	Cancel bool   // something has not finished
+	Retry  bool   // something was discarded or cancelled
+	Done   int    // percent
+}
+
+type stateCount struct {
+	State string
+	Tasks int
+}
+
+func workflow(v *visit) (answer, error) {
+	w, err := v.findWorkflow()
+	if err != nil {
+		return answer{}, err
+	}
+	d := workflowData{ID: w.ID.String(), Tasks: w.Tasks, Names: map[tusk.ID]string{}}
+	finished := 0
+	for _, state := range store.States() {
+		n := w.States[state]
+		if n == 0 {
+			continue
+		}
+		d.Counts = append(d.Counts, stateCount{state.String(), n})
+		d.Cancel = d.Cancel || !state.Finished()
+		d.Retry = d.Retry || state == store.Discarded || state == store.Cancelled
+		if state.Finished() {
+			finished += n
+		}
+	}
+	d.Done = 100 * finished / len(w.Tasks)
+	for _, t := range w.Tasks {
+		if d.Names[t.ID] = t.Node; t.Node == "" {
+			d.Names[t.ID] = t.Kind
+		}
+	}
+	if len(w.Tasks) <= MaxDrawn {
+		d.Graph = v.graphOf(w.Tasks)
+	}
+	return answer{page: "workflow", title: "Workflow", section: "workflows", data: d}, nil
+}
+
+// findWorkflow gets the workflow of the path, without what the visitor may not
+// know of.
+func (v *visit) findWorkflow() (*tusk.WorkflowInfo, error) {
+	id, err := tusk.ParseID(v.r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	v.target = id.String()
+	w, err := v.client.Workflow(v.r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	seen := &tusk.WorkflowInfo{ID: id, States: map[tusk.State]int{}}
+	for _, t := range w.Tasks {
+		if v.who.Sees(t.Queue, t.Tenant) {
+			seen.Tasks = append(seen.Tasks, t)
+			seen.States[t.State]++
+		}
+	}
+	if len(seen.Tasks) == 0 {
+		return nil, tusk.ErrNotFound
+	}
+	return seen, nil
+}
+
+// graphOf draws what comes after what. The run of a pipeline has no needs: its
+// stages follow each other.
+func (v *visit) graphOf(tasks []tusk.TaskInfo) *graph {
+	nodes, byID, needs := make([]*node, len(tasks)), map[tusk.ID]*node{}, 0
+	for i, t := range tasks {
+		title := t.Node
+		if title == "" {
+			title = t.Kind
+		}
+		state := t.State.String()
+		nodes[i] = &node{Title: title, Sub: state, Class: state, To: v.url("tasks", t.ID), Label: fmt.Sprintf("%s: %s, attempt %d", title, state, t.Attempt)}
+		if t.Node != "" && t.Node != t.Kind {
+			nodes[i].Sub = state + " · " + t.Kind
+		}
+		byID[t.ID] = nodes[i]
+	}
+	for i, t := range tasks {
+		for _, n := range t.Detail.Needs {
+			if parent := byID[n.Task]; parent != nil {
+				nodes[i].after = append(nodes[i].after, parent)
+			}
+			needs++
+		}
+	}
+	if needs == 0 && tasks[0].Workflow.IsZero() {
+		for i := 1; i < len(nodes); i++ {
+			nodes[i].after = []*node{nodes[i-1]}
+		}
+	}
+	return draw(nodes)
+}
+
+func editWorkflow(v *visit) (answer, error) {
+	seen, err := v.findWorkflow()
+	if err != nil {
+		return answer{}, err
+	}
+	if w, err := v.client.Workflow(v.r.Context(), seen.ID); err != nil {
+		return answer{}, err
+	} else if len(w.Tasks) > len(seen.Tasks) {
+		return answer{}, failure(http.StatusForbidden, "Some tasks of this workflow are beyond your bounds.")
+	}
+	to := "/workflows/" + v.target
+	v.detail = v.r.PathValue("action")
+	switch v.detail {
+	case "retry":
+		_, err := v.client.RetryWorkflow(v.r.Context(), seen.ID)
+		return goTo(to, "retriedall"), err
+	case "cancel":
+		if v.r.PostFormValue("confirm") != "yes" {
+			return answer{page: "confirm", title: "Cancel the workflow?", section: "workflows", data: confirmation{
+				Question: "Cancel what is left of this workflow?", Detail: fmt.Sprintf("It has %d tasks. Those that have finished stay as they are; running ones are asked to stop.", len(seen.Tasks)),
+				Button: "Cancel its tasks", Action: v.url("workflows", v.target, "cancel"), Back: v.url("workflows", v.target)}}, nil
+		}
+		_, err := v.client.CancelWorkflow(v.r.Context(), seen.ID, "cancelled by "+v.who.Name+" with its workflow")
+		return goTo(to, "cancelledall"), err
+	}
+	return answer{}, failure(http.StatusNotFound, "There is no such action.")
+}
+
+type stageRow struct {
+	tusk.StageInfo
+	queueRow
+	Wait, Ran string // p95 of the last hour
+	Hour      int64
+	Failed    int64
+}
+
+type pipelineData struct {
+	tusk.PipelineInfo
+	Stages []stageRow
+	Graph  *graph
+}
+
+func pipelines(v *visit) (answer, error) {
+	all, err := v.client.Pipelines(v.r.Context())
+	if err != nil || len(all) == 0 {
+		return answer{page: "pipelines", title: "Pipelines", section: "pipelines", data: []pipelineData(nil)}, err
+	}
+	s, err := v.Feed.Look(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	rows := map[string]queueRow{}
+	for _, r := range v.queueRows(s) {
+		rows[r.Name] = r
+	}
+	stats, err := v.lastHour()
+	if err != nil {
+		return answer{}, err
+	}
+	var data []pipelineData
+	for _, p := range all {
+		d := pipelineData{PipelineInfo: p}
+		var nodes []*node
+		for _, stage := range p.Stages {
+			if !v.who.SeesQueue(stage.Queue) {
+				continue
+			}
+			r, known := rows[stage.Queue]
+			if !known {
+				r = queueRow{Queue: tusk.Queue{Name: stage.Queue}, Counts: map[string]int64{}}
+				for _, name := range stateNames {
+					r.Counts[name] = 0
+				}
+			}
+			row := stageRow{StageInfo: stage, queueRow: r}
+			if sum := stats[stage.Kind]; sum != nil {
+				row.Hour, row.Failed, row.Wait, row.Ran = sum.Ran.Count, sum.Failed, dur(sum.Waited.Quantile(0.95)), dur(sum.Ran.Quantile(0.95))
+			}
+			d.Stages = append(d.Stages, row)
+			nodes = append(nodes, v.stageNode(row, nodes))
+		}
+		if len(nodes) > 0 {
+			d.Graph = draw(nodes)
+			data = append(data, d)
+		}
+	}
+	return answer{page: "pipelines", title: "Pipelines", section: "pipelines", data: data}, nil
+}
+
+func (v *visit) stageNode(r stageRow, before []*node) *node {
+	waiting := r.Counts["available"] + r.Counts["pending"] + r.Counts["retryable"]
+	n := &node{Title: r.StageInfo.Name, Sub: fmt.Sprintf("%s waiting, %s running", num(waiting), num(r.Counts["running"])), To: v.url("tasks") + "?kind=" + r.Kind, Class: "completed"}
+	switch {
+	case r.Counts["retryable"] > 0:
+		n.Class = "retryable"
+	case r.Counts["running"] > 0:
+		n.Class = "running"
+	case r.Counts["available"] > 0:
+		n.Class = "available"
+	}
+	n.Label = n.Title + ": " + n.Sub
+	if len(before) > 0 {
+		n.after = before[len(before)-1:]
+	}
+	return n
+}
+
+func removePipeline(v *visit) (answer, error) {
+	name := v.r.PathValue("name")
+	v.target = short(name)
+	if v.r.PostFormValue("confirm") != "yes" {
+		return answer{page: "confirm", title: "Forget the pipeline?", section: "pipelines", data: confirmation{
+			Question: "Forget the pipeline " + short(name) + "?", Detail: "Its tasks stay. A worker that still has it tells of it again at its next start.", Button: "Forget",
+			Action: v.url("pipelines", name, "remove"), Back: v.url("pipelines")}}, nil
+	}
+	return goTo("/pipelines", "removed"), v.client.RemovePipeline(v.r.Context(), name)
+}

@@ -1,0 +1,230 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+)
+
+// Workflow is a graph of tasks, a run of a pipeline, or a task with its children.
+type Workflow struct {
+	ID     string           `json:"id"`
+	Done   bool             `json:"done"`
+	States map[string]int64 `json:"states"`
+	Tasks  []WorkflowNode   `json:"tasks" doc:"oldest first"`
+}
+
+// WorkflowNode is a task of a workflow.
+type WorkflowNode struct {
+	Task
+	Name  string         `json:"name,omitempty"`
+	Needs []WorkflowNeed `json:"needs"`
+}
+
+// WorkflowNeed is a task that another waits for.
+type WorkflowNeed struct {
+	ID    string `json:"id"`
+	State string `json:"state,omitempty" doc:"absent: it was deleted"`
+}
+
+// WorkflowSummary is a workflow in a list.
+type WorkflowSummary struct {
+	ID     string           `json:"id"`
+	Kinds  []string         `json:"kinds"`
+	States map[string]int64 `json:"states"`
+	Tasks  int              `json:"tasks"`
+	More   bool             `json:"more,omitempty" doc:"there are more tasks than were counted"`
+	Newest time.Time        `json:"newest"`
+}
+
+// WorkflowList is a list of workflows, those first that got a task last.
+type WorkflowList struct {
+	Workflows []WorkflowSummary `json:"workflows"`
+	Looked    int               `json:"looked_at" doc:"so many of the newest tasks were looked through"`
+	Next      string            `json:"next,omitempty" doc:"before of the list that follows"`
+}
+
+// WorkflowRun is a workflow that was enqueued.
+type WorkflowRun struct {
+	ID    string            `json:"id"`
+	Tasks map[string]string `json:"tasks" doc:"ids by name"`
+}
+
+type enqueueWorkflowInput struct {
+	Body struct {
+		Tasks []tusk.WorkflowTask `json:"tasks" required:"true"`
+	}
+}
+
+func enqueueWorkflow(c *call, in enqueueWorkflowInput) (WorkflowRun, error) {
+	run := WorkflowRun{Tasks: map[string]string{}}
+	for _, t := range in.Body.Tasks {
+		queue := t.Queue
+		if queue == "" {
+			queue = tusk.DefaultQueue
+		}
+		if err := allowed(c.who, queue, t.Tenant); err != nil {
+			return run, err
+		}
+	}
+	text, err := json.Marshal(in.Body)
+	if err != nil {
+		return run, err
+	}
+	w, err := tusk.ParseWorkflow(text)
+	if err != nil {
+		return run, err
+	}
+	stored, err := c.client.EnqueueWorkflow(c.r.Context(), w)
+	if err != nil {
+		return run, err
+	}
+	run.ID = stored.ID.String()
+	for name, id := range stored.Tasks {
+		run.Tasks[name] = id.String()
+	}
+	return run, nil
+}
+
+type listWorkflowsInput struct {
+	Before string `query:"before" doc:"next of the list before"`
+}
+
+func listWorkflows(c *call, in listWorkflowsInput) (WorkflowList, error) {
+	list := WorkflowList{Workflows: []WorkflowSummary{}}
+	var before tusk.ID
+	if in.Before != "" {
+		var err error
+		if before, err = tusk.ParseID(in.Before); err != nil {
+			return list, err
+		}
+	}
+	flows, looked, more, err := query.Workflows(c.r.Context(), c.client, c.who.Sees, before)
+	for _, f := range flows {
+		list.Workflows = append(list.Workflows, WorkflowSummary{f.ID.String(), f.Kinds, f.States, f.Tasks, f.Most, utc(f.Newest)})
+	}
+	if list.Looked = looked; !more.IsZero() {
+		list.Next = more.String()
+	}
+	return list, err
+}
+
+func getWorkflow(c *call, in byID) (Workflow, error) {
+	v := Workflow{ID: in.ID.String(), Done: true, States: map[string]int64{}, Tasks: []WorkflowNode{}}
+	w, err := c.client.Workflow(c.r.Context(), in.ID)
+	if err != nil {
+		return v, err
+	}
+	for _, t := range w.Tasks {
+		if !c.who.Sees(t.Queue, t.Tenant) {
+			continue
+		}
+		task := WorkflowNode{Task: c.view(t), Name: t.Node, Needs: []WorkflowNeed{}}
+		for _, n := range t.Detail.Needs {
+			need := WorkflowNeed{ID: n.Task.String()}
+			if n.State != 0 {
+				need.State = n.State.String()
+			}
+			task.Needs = append(task.Needs, need)
+		}
+		v.Tasks = append(v.Tasks, task)
+		v.States[task.State]++
+		v.Done = v.Done && t.State.Finished()
+	}
+	if len(v.Tasks) == 0 {
+		return v, problem(http.StatusNotFound, "not_found", "workflow %s: not found", in.ID)
+	}
+	return v, nil
+}
+
+// WorkflowEdited says how many tasks were changed.
+type WorkflowEdited struct {
+	Changed int `json:"changed"`
+}
+
+func cancelWorkflow(c *call, in byID) (WorkflowEdited, error) {
+	return c.editWorkflow(in.ID, func(ctx context.Context, id tusk.ID) (int, error) {
+		return c.client.CancelWorkflow(ctx, id, "cancelled by "+c.who.Name+" with its workflow")
+	})
+}
+
+func retryWorkflow(c *call, in byID) (WorkflowEdited, error) {
+	return c.editWorkflow(in.ID, c.client.RetryWorkflow)
+}
+
+// editWorkflow changes a workflow as a whole, so all of it has to be within bounds.
+func (c *call) editWorkflow(id tusk.ID, change func(context.Context, tusk.ID) (int, error)) (WorkflowEdited, error) {
+	c.target = id.String()
+	seen, err := getWorkflow(c, byID{id})
+	if err != nil {
+		return WorkflowEdited{}, err
+	}
+	if w, err := c.client.Workflow(c.r.Context(), id); err != nil {
+		return WorkflowEdited{}, err
+	} else if len(w.Tasks) > len(seen.Tasks) {
+		return WorkflowEdited{}, problem(http.StatusForbidden, "forbidden", "some tasks of this workflow are beyond the bounds of your %s", c.who.Via)
+	}
+	n, err := change(c.r.Context(), id)
+	return WorkflowEdited{n}, err
+}
+
+// Pipeline is a fixed sequence of stages, as its workers tell of it.
+type Pipeline struct {
+	Name   string    `json:"name"`
+	ToldAt time.Time `json:"told_at"`
+	Stages []Stage   `json:"stages"`
+}
+
+// Stage is a stage of a pipeline, with what is in its queue.
+type Stage struct {
+	Name   string           `json:"name"`
+	Kind   string           `json:"kind"`
+	Queue  string           `json:"queue"`
+	Paused bool             `json:"paused"`
+	Tasks  map[string]int64 `json:"tasks" doc:"unfinished tasks of the queue, by state"`
+	Oldest float64          `json:"oldest_seconds"`
+}
+
+// PipelineList is a list of pipelines, by name.
+type PipelineList struct {
+	Pipelines []Pipeline `json:"pipelines"`
+}
+
+func listPipelines(c *call, _ struct{}) (PipelineList, error) {
+	list := PipelineList{Pipelines: []Pipeline{}}
+	queues, err := listQueues(c, struct{}{})
+	if err != nil {
+		return list, err
+	}
+	byName := map[string]Queue{}
+	for _, q := range queues.Queues {
+		byName[q.Name] = q
+	}
+	all, err := c.client.Pipelines(c.r.Context())
+	for _, p := range all {
+		v := Pipeline{Name: p.Name, ToldAt: utc(p.ToldAt), Stages: []Stage{}}
+		for _, s := range p.Stages {
+			if !c.who.SeesQueue(s.Queue) {
+				continue
+			}
+			q := byName[s.Queue]
+			if q.Tasks == nil {
+				q.Tasks = map[string]int64{}
+			}
+			v.Stages = append(v.Stages, Stage{s.Name, s.Kind, s.Queue, q.Paused, q.Tasks, q.Oldest})
+		}
+		if len(v.Stages) > 0 {
+			list.Pipelines = append(list.Pipelines, v)
+		}
+	}
+	return list, err
+}
+
+func removePipeline(c *call, in byUser) (nothing, error) {
+	c.target = short(in.Name)
+	return nothing{}, c.client.RemovePipeline(c.r.Context(), in.Name)
+}
