@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -139,13 +138,15 @@ func TestCompletionsKnowCommandsAndChoices(t *testing.T) {
 	}
 }
 
+// packageDir is where the tests start, before some of them go elsewhere.
+var packageDir, _ = os.Getwd()
+
 // binary builds the command, for what cannot be seen from inside a process.
 func binary(t *testing.T) string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
 	path := filepath.Join(t.TempDir(), "tusk")
-	build := exec.Command("go", "build", "-o", path, "../cmd/tusk")
-	build.Dir = filepath.Dir(file)
+	build := exec.Command("go", "build", "-o", path, "github.com/tuskqueue/tusk/cmd/tusk")
+	build.Dir = packageDir
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
