@@ -25,6 +25,9 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 	if n.Tenant != t.Tenant {
 		return ID{}, invalid("tenant", "other_tenant", "of a child is %q, its parent's is %q", n.Tenant, t.Tenant)
 	}
+	if n.Key != "" {
+		return ID{}, invalid("key", "not_for_children", "is not for a child: another task could stand in its place")
+	}
 	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
 		n.Workflow = t.ID
 	}

@@ -60,6 +60,8 @@ type Options struct {
 	Key        string
 	OnConflict OnConflict
 	SourceTime time.Time
+	// Unique makes the key of the task's kind and args, instead.
+	Unique *Unique
 
 	// ID is the task's own, if its maker needs to know it before it is stored. It
 	// must come from NewID and be used once. Default: a new one.
@@ -212,6 +214,7 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
+	skipSeen(stored, results)
 	return results, nil
 }
 
@@ -246,13 +249,16 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 		validateWhen("run at", n.RunAt, n.Delay),
 		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
 		validateSettings(settings),
+		o.Unique.validate(&o),
 	); err != nil {
 		return n, firstOf(err)
 	}
 	if n.Settings, err = settings.Encode(); err != nil {
 		return n, fmt.Errorf("settings: %w", err)
 	}
-	n.Args, err = c.encodeArgs(t.Args)
+	if n.Args, err = c.encodeArgs(t.Args); err == nil && o.Unique != nil {
+		err = o.Unique.key(&n, time.Now())
+	}
 	return n, err
 }
 
@@ -311,8 +317,8 @@ func optionsOf(t NewTask) Options {
 	if o.Tags == nil {
 		o.Tags = defaults.Tags
 	}
-	if o.Key == "" {
-		o.Key, o.OnConflict = defaults.Key, defaults.OnConflict
+	if o.Key == "" && o.Unique == nil {
+		o.Key, o.OnConflict, o.Unique = defaults.Key, defaults.OnConflict, defaults.Unique
 	}
 	return o
 }

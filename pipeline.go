@@ -46,7 +46,7 @@ func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
 	if p.index(name) >= 0 {
 		p.fail(invalid("stage", "duplicate_stage", "%q is in the pipeline twice", name))
 	}
-	if s.options.Key != "" || !s.options.RunAt.IsZero() || !s.options.ID.IsZero() {
+	if s.options.Key != "" || s.options.Unique != nil || !s.options.RunAt.IsZero() || !s.options.ID.IsZero() {
 		p.fail(invalid("stage", "not_for_stages", "%q cannot set key, run time or id", name))
 	}
 	setDefault(&s.options.Queue, p.kind(name))

@@ -224,7 +224,7 @@ func scheduleOwns(o *Options) error {
 	if o == nil {
 		return nil
 	}
-	if !o.RunAt.IsZero() || o.Delay != 0 || !o.ExpiresAt.IsZero() || o.ExpiresIn != 0 || o.Key != "" || !o.ID.IsZero() {
+	if !o.RunAt.IsZero() || o.Delay != 0 || !o.ExpiresAt.IsZero() || o.ExpiresIn != 0 || o.Key != "" || o.Unique != nil || !o.ID.IsZero() {
 		return invalid("options", "not_for_schedules", "of a schedule cannot set run time, expiry, key or id")
 	}
 	return nil

@@ -109,6 +109,9 @@ func (c *Client) enqueueWorkflow(ctx context.Context, into store.Enqueuer, w *Wo
 		if tasks[i], err = c.encode(NewTask{Args: n.args, Options: &n.options}); err != nil {
 			return WorkflowRun{}, fmt.Errorf("task %s: %w", n.name, err)
 		}
+		if tasks[i].Key != "" {
+			return WorkflowRun{}, invalid("workflow", "not_for_workflows", "task %q has a key: another task could stand in its place", n.name)
+		}
 		n.id = tasks[i].ID
 		run.Tasks[n.name] = n.id
 		tasks[i].Workflow = run.ID

@@ -31,7 +31,7 @@ replaced, awaiting or stale. ARGS-JSON is {} when left out; - reads it from stdi
 
 With --from, every line of the file is one task as a JSON object with the fields
 kind, args, queue, priority, run_at, delay, expires_at, expires_in, key,
-on_conflict, source_time, max_attempts, timeout, backoff, tags, metadata and
+on_conflict, source_time, unique, max_attempts, timeout, backoff, tags, metadata and
 tenant. They are stored in batches of 1000; of a batch with a bad line nothing is
 stored, and no batch after it.`,
 		Example: `  tusk enqueue send_email '{"to":"ada@example.com"}' --delay 5m

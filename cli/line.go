@@ -38,6 +38,7 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	"expires_at":  func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.ExpiresAt)) },
 	"expires_in":  func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.ExpiresIn)) },
 	"source_time": func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.SourceTime)) },
+	"unique":      func(l *line, raw json.RawMessage) error { return readField(raw, uniqueFlag(&l.options.Unique)) },
 	"timeout":     func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Timeout)) },
 	"backoff": func(l *line, raw json.RawMessage) error {
 		return readField(raw, &value[tusk.Backoff]{into: &l.options.Backoff, parse: parseBackoff})

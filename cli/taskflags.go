@@ -45,6 +45,8 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue has it")
 	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun"), "on-conflict", "when the key is taken: skip, replace or rerun; default skip")
 	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
+	f.Var(uniqueFlag(&o.Unique), "unique", "a key of the kind and these fields of the args: FIELD,…|all; with @DURATION one task in each such window of time")
+	cmd.MarkFlagsMutuallyExclusive("key", "unique")
 	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
 	cmd.MarkFlagsMutuallyExclusive("expires-at", "expires-in")
 }
@@ -60,7 +62,7 @@ func (t *taskFlags) complete() (*tusk.Options, error) {
 
 func conflictOf(o *tusk.Options, word string) error {
 	switch {
-	case word != "" && o.Key == "":
+	case word != "" && o.Key == "" && o.Unique == nil:
 		return errors.New("on-conflict needs a key")
 	case !o.SourceTime.IsZero() && word != "rerun":
 		return errors.New("source-time is for on-conflict rerun")
@@ -72,6 +74,30 @@ func conflictOf(o *tusk.Options, word string) error {
 		o.OnConflict = tusk.Rerun
 	}
 	return nil
+}
+
+func uniqueFlag(into **tusk.Unique) *value[*tusk.Unique] {
+	return &value[*tusk.Unique]{into: into, name: "fields", parse: parseUnique}
+}
+
+// parseUnique reads FIELD,…[@DURATION], or all in place of the fields.
+func parseUnique(text string) (*tusk.Unique, error) {
+	fields, window, timed := strings.Cut(text, "@")
+	u := &tusk.Unique{}
+	if fields == "" {
+		return nil, errors.New("want names of fields, or all, such as customer,month@24h")
+	}
+	if fields != "all" {
+		u.Args = strings.Split(fields, ",")
+	}
+	if !timed {
+		return u, nil
+	}
+	var err error
+	if u.Window, err = parseDuration(window); err == nil && u.Window == 0 {
+		err = errors.New("the window must be a duration above 0")
+	}
+	return u, err
 }
 
 // parseBackoff reads SHAPE:BASE[:MAX[:JITTER]].

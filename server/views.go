@@ -176,6 +176,13 @@ type TaskInput struct {
 	Key         string            `json:"key,omitempty" doc:"at most one unfinished task of a queue has it"`
 	OnConflict  string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
 	SourceTime  *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
+	Unique      *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
+}
+
+// UniqueInput makes a task's key of its kind, its tenant and its args.
+type UniqueInput struct {
+	Args   []string `json:"args,omitempty" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
+	Window Duration `json:"window,omitempty" doc:"one task in each window of time, whatever became of it; default: one unfinished task"`
 }
 
 // BackoffInput says how long to wait before the next attempt.
@@ -198,6 +205,9 @@ func (t TaskInput) options() (*tusk.Options, error) {
 	o := &tusk.Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
 		RunAt: instant(t.RunAt), Delay: time.Duration(t.Delay), ExpiresAt: instant(t.ExpiresAt), ExpiresIn: time.Duration(t.ExpiresIn),
 		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), Key: t.Key, SourceTime: instant(t.SourceTime)}
+	if u := t.Unique; u != nil {
+		o.Unique = &tusk.Unique{Args: u.Args, Window: time.Duration(u.Window)}
+	}
 	if b := t.Backoff; b != nil {
 		switch base, most := time.Duration(b.Base), time.Duration(b.Max); b.Shape {
 		case "constant":

@@ -228,6 +228,40 @@ var keyClauses = []clause{
 			}
 		}
 	}},
+	{"enqueue/a source time outlives its task", func(t *T) {
+		rerun := conflict(store.Rerun)
+		t.addOne(key("a"), rerun, source(10))
+		t.mustEnd(to(store.Completed, t.takeOne(t.worker())))
+		for _, c := range []struct {
+			second int64
+			want   store.EnqueueResult
+		}{{10, store.Stale}, {9, store.Stale}, {11, store.Added}, {11, store.Stale}} {
+			if r := t.add(newTask(key("a"), rerun, source(c.second)))[0]; r.Result != c.want {
+				t.Errorf("source %d: %v", c.second, r.Result)
+			}
+		}
+	}},
+	{"enqueue/a call brings one key many times", func(t *T) {
+		tasks := make([]store.NewTask, 300)
+		for i := range tasks {
+			tasks[i] = newTask(key(fmt.Sprint("k", i%100)), args(fmt.Sprint(i)))
+			if i >= 200 {
+				tasks[i].OnConflict = store.Replace
+			}
+		}
+		results := t.add(tasks...)
+		for i, r := range results {
+			want := []store.EnqueueResult{store.Added, store.Skipped, store.Replaced}[i/100]
+			if r.Result != want || r.ID != tasks[i%100].ID {
+				t.Fatalf("task %d: %+v, want %v", i, r, want)
+			}
+		}
+		for i := range 100 {
+			if got := t.get(tasks[i].ID); string(got.Args) != fmt.Sprint(200+i) {
+				t.Errorf("args %s of key %d", got.Args, i)
+			}
+		}
+	}},
 	{"enqueue/reruns during a run become exactly one more, with the newest", func(t *T) {
 		rerun := conflict(store.Rerun)
 		worker := t.worker()

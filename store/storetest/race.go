@@ -70,6 +70,56 @@ var raceClauses = []clause{
 			t.Errorf("left %v", left)
 		}
 	}},
+	{"race/a whole queue gets another priority while workers claim from it", func(t *T) {
+		const claimers, n = 4, 800
+		ids := t.addMany(n)
+		var mu sync.Mutex
+		seen := map[store.ID]int{}
+		var edited atomic.Bool
+		var all sync.WaitGroup
+		for range claimers {
+			s, worker := t.another(), t.worker()
+			all.Go(func() {
+				for last := false; ; last = edited.Load() {
+					tasks := t.takeFrom(s, worker, 7)
+					if len(tasks) == 0 && last {
+						return
+					}
+					mu.Lock()
+					for _, task := range tasks {
+						seen[task.ID]++
+					}
+					mu.Unlock()
+					for i := range tasks {
+						if lost, err := s.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[i])}); err != nil || len(lost) > 0 {
+							t.Errorf("lost %d, %v", len(lost), err)
+						}
+					}
+				}
+			})
+		}
+		changed := 0
+		for i := n; i > 0; i -= 100 { // those that are claimed last come first
+			for _, e := range t.edit(store.Change{Op: store.Reprioritize, Priority: int16(i/100) - 3}, ids[i-100:i]...) {
+				if e.Result == store.Changed {
+					changed++
+				}
+			}
+		}
+		edited.Store(true)
+		all.Wait()
+		for _, id := range ids {
+			if seen[id] != 1 {
+				t.Errorf("%v was claimed %d times", id, seen[id])
+			}
+		}
+		if changed == 0 {
+			t.Error("no task got another priority in time")
+		}
+		if left := t.counts(); len(left) != 0 {
+			t.Errorf("left %v", left)
+		}
+	}},
 	{"race/a key never has two unfinished tasks", func(t *T) {
 		const handles, rounds = 6, 20
 		worker := t.worker()

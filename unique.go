@@ -1,0 +1,116 @@
+package tusk
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Unique makes a task's key of what it is: its kind, its tenant, its args or some of
+// them, and a window of time.
+type Unique struct {
+	// Args are the names of those fields that count; "customer.id" is a field of a
+	// field. Default: all.
+	Args []string
+	// Window has one task enqueued in each window of time, whatever became of it:
+	// with an hour, one from each full hour to the next, by the client's clock and in
+	// UTC. It counts for as long as the task's history is kept. Default: one unfinished
+	// task at any time.
+	Window time.Duration
+}
+
+const (
+	maxUniqueArgs   = 16
+	maxUniqueWindow = 366 * 24 * time.Hour
+)
+
+func (u *Unique) validate(o *Options) error {
+	switch {
+	case u == nil:
+		return nil
+	case o.Key != "":
+		return invalid("unique", "key_given", "cannot go with the key %q: one of them is the task's identity", cutText(o.Key))
+	case u.Window != 0 && o.OnConflict != Skip:
+		return invalid("unique", "invalid_policy", "with a window skips what comes again: leave OnConflict out")
+	case len(u.Args) > maxUniqueArgs:
+		return invalid("unique", "too_many", "names %d args, at most %d are allowed", len(u.Args), maxUniqueArgs)
+	}
+	for _, name := range u.Args {
+		if name == "" || len(name) > MaxKeyBytes {
+			return invalid("unique", "invalid_name", "%q is no name of a field", cutText(name))
+		}
+	}
+	if u.Window == 0 {
+		return nil
+	}
+	return within("unique: window", u.Window, time.Second, maxUniqueWindow)
+}
+
+// key gives a task its key. In a window it is a rerun of the window's start: that
+// source time is never news again, for as long as the key is known.
+func (u *Unique) key(n *store.NewTask, now time.Time) error {
+	chosen, err := u.choose(n.Args)
+	if err != nil {
+		return err
+	}
+	hash := sha256.New()
+	for _, part := range [][]byte{[]byte(n.Kind), []byte(n.Tenant), chosen} {
+		hash.Write(part)
+		hash.Write([]byte{0})
+	}
+	n.Key = "unique:" + n.Kind + ":" + hex.EncodeToString(hash.Sum(nil)[:16])
+	if u.Window != 0 {
+		start := now.UTC().Truncate(u.Window)
+		n.Key, n.OnConflict, n.SourceTime = n.Key+windowMark(start), Rerun, start
+	}
+	return nil
+}
+
+func windowMark(start time.Time) string { return ":" + start.UTC().Format("20060102T150405Z") }
+
+// inWindow reports whether a task has the key of a window.
+func inWindow(n *store.NewTask) bool {
+	return n.OnConflict == Rerun && strings.HasPrefix(n.Key, "unique:") && strings.HasSuffix(n.Key, windowMark(n.SourceTime))
+}
+
+// choose returns the args that count, in one form whatever the order of their fields.
+func (u *Unique) choose(args []byte) ([]byte, error) {
+	var all any
+	d := json.NewDecoder(bytes.NewReader(args))
+	d.UseNumber()
+	if err := d.Decode(&all); err != nil {
+		return nil, invalid("args", "invalid_json", "%v", err)
+	}
+	if len(u.Args) == 0 {
+		return json.Marshal(all)
+	}
+	chosen := make([]any, len(u.Args))
+	found := false
+	for i, name := range u.Args {
+		at := all
+		for _, part := range strings.Split(name, ".") {
+			fields, _ := at.(map[string]any)
+			at = fields[part]
+		}
+		chosen[i] = at
+		found = found || at != nil
+	}
+	if !found {
+		return nil, invalid("unique", "unknown_field", "names fields that the args do not have: %q", u.Args)
+	}
+	return json.Marshal(chosen)
+}
+
+// skipSeen says of a task whose window had one before that it was skipped.
+func skipSeen(tasks []store.NewTask, results []Enqueued) {
+	for i := range results {
+		if results[i].Result == Stale && inWindow(&tasks[i]) {
+			results[i].Result = Skipped
+		}
+	}
+}
