@@ -30,6 +30,7 @@ func (s *storm) check() {
 	}
 	c := &checker{s, newRecord(events), map[tusk.ID]*tusk.TaskInfo{}}
 	c.read()
+	c.order()
 	for _, e := range c.alarms {
 		c.violation(e.Err, "%s", e.Text)
 	}
@@ -49,6 +50,7 @@ func (s *storm) check() {
 		c.tooEarly(p)
 		c.needs(p)
 	}
+	c.buried()
 	c.effects()
 	c.transactions()
 	c.keys()
@@ -155,6 +157,32 @@ func (c *checker) leasedTwice(p *past) {
 	}
 }
 
+// buried is I4, too: a worker whose tasks were taken back claims nothing more
+// under its name.
+func (c *checker) buried() {
+	buried := map[string]int64{}
+	workers := map[string]string{} // by token
+	for _, p := range c.tasks {
+		for _, l := range p.claims {
+			workers[l.Token] = l.worker
+		}
+	}
+	for _, p := range c.tasks {
+		for _, x := range p.releases {
+			if w := workers[x.Token]; w != "" && x.yes && x.Rescue && (buried[w] == 0 || x.answered < buried[w]) {
+				buried[w] = x.answered
+			}
+		}
+	}
+	for _, p := range c.tasks {
+		for _, l := range p.claims {
+			if at := buried[l.worker]; at != 0 && l.asked > at {
+				c.violation("I4", "worker %s claimed %s %v after its tasks had been taken back", l.worker, p.id, time.Duration(l.asked-at))
+			}
+		}
+	}
+}
+
 // attempts is I13: attempts and crashes are counted as outcomes say.
 func (c *checker) attempts(p *past) {
 	if p.retried() > 0 || p.unseen() {
@@ -192,14 +220,15 @@ func (c *checker) tooEarly(p *past) {
 		if early := time.Duration(l.Due - l.Claimed); early > atOnce {
 			c.violation("I14", "task %s was claimed %v before its time", p.id, early)
 		}
-		if i == 0 && e != nil && e.Key == "" && e.Delay > 0 && l.Claimed-l.Enqueued < e.Delay-int64(time.Millisecond) {
+		if i == 0 && e != nil && e.Key == "" && e.Delay > 0 && l.Claimed-l.Enqueued < e.Delay-int64(atOnce) {
 			c.violation("I14", "task %s was to wait for %v and was claimed after %v", p.id, time.Duration(e.Delay), time.Duration(l.Claimed-l.Enqueued))
 		}
 	}
 }
 
-// atOnce is how far the instants of a task that may run at once can be apart: one
-// is of when the enqueue began, the other of when the claim did.
+// atOnce is how far the instants of a task can be apart that runs as soon as it may:
+// one is of when the enqueue began, the other of when the claim did, which sees what
+// was committed a little later.
 const atOnce = 50 * time.Millisecond
 
 // needs is I10: a task that needs others runs after them, and only if they

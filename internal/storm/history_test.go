@@ -30,6 +30,7 @@ type event struct {
 	Term  int64  `json:"term,omitempty"`
 	Who   string `json:"who,omitempty"` // worker or candidate
 	Token string `json:"token,omitempty"`
+	Asked int64  `json:"asked,omitempty"` // of an answer whose question has no line
 	Items []item `json:"items,omitempty"`
 
 	file int // which process wrote it

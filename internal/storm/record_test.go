@@ -5,10 +5,12 @@ package storm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 )
@@ -52,7 +54,8 @@ type enqueued struct {
 
 type claimed struct {
 	item
-	at int64
+	asked, at int64
+	worker    string
 }
 
 type release struct {
@@ -102,7 +105,7 @@ func newRecord(events []event) *record {
 			}
 		case opClaimed:
 			for _, it := range e.Items {
-				r.of(it.ID).claims = append(r.of(it.ID).claims, claimed{it, e.At})
+				r.of(it.ID).claims = append(r.of(it.ID).claims, claimed{it, e.Asked, e.At, e.Who})
 			}
 		case opFinish:
 			r.finish(e, a, answer)
@@ -135,8 +138,8 @@ func newRecord(events []event) *record {
 			}
 		case opCalm:
 			for i := range r.crashes {
-				if e.Text == crash {
-					r.crashes[i].until = min(r.crashes[i].until, e.At)
+				if e.Text == crash { // what was answered before may still be on its way
+					r.crashes[i].until = min(r.crashes[i].until, e.At+int64(time.Second))
 				}
 			}
 		}
@@ -169,6 +172,13 @@ func (r *record) of(id tusk.ID) *past {
 		r.tasks[id] = p
 	}
 	return p
+}
+
+// order sorts claims as the engine made them: an answer may be held up for long.
+func (r *record) order() {
+	for _, p := range r.tasks {
+		slices.SortStableFunc(p.claims, func(a, b claimed) int { return cmp.Compare(a.Claimed, b.Claimed) })
+	}
 }
 
 // over is when a lease may have ended first; the end of time if never.

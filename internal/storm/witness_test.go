@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -49,7 +50,7 @@ func (w *witness) PutRecord(ctx context.Context, p store.PutRecord) (int64, []st
 }
 
 func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
-	call := w.log.calls.Add(1) // an empty claim leaves no line
+	call, asked := w.log.calls.Add(1), time.Now().UnixNano() // an empty claim leaves no line
 	tasks, err := w.Store.Claim(ctx, r)
 	if len(tasks) > 0 {
 		items := make([]item, len(tasks))
@@ -57,7 +58,7 @@ func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task
 			items[i] = itemOfClaimed(&tasks[i])
 			items[i].Token = tasks[i].Lease.String()
 		}
-		w.log.write(event{Op: opClaimed, Call: call, Who: r.Worker.String(), Token: r.Token.String(), Items: items})
+		w.log.write(event{Op: opClaimed, Call: call, Asked: asked, Who: r.Worker.String(), Token: r.Token.String(), Items: items})
 	}
 	return tasks, err
 }

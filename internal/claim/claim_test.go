@@ -1,0 +1,247 @@
+package claim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// counter is a store that has tasks in stock and fails as it is told.
+type counter struct {
+	stock    int
+	requests []store.ClaimRequest
+	at       []time.Time
+	fail     func(call int) (before, after error)
+	lent     map[store.Token][]store.Task
+}
+
+func (c *counter) Claim(_ context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	c.requests, c.at = append(c.requests, r), append(c.at, time.Now())
+	var before, after error
+	if c.fail != nil {
+		before, after = c.fail(len(c.requests))
+	}
+	if before != nil {
+		return nil, before
+	}
+	tasks := c.lent[r.Token]
+	if tasks == nil {
+		n := min(r.Limit, c.stock)
+		c.stock -= n
+		tasks = make([]store.Task, n)
+		if c.lent == nil {
+			c.lent = map[store.Token][]store.Task{}
+		}
+		c.lent[r.Token] = tasks
+	}
+	if after != nil {
+		return nil, after
+	}
+	return tasks, nil
+}
+
+// worker is what a source needs of the rooms around it.
+type worker struct {
+	id    store.ID
+	room  int
+	taken int
+	died  []store.ID
+}
+
+func (w *worker) source(c *counter, queues ...string) *Source {
+	return New(c, Options{
+		Worker: func() (store.ID, bool) { return w.id, !w.id.IsZero() },
+		Dead:   func(id store.ID) { w.died = append(w.died, id); w.id[0]++ },
+		Queues: func() []string { return slices.Clone(queues) },
+		Room:   func() int { return w.room },
+		Take:   func(tasks []store.Task) { w.taken += len(tasks); w.room -= len(tasks) },
+		Poll:   time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+}
+
+// run runs a source for a while, in a time of its own.
+func run(t *testing.T, s *Source, meanwhile func()) {
+	t.Helper()
+	halt, ended := make(chan struct{}), make(chan struct{})
+	go func() { s.Loop().Run(context.Background(), halt); close(ended) }()
+	meanwhile()
+	close(halt)
+	<-ended
+}
+
+var errLost = errors.New("answer lost")
+
+func TestAClaimWithoutAnAnswerIsRepeatedWithItsTokenUntilItHasOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 3, fail: func(call int) (before, after error) {
+			switch call {
+			case 1:
+				return nil, errLost // it took effect
+			case 2:
+				return errLost, nil // it did not arrive
+			}
+			return nil, nil
+		}}
+		w := &worker{id: store.ID{1}, room: 10}
+		run(t, w.source(c, "q"), func() { time.Sleep(500 * time.Millisecond) })
+		if w.taken != 3 {
+			t.Errorf("%d tasks were taken, want the 3 that were leased", w.taken)
+		}
+		first := c.requests[0]
+		for i, r := range c.requests[1:3] {
+			if r.Token != first.Token || !r.Again || r.Limit != first.Limit {
+				t.Errorf("request %d is %+v, want the first one again", i+2, r)
+			}
+		}
+		if r := c.requests[3]; r.Token == first.Token || r.Again {
+			t.Errorf("after the answer it asked %+v, want a new request", r)
+		}
+	})
+}
+
+func TestAClaimOfTheDeadIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 3, fail: func(call int) (before, after error) {
+			switch call {
+			case 1:
+				return errLost, nil
+			case 2:
+				return store.ErrWorkerDead, nil
+			}
+			return nil, nil
+		}}
+		w := &worker{id: store.ID{1}, room: 10}
+		run(t, w.source(c, "q"), func() { time.Sleep(500 * time.Millisecond) })
+		if !slices.Equal(w.died, []store.ID{{1}}) {
+			t.Fatalf("told dead: %v, want the first identity once", w.died)
+		}
+		for _, r := range c.requests[2:] {
+			if r.Worker != (store.ID{2}) || r.Again || r.Token == c.requests[0].Token {
+				t.Errorf("the next life asked %+v", r)
+			}
+		}
+		if w.taken != 3 {
+			t.Errorf("%d tasks were taken, want 3", w.taken)
+		}
+	})
+}
+
+func TestARenewedWorkerDoesNotRepeatTheClaimOfItsFormerSelf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &worker{id: store.ID{1}, room: 10}
+		c := &counter{fail: func(call int) (before, after error) {
+			if call == 1 {
+				w.id = store.ID{9} // the heart noticed meanwhile
+				return errLost, nil
+			}
+			return nil, nil
+		}}
+		run(t, w.source(c, "q"), func() { time.Sleep(500 * time.Millisecond) })
+		if r := c.requests[1]; r.Worker != (store.ID{9}) || r.Again {
+			t.Errorf("it asked %+v", r)
+		}
+	})
+}
+
+func TestIdleQueuesAreLookedAtLessAndLessAndNeverStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		run(t, w.source(c, "q"), func() { time.Sleep(time.Minute) })
+		for i := 1; i < len(c.at); i++ {
+			if pause := c.at[i].Sub(c.at[i-1]); pause > time.Second {
+				t.Errorf("look %d came after %v, want at most Poll", i, pause)
+			}
+		}
+		if n := len(c.at); n < 60 || n > 100 {
+			t.Errorf("%d looks in a minute, want about one a second", n)
+		}
+	})
+}
+
+func TestAFullAnswerIsFollowedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 25}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "q")
+		s.o.Take = func(tasks []store.Task) { w.taken += len(tasks) } // finished at once
+		began := time.Now()
+		run(t, s, func() { time.Sleep(time.Millisecond) })
+		if w.taken != 25 || len(c.at) < 3 || c.at[2] != began {
+			t.Errorf("%d tasks in requests at %v, want 25 without a pause", w.taken, c.at)
+		}
+	})
+}
+
+func TestWithoutRoomNothingIsAskedUntilThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 5}
+		w := &worker{id: store.ID{1}}
+		s := w.source(c, "q")
+		run(t, s, func() {
+			time.Sleep(10 * time.Second)
+			if len(c.requests) > 0 {
+				t.Errorf("it asked without room: %+v", c.requests)
+			}
+			w.room = 5
+			s.Wake()
+			synctest.Wait()
+			if w.taken != 5 {
+				t.Errorf("%d tasks were taken when room came, want 5 at once", w.taken)
+			}
+		})
+	})
+}
+
+func TestQueuesTakeTurnsAtBeingFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		run(t, w.source(c, "a", "b", "c"), func() { time.Sleep(10 * time.Second) })
+		first := map[string]int{}
+		for _, r := range c.requests {
+			if len(r.Queues) != 3 {
+				t.Fatalf("asked for %v", r.Queues)
+			}
+			first[r.Queues[0]]++
+		}
+		for _, q := range []string{"a", "b", "c"} {
+			if n := first[q]; n < len(c.requests)/3 {
+				t.Errorf("queue %s was first %d times of %d", q, n, len(c.requests))
+			}
+		}
+	})
+}
+
+func TestSettleFetchesWhatALostAnswerHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 2, fail: func(call int) (before, after error) {
+			if call == 1 {
+				return nil, errLost
+			}
+			return nil, nil
+		}}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "q")
+		if _, err := s.claim(t.Context()); !errors.Is(err, errLost) {
+			t.Fatal(err)
+		}
+		if err := s.Settle(t.Context()); err != nil || w.taken != 2 {
+			t.Errorf("settled with %d tasks, %v; want 2", w.taken, err)
+		}
+		if err := s.Settle(t.Context()); err != nil || len(c.requests) != 2 {
+			t.Errorf("a settled source asked again: %v", err)
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	ttl   = 30 * time.Second
+	every = 10 * time.Second
+)
+
+// beat is one that reached the store.
+type beat struct {
+	at time.Duration
+	store.Beat
+}
+
+// chest is a heart with a store around it, in a time of its own.
+type chest struct {
+	mu     sync.Mutex
+	began  time.Time
+	beats  []beat
+	extend func(ctx context.Context, n int) ([]store.Stop, error) // of the nth beat
+	notes  []store.Note
+	noted  int
+	stops  []store.Stop
+	lost   []time.Duration
+	ids    byte
+	heart  *Heart
+}
+
+func (c *chest) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	c.mu.Lock()
+	c.beats = append(c.beats, beat{time.Since(c.began), b})
+	n := len(c.beats)
+	c.mu.Unlock()
+	if c.extend == nil {
+		return nil, nil
+	}
+	return c.extend(ctx, n)
+}
+
+// live runs a heart while a test goes on.
+func live(t *testing.T, c *chest, test func()) {
+	synctest.Test(t, func(t *testing.T) {
+		c.began = time.Now()
+		c.heart = New(c, Options{
+			Worker: store.Worker{Host: "h"}, TTL: ttl, Every: every,
+			NewID: func() store.ID { c.ids++; return store.ID{c.ids} },
+			Notes: func() []store.Note { return c.notes },
+			Noted: func(notes []store.Note) { c.notes = c.notes[len(notes):]; c.noted += len(notes) },
+			Stop:  func(stops []store.Stop) { c.stops = append(c.stops, stops...) },
+			Lost:  func() { c.mu.Lock(); c.lost = append(c.lost, time.Since(c.began)); c.mu.Unlock() },
+			Log:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		halt := make(chan struct{})
+		var loops sync.WaitGroup
+		ctx, cancel := context.WithCancel(context.Background())
+		for _, l := range c.heart.Loops() {
+			loops.Go(func() { l.Run(ctx, halt) })
+		}
+		test()
+		close(halt)
+		cancel()
+		loops.Wait()
+	})
+}
+
+var errAway = errors.New("the database is away")
+
+func TestItBeatsAndMayClaimFromTheFirstBeatOn(t *testing.T) {
+	c := &chest{}
+	live(t, c, func() {
+		if _, alive := c.heart.Worker(); alive {
+			t.Error("alive before the first beat")
+		}
+		synctest.Wait()
+		if id, alive := c.heart.Worker(); !alive || id != (store.ID{1}) {
+			t.Errorf("after the first beat: %v, alive %v", id, alive)
+		}
+		time.Sleep(5*time.Minute + time.Second)
+	})
+	for i := 1; i < len(c.beats); i++ {
+		if d := c.beats[i].at - c.beats[i-1].at; d != every {
+			t.Errorf("beat %d came after %v, want %v", i, d, every)
+		}
+	}
+	if len(c.beats) != 31 || c.beats[0].TTL != ttl || c.beats[0].Worker.Host != "h" {
+		t.Errorf("%d beats, the first %+v", len(c.beats), c.beats[0])
+	}
+}
+
+func TestAttemptsAreGivenUpBeforeTheStoreCanTakeThem(t *testing.T) {
+	for name, away := range map[string]func(ctx context.Context) error{
+		"every beat fails": func(context.Context) error { return errAway },
+		"every beat hangs": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &chest{extend: func(ctx context.Context, n int) ([]store.Stop, error) {
+				if n == 1 {
+					return nil, nil
+				}
+				return nil, away(ctx)
+			}}
+			live(t, c, func() {
+				time.Sleep(ttl)
+				if id, alive := c.heart.Worker(); alive || id == (store.ID{1}) {
+					t.Errorf("still %v, alive %v", id, alive)
+				}
+			})
+			// The only good beat was sent at 0: a third of the lease is left.
+			if len(c.lost) != 1 || c.lost[0] < ttl*2/3 || c.lost[0] > ttl*2/3+ttl/6 {
+				t.Errorf("attempts were given up at %v, want about %v, once", c.lost, ttl*2/3)
+			}
+		})
+	}
+}
+
+func TestASlowBeatCountsFromWhenItWasSent(t *testing.T) {
+	c := &chest{extend: func(ctx context.Context, n int) ([]store.Stop, error) {
+		if n > 2 {
+			return nil, errAway
+		}
+		time.Sleep(9 * time.Second)
+		return nil, nil
+	}}
+	live(t, c, func() { time.Sleep(ttl + every) })
+	good := c.beats[1].at
+	if len(c.lost) != 1 || c.lost[0] < good+ttl*2/3 || c.lost[0] >= good+ttl {
+		t.Errorf("given up at %v, the last good beat was sent at %v", c.lost, good)
+	}
+}
+
+func TestTheDeadGoOnUnderAnotherIdentity(t *testing.T) {
+	c := &chest{extend: func(_ context.Context, n int) ([]store.Stop, error) {
+		if n == 2 {
+			return nil, store.ErrWorkerDead
+		}
+		return nil, nil
+	}}
+	live(t, c, func() { time.Sleep(time.Minute) })
+	if want := []time.Duration{every}; !slices.Equal(c.lost, want) {
+		t.Errorf("attempts were ended at %v, want %v", c.lost, want)
+	}
+	if c.beats[2].Worker.ID != (store.ID{2}) || c.beats[2].at != every {
+		t.Errorf("next beat: %+v, want another identity at once", c.beats[2])
+	}
+}
+
+func TestABeatThatComesBackAfterARenewalDoesNotReviveTheNewIdentity(t *testing.T) {
+	c := &chest{extend: func(_ context.Context, n int) ([]store.Stop, error) {
+		if n == 1 {
+			time.Sleep(5 * time.Second)
+		}
+		return nil, nil
+	}}
+	live(t, c, func() {
+		time.Sleep(time.Second)
+		c.heart.Renew(store.ID{1})
+		time.Sleep(4500 * time.Millisecond)
+		synctest.Wait()
+		if first := c.beats[1]; first.Worker.ID != (store.ID{2}) {
+			t.Errorf("the new identity did not beat by itself: %+v", first)
+		}
+	})
+	if len(c.lost) != 1 {
+		t.Errorf("lost %v", c.lost)
+	}
+}
+
+func TestRenewingSomebodyElseChangesNothing(t *testing.T) {
+	c := &chest{}
+	live(t, c, func() {
+		synctest.Wait()
+		c.heart.Renew(store.ID{77})
+		if id, alive := c.heart.Worker(); id != (store.ID{1}) || !alive || len(c.lost) > 0 {
+			t.Errorf("%v, alive %v, lost %v", id, alive, c.lost)
+		}
+	})
+}
+
+func TestNotesAreSentSoonAndAgainUntilTheyAreStored(t *testing.T) {
+	c := &chest{extend: func(_ context.Context, n int) ([]store.Stop, error) {
+		if n == 2 || n == 3 {
+			return nil, errAway
+		}
+		return nil, nil
+	}}
+	live(t, c, func() {
+		time.Sleep(time.Millisecond)
+		c.notes = []store.Note{{ID: store.ID{5}}}
+		time.Sleep(3 * time.Second)
+	})
+	if c.noted != 1 || len(c.beats) != 4 {
+		t.Fatalf("%d beats, %d notes stored", len(c.beats), c.noted)
+	}
+	for _, b := range c.beats[1:] {
+		if len(b.Notes) != 1 || b.at > 2*time.Second {
+			t.Errorf("beat at %v with %d notes", b.at, len(b.Notes))
+		}
+	}
+}
+
+func TestOrdersToStopArePassedOn(t *testing.T) {
+	stop := store.Stop{ID: store.ID{7}, Lease: store.Token{1}}
+	c := &chest{extend: func(_ context.Context, n int) ([]store.Stop, error) { return []store.Stop{stop}, nil }}
+	live(t, c, func() { time.Sleep(every + time.Second) })
+	if want := []store.Stop{stop, stop}; !slices.Equal(c.stops, want) {
+		t.Errorf("passed on %v, want it at both beats", c.stops)
+	}
+}
+
+func TestWhoNeverBeatNeedNotSignOff(t *testing.T) {
+	c := &chest{extend: func(context.Context, int) ([]store.Stop, error) { return nil, errAway }}
+	live(t, c, func() {
+		synctest.Wait()
+		if err := c.heart.SignOff(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if len(c.beats) != 1 {
+		t.Errorf("%d beats", len(c.beats))
+	}
+	c = &chest{}
+	live(t, c, func() {
+		synctest.Wait()
+		if err := c.heart.SignOff(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	if last := c.beats[len(c.beats)-1]; last.TTL != 0 || last.Worker.ID != (store.ID{1}) {
+		t.Errorf("signed off by %+v", last)
+	}
+}
