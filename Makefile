@@ -1,12 +1,13 @@
 # make test    what CI runs: installs what it needs, then checks and tests everything
 # make check   gofmt, vet, staticcheck
 # make build   the tusk binary
-# make bench-sqlite   Tusk beside goqite and backlite on SQLite
+# make bench       Tusk beside its peers, under 15 minutes; installs what it needs
+# make bench-full  the same for hours: longer runs, more history, more peers
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help test check build deps bench-sqlite
+.PHONY: help test check build deps bench bench-full
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -25,6 +26,12 @@ check: deps
 
 test: check
 	CGO_ENABLED=1 TUSK_TEST_ALL=1 go test -race -shuffle=on -timeout 20m ./...
+	CGO_ENABLED=0 go -C bench test -shuffle=on ./...
 
-bench-sqlite:
-	CGO_ENABLED=0 go -C bench run ./sqlite
+bench:
+	@./scripts/bench-deps
+	CGO_ENABLED=0 go -C bench run ./beside
+
+bench-full:
+	@./scripts/bench-deps
+	CGO_ENABLED=0 go -C bench run ./beside -full

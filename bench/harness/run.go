@@ -1,0 +1,187 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Sample is one run, measured.
+type Sample struct {
+	Result
+	ServerCPU    time.Duration `json:"server_cpu"`
+	WAL          int64         `json:"wal"`       // bytes of log or journal; -1: not known
+	Dead         int64         `json:"dead_rows"` // when the run had ended
+	Growth       int64         `json:"growth"`    // bytes that its tables and indexes took more than before
+	ClientCPU    time.Duration `json:"client_cpu"`
+	ClientMemory int64         `json:"client_memory"` // the most it held, bytes
+	Void         string        `json:"void,omitempty"`
+}
+
+// Counters are what a server has used until now.
+type Counters struct {
+	CPU  time.Duration
+	WAL  int64
+	Dead int64
+	Size int64
+}
+
+// Meter reads a server's counters.
+type Meter interface {
+	Read(ctx context.Context) (Counters, error)
+}
+
+// Surroundings of a run, which begin when it is about to be measured.
+type Surroundings func(ctx context.Context) (end func(), err error)
+
+// Run starts a runner, takes it through the plan and measures it. A run that did
+// not end well, lost tasks or ran some of them twice where it should not is void
+// and says why; an error is the harness's own.
+func Run(ctx context.Context, command []string, p Plan, m Meter, around Surroundings) (Sample, error) {
+	var s Sample
+	process := exec.CommandContext(ctx, command[0], command[1:]...)
+	process.WaitDelay = 5 * time.Second
+	var complaints bytes.Buffer
+	process.Stderr = &complaints
+	in, err := process.StdinPipe()
+	if err != nil {
+		return s, err
+	}
+	out, err := process.StdoutPipe()
+	if err != nil {
+		return s, err
+	}
+	if err := process.Start(); err != nil {
+		return s, fmt.Errorf("start %s: %w", command[0], err)
+	}
+	w := watch{ctx: ctx, meter: m, around: around, plan: p, pid: process.Process.Pid}
+	defer w.leave()
+	last, err := w.follow(in, bufio.NewReader(out))
+	if err != nil {
+		_ = process.Process.Kill() // it is of no use any more
+		return s, errors.Join(err, process.Wait(), tail(&complaints))
+	}
+	in.Close()
+	err = process.Wait()
+	s.ClientCPU = process.ProcessState.UserTime() + process.ProcessState.SystemTime() - w.clientCPU
+	s.ClientMemory = w.clientMemory
+	switch {
+	case last.Result == nil && ctx.Err() != nil:
+		s.Void = "gave up: it took too long"
+	case last.Result == nil:
+		s.Void = strings.TrimSpace(fmt.Sprint("ended without a result: ", err, " ", tail(&complaints)))
+	default:
+		s.Result = *last.Result
+		s.Void = verdict(p, s.Result, last.Error)
+	}
+	after, err := m.Read(context.WithoutCancel(ctx))
+	if err != nil {
+		return s, fmt.Errorf("meter: %w", err)
+	}
+	s.ServerCPU, s.Dead, s.Growth = after.CPU-w.before.CPU, after.Dead, after.Size-w.size
+	if s.WAL = after.WAL - w.before.WAL; after.WAL < 0 {
+		s.WAL = -1
+	}
+	return s, nil
+}
+
+// verdict says why a run is void.
+func verdict(p Plan, r Result, complaint string) string {
+	switch {
+	case complaint != "":
+		return complaint
+	case r.Stored != p.Tasks:
+		return fmt.Sprintf("stored %d of %d tasks", r.Stored, p.Tasks)
+	case r.Tasks < p.Tasks:
+		return fmt.Sprintf("lost %d of %d tasks", p.Tasks-r.Tasks, p.Tasks)
+	case r.Tasks > p.Tasks:
+		return fmt.Sprintf("has %d tasks for %d that were enqueued", r.Tasks, p.Tasks)
+	}
+	return ""
+}
+
+func tail(b *bytes.Buffer) error {
+	text := strings.TrimSpace(b.String())
+	if text == "" {
+		return nil
+	}
+	return errors.New(text[max(0, len(text)-600):])
+}
+
+// watch follows a runner.
+type watch struct {
+	ctx    context.Context
+	meter  Meter
+	around Surroundings
+	plan   Plan
+	pid    int
+
+	before       Counters
+	size         int64 // before anything was enqueued
+	end          func()
+	clientCPU    time.Duration
+	clientMemory int64
+}
+
+// follow reads the runner's lines until its result, or its end.
+func (w *watch) follow(in io.Writer, out *bufio.Reader) (last message, err error) {
+	first, err := json.Marshal(w.plan)
+	if err != nil {
+		return last, err
+	}
+	if _, err := in.Write(append(first, '\n')); err != nil {
+		return last, nil // it has ended; its complaints say why
+	}
+	for {
+		line, err := out.ReadBytes('\n')
+		var m message
+		if json.Unmarshal(line, &m) != nil {
+			m = message{}
+		}
+		switch {
+		case m.Result != nil:
+			w.clientMemory = peakMemory(w.pid)
+			return m, nil
+		case err != nil:
+			return last, nil
+		case m.Stage != "":
+			if err := w.stage(m.Stage); err != nil {
+				return last, err
+			}
+			if _, err := io.WriteString(in, "go\n"); err != nil {
+				return last, nil
+			}
+		}
+	}
+}
+
+// stage reads what is there before the part that is measured begins.
+func (w *watch) stage(name string) (err error) {
+	if w.before, err = w.meter.Read(w.ctx); err != nil {
+		return fmt.Errorf("meter: %w", err)
+	}
+	if name == Ready {
+		w.size = w.before.Size
+	}
+	if w.around != nil && (name == Enqueued) == (w.plan.Order == Backlog) {
+		if w.end, err = w.around(w.ctx); err != nil {
+			return fmt.Errorf("surroundings: %w", err)
+		}
+	}
+	resetPeakMemory(w.pid)
+	w.clientCPU = processCPU(w.pid)
+	return nil
+}
+
+func (w *watch) leave() {
+	if w.end != nil {
+		w.end()
+	}
+}

@@ -1,0 +1,148 @@
+package peers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/bench/harness"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+)
+
+var tuskPostgres = []Contender{{
+	Name: "Tusk", Server: Postgres, Version: tusk.Version, New: func(string) harness.Peer { return &tuskPeer{} },
+	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
+}}
+
+var tuskSQLite = []Contender{{
+	Name: "Tusk on SQLite", Server: SQLite, Version: tusk.Version, New: func(string) harness.Peer { return &tuskPeer{file: true} },
+	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
+}}
+
+type tuskPeer struct {
+	file   bool
+	plan   harness.Plan
+	client *tusk.Client
+	count  func(context.Context) ([]store.Count, error)
+	close  func() error
+}
+
+func (t *tuskPeer) Open(ctx context.Context, p harness.Plan) error {
+	t.plan = p
+	open := t.openPostgres
+	if t.file {
+		open = t.openSQLite
+	}
+	if err := open(ctx, p.Target); err != nil {
+		return err
+	}
+	if p.Tenants > 0 {
+		return t.client.SetLimits(ctx, tusk.DefaultQueue, tusk.Limits{}) // tenants take turns
+	}
+	return nil
+}
+
+func (t *tuskPeer) openPostgres(ctx context.Context, dsn string) error {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	counting, err := countingPool(ctx, dsn)
+	if err != nil {
+		pool.Close()
+		return err
+	}
+	t.close = func() error { pool.Close(); counting.Close(); return nil }
+	counter, err := postgres.New(counting, postgres.Options{})
+	if err != nil {
+		return err
+	}
+	t.count = counter.Count
+	engine, err := postgres.New(pool, postgres.Options{})
+	if err != nil {
+		return err
+	}
+	if _, err := engine.Migrate(ctx, -1); err != nil {
+		return err
+	}
+	t.client, err = tusk.NewClient(engine, &tusk.ClientConfig{Logger: quiet})
+	return err
+}
+
+// countingPool is for Left alone, which is not part of what is measured: without
+// just-in-time compilation, which takes longer than counting does.
+func countingPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 1
+	config.ConnConfig.RuntimeParams["jit"] = "off"
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+func (t *tuskPeer) openSQLite(ctx context.Context, path string) error {
+	engine, err := sqlitefile.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	t.close, t.count = engine.Close, engine.Count
+	if _, err := engine.Migrate(ctx, -1); err != nil {
+		return err
+	}
+	t.client, err = tusk.NewClient(engine, &tusk.ClientConfig{Logger: quiet})
+	return err
+}
+
+type tuskArgs harness.Args
+
+func (tuskArgs) Kind() string { return "work" }
+
+func (t *tuskPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
+	batch := make([]tusk.NewTask, len(tasks))
+	for i, task := range tasks {
+		batch[i].Args = tuskArgs(task.Args())
+		if !task.RunAt.IsZero() || t.plan.Tenants > 0 {
+			batch[i].Options = &tusk.Options{RunAt: task.RunAt}
+		}
+		if t.plan.Tenants > 0 {
+			batch[i].Options.Tenant = fmt.Sprintf("t%d", task.Tenant)
+		}
+	}
+	_, err := t.client.EnqueueMany(ctx, batch)
+	return err
+}
+
+func (t *tuskPeer) Work(ctx context.Context, handle func(n int)) error {
+	mux := tusk.NewMux()
+	tusk.HandleKind(mux, "work", func(_ context.Context, task *tusk.Task[json.RawMessage]) error {
+		n, err := harness.Number(task.Args)
+		if err == nil {
+			handle(n)
+		}
+		return err
+	})
+	worker, err := tusk.NewWorker(t.client, mux, &tusk.WorkerConfig{Concurrency: t.plan.Workers, ReadAhead: t.plan.Batch})
+	if err != nil {
+		return err
+	}
+	return worker.Run(ctx)
+}
+
+func (t *tuskPeer) Left(ctx context.Context) (left int, err error) {
+	counts, err := t.count(ctx)
+	for _, c := range counts {
+		left += int(c.Tasks)
+	}
+	return left, err
+}
+
+func (t *tuskPeer) Close() error { return t.close() }
+
+var quiet = slog.New(slog.DiscardHandler)

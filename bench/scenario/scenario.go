@@ -1,0 +1,105 @@
+// Package scenario has what contenders are put through, one a file: a plan, and
+// what surrounds it.
+package scenario
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/bench/harness"
+)
+
+// Size of a benchmark.
+type Size struct {
+	Seconds  float64 // that a run is to take, by what the contender did in a pilot run
+	Most     int     // tasks of a run
+	History  int
+	Patience time.Duration // for the history
+	Rate     float64       // tasks per second of the fixed rate
+	RateFor  time.Duration
+	Rounds   int
+}
+
+// Short and Full are the two benchmarks.
+var (
+	Short = Size{Seconds: 1, Most: 100_000, History: 100_000, Patience: 10 * time.Second, Rate: 250, RateFor: 5 * time.Second, Rounds: 3}
+	Full  = Size{Seconds: 15, Most: 1_000_000, History: 10_000_000, Patience: 15 * time.Minute, Rate: 1000, RateFor: time.Minute, Rounds: 5}
+)
+
+// Scenario is one of the things that contenders are put through.
+type Scenario struct {
+	Name  string // as contenders refer to it
+	Title string
+	What  string // in a sentence
+	Waits bool   // the times from due to started are its result, not tasks per second
+
+	// Plan for a contender that does so many tasks per second.
+	Plan func(size Size, perSecond float64) harness.Plan
+	// Around makes what goes on meanwhile; nil: nothing.
+	Around func(t Target) harness.Surroundings
+}
+
+// Target is where a contender's tasks are.
+type Target struct {
+	DSN  string // of PostgreSQL
+	File string // of SQLite
+}
+
+// All scenarios, in the order of the report.
+var All = []Scenario{enqueue, consume, together, rate, held, readers, history, work, long, scheduled, tenants}
+
+const (
+	batch   = 500
+	workers = 100
+)
+
+// plan that all scenarios begin with.
+func plan(order harness.Order, tasks int) harness.Plan {
+	return harness.Plan{Order: order, Tasks: tasks, Batch: batch, Workers: workers, Producers: 2}
+}
+
+// tasks for so many seconds, in whole hundreds.
+func (s Size) tasks(perSecond float64, seconds float64) int {
+	return min(max(int(perSecond*seconds)/100*100, 500), s.Most)
+}
+
+// hold opens a transaction that keeps the server from forgetting rows, as a report
+// that runs for hours does.
+func hold(ctx context.Context, t Target) (end func(), err error) {
+	if t.File != "" {
+		return holdFile(ctx, t.File)
+	}
+	c, err := pgx.Connect(ctx, t.DSN)
+	if err != nil {
+		return nil, err
+	}
+	const snapshot = "begin isolation level repeatable read; select pg_current_xact_id(), count(*) from pg_class"
+	if _, err := c.Exec(ctx, snapshot); err != nil {
+		c.Close(ctx)
+		return nil, err
+	}
+	return func() { c.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+// holdFile reads from a file and does not end its transaction, so that the
+// write-ahead log cannot be reused.
+func holdFile(ctx context.Context, path string) (end func(), err error) {
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)")
+	if err != nil {
+		return nil, err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	var n int
+	if err := tx.QueryRowContext(ctx, "select count(*) from sqlite_master").Scan(&n); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return func() { _ = tx.Rollback(); db.Close() }, nil
+}
