@@ -127,6 +127,12 @@ func (c *Client) Enqueue(ctx context.Context, args Args, o *Options) (Enqueued, 
 	return results[0], nil
 }
 
+// Validate says what Enqueue would refuse, and stores nothing.
+func (c *Client) Validate(args Args, o *Options) error {
+	_, err := c.encode(NewTask{Args: args, Options: o})
+	return err
+}
+
 // EnqueueMany stores up to MaxBatch tasks, far cheaper than one by one. When one
 // of them is invalid none is stored, and the error is a *BatchError.
 func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Enqueued, error) {

@@ -75,7 +75,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	if err != nil {
 		return err
 	}
-	site, err := server.New(client, server.Config{Dev: true, Logger: app.Log, AccessLevel: slog.LevelDebug,
+	site, err := server.New(client, server.Config{Dev: true, Database: mask(app.flags.db), Logger: app.Log, AccessLevel: slog.LevelDebug,
 		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)

@@ -26,6 +26,7 @@ type tokenRow struct {
 	Queues    []string `json:"queues" col:"QUEUES"`
 	Tenants   []string `json:"tenants" col:"TENANTS"`
 	CreatedAt instant  `json:"created_at" col:"CREATED"`
+	UsedAt    instant  `json:"used_at" col:"USED"`
 	ExpiresAt instant  `json:"expires_at" col:"EXPIRES"`
 	RevokedAt instant  `json:"revoked_at" col:"REVOKED"`
 }
@@ -98,7 +99,7 @@ func (app *App) listTokens(ctx context.Context) error {
 		}
 		rows := make([]tokenRow, len(tokens))
 		for i, t := range tokens {
-			rows[i] = tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.ExpiresAt), instant(t.RevokedAt)}
+			rows[i] = tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.UsedAt), instant(t.ExpiresAt), instant(t.RevokedAt)}
 		}
 		return list(app, rows, "there is no token")
 	})

@@ -45,6 +45,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 		return err
 	}
 	defer closeStore()
+	config.Database = mask(app.flags.db)
 	config.Ready = func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }
 	site, err := server.New(client, config)
 	if err != nil {

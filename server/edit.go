@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -257,7 +258,7 @@ func boundsOf(who access.Identity) tusk.OperationOptions {
 
 func startBulk(c *call, in bulkInput) (Bulk, error) {
 	f, err := in.Body.Filter.Filter()
-	if err != nil {
+	if err = errors.Join(err, in.Body.Filter.Indexed()); err != nil {
 		return Bulk{}, err
 	}
 	change, err := in.Body.change(c)

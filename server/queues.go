@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/trend"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -209,6 +210,13 @@ type ErrorGroup struct {
 	Last        time.Time `json:"last"`
 	Sample      string    `json:"sample"`
 	SampleTask  string    `json:"sample_task"`
+	Recent      []Failed  `json:"recent" doc:"failed attempts of the last 12 hours, in slices of 10 minutes that had any"`
+}
+
+// Failed is how many attempts failed in a slice of time.
+type Failed struct {
+	At    time.Time `json:"at"`
+	Count int64     `json:"count"`
 }
 
 // ErrorList is a list of error groups.
@@ -222,10 +230,28 @@ func listErrors(c *call, in errorsInput) (ErrorList, error) {
 		return list, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", store.MaxPage)
 	}
 	groups, err := c.client.Errors(c.r.Context(), store.ErrorFilter{Queue: in.Queue, Kind: in.Kind, Since: in.Since, Limit: in.Limit})
-	for _, g := range groups {
+	if err != nil {
+		return list, err
+	}
+	now := time.Now()
+	slots, err := c.trend.Of(c.r.Context(), groups, now)
+	if err != nil {
+		return list, err
+	}
+	for i, g := range groups {
 		if c.who.SeesQueue(g.Queue) {
-			list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String()})
+			list.Errors = append(list.Errors, ErrorGroup{g.Fingerprint, g.Queue, g.Kind, g.Count, g.Waiting, g.Dead, utc(g.First), utc(g.Last), g.Sample, g.SampleTask.String(), recent(slots[i], now)})
 		}
 	}
-	return list, err
+	return list, nil
+}
+
+func recent(slots []int64, now time.Time) []Failed {
+	list := []Failed{}
+	for i, n := range slots {
+		if n > 0 {
+			list = append(list, Failed{now.UTC().Truncate(trend.Slot).Add(time.Duration(i+1-len(slots)) * trend.Slot), n})
+		}
+	}
+	return list
 }

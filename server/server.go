@@ -21,6 +21,7 @@ import (
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/push"
+	"github.com/tuskqueue/tusk/server/trend"
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
@@ -45,6 +46,8 @@ type Config struct {
 	Mask *mask.Mask
 	// MaxBody is the most bytes of a request's body. Default: 8 MiB.
 	MaxBody int64
+	// Database is shown among the settings, without a password.
+	Database string
 	// Environment is shown on every page, such as "production".
 	Environment string
 	// Provider logs people in by OpenID Connect; nil: nobody.
@@ -72,6 +75,7 @@ type Server struct {
 	feed    *feed.Feed
 	puller  *tusk.Puller
 	push    *push.Runner
+	trend   *trend.Trend
 	openapi []byte
 	waiting chan struct{}
 	closing atomic.Bool
@@ -100,6 +104,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)
+	s.trend = trend.New(client, s.log)
 	s.puller = client.NewPuller()
 	if s.endpoints, err = push.NewBook(client.Store(), full.PushAllow...); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
@@ -139,12 +144,15 @@ func (s *Server) Book() *access.Book { return s.book }
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run does what goes on behind the requests until ctx ends: it beats for the
-// workers that lease tasks here, calls the endpoints of queues, and goes on with
-// bulk operations. Then it ends event streams and hands back what is leased.
+// workers that lease tasks here, calls the endpoints of queues, notes how often
+// errors happen, and goes on with bulk operations. Then it ends event streams and hands back what is leased.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
 	behind.Go(func() { s.client.CarryOperations(ctx) })
 	behind.Go(func() { s.tidy(ctx) })
+	if !s.config.ReadOnly {
+		behind.Go(func() { s.trend.Run(ctx) })
+	}
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
 		s.feed.Close()
@@ -189,7 +197,7 @@ func (s *Server) assemble() (http.Handler, error) {
 	})
 	if !s.config.NoUI {
 		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Feed: s.feed,
-			Endpoints: s.endpoints, Push: s.push, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Log: s.log})
+			Endpoints: s.endpoints, Push: s.push, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err
 		}

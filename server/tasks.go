@@ -27,8 +27,9 @@ type listInput struct {
 
 // TaskPage is one page of tasks.
 type TaskPage struct {
-	Tasks []Task `json:"tasks"`
-	Next  string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last"`
+	Tasks  []Task `json:"tasks"`
+	Next   string `json:"next,omitempty" doc:"the cursor of the next page; absent on the last"`
+	Looked int    `json:"looked_at,omitempty" doc:"of a search in args: so many tasks were looked through; a page ends early at 5,000, and the next one goes on"`
 }
 
 func listTasks(c *call, in listInput) (TaskPage, error) {
@@ -37,15 +38,15 @@ func listTasks(c *call, in listInput) (TaskPage, error) {
 	if err != nil {
 		return page, err
 	}
-	tasks, more, err := query.Visible(c.r.Context(), c.client, c.who.Sees, f)
+	found, err := in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON)
 	if err != nil {
 		return page, err
 	}
-	for _, t := range tasks {
+	for _, t := range found.Tasks {
 		page.Tasks = append(page.Tasks, c.view(t))
 	}
-	if !more.IsZero() {
-		page.Next = newCursor(in.Tasks, more)
+	if page.Looked = found.Looked; !found.More.IsZero() {
+		page.Next = newCursor(in.Tasks, found.More)
 	}
 	return page, nil
 }
@@ -120,7 +121,7 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 		return nothing{}, fieldProblem(http.StatusBadRequest, "invalid_parameter", "format", "want csv or jsonl")
 	}
 	f.Limit = store.MaxPage
-	page, more, err := query.Visible(c.r.Context(), c.client, c.who.Sees, f)
+	page, err := in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON)
 	if err != nil {
 		return nothing{}, err
 	}
@@ -135,18 +136,18 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
-	for n := 0; n < ExportLimit; n += len(page) {
+	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Looked) {
 		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // of each page
-		for _, t := range page {
+		for _, t := range page.Tasks {
 			if err := write(c.view(t)); err != nil {
 				return nothing{}, nil // who asked has gone
 			}
 		}
-		if more.IsZero() || end() != nil {
+		if page.More.IsZero() || end() != nil {
 			break
 		}
-		f.Before = more
-		if page, more, err = query.Visible(c.r.Context(), c.client, c.who.Sees, f); err != nil {
+		f.Before = page.More
+		if page, err = in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON); err != nil {
 			c.log.Warn("export: cut short", "request", c.id, "error", err)
 			panic(http.ErrAbortHandler) // the only way to tell after the header
 		}

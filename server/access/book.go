@@ -14,6 +14,7 @@ import (
 // The kinds of records that access is kept as.
 const (
 	tokenRecord   = "token"
+	useRecord     = "token-use"
 	userRecord    = "user"
 	sessionRecord = "session"
 	auditRecord   = "audit"
@@ -36,6 +37,7 @@ type Book struct {
 
 	mu    sync.Mutex
 	cache map[string]page
+	uses  map[string]time.Time // when the use of a token was written down
 }
 
 type page struct {
@@ -44,7 +46,9 @@ type page struct {
 }
 
 // NewBook makes a book.
-func NewBook(s store.Recorder) *Book { return &Book{store: s, cache: map[string]page{}} }
+func NewBook(s store.Recorder) *Book {
+	return &Book{store: s, cache: map[string]page{}, uses: map[string]time.Time{}}
+}
 
 // find returns a record, at most refresh old.
 func (b *Book) find(ctx context.Context, kind, name string) (store.Record, error) {

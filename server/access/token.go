@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // Token is what is known of an API token. The secret itself is not: only the
@@ -25,6 +27,8 @@ type Token struct {
 	CreatedBy string    `json:"created_by"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	RevokedAt time.Time `json:"revoked_at,omitzero"`
+	// UsedAt is when it was last used, to usedEvery; zero: never.
+	UsedAt time.Time `json:"used_at,omitzero"`
 }
 
 type storedToken struct {
@@ -51,7 +55,7 @@ func (b *Book) CreateToken(ctx context.Context, spec Token, by string) (secret s
 	}
 	id, key := randomHex(8), randomHex(32)
 	t = spec
-	t.ID, t.CreatedAt, t.CreatedBy, t.RevokedAt = id, time.Now().UTC().Truncate(time.Second), by, time.Time{}
+	t.ID, t.CreatedAt, t.CreatedBy, t.RevokedAt, t.UsedAt = id, time.Now().UTC().Truncate(time.Second), by, time.Time{}, time.Time{}
 	secret = "tusk_" + id + "_" + key
 	err = change(ctx, b, tokenRecord, id, func(doc *storedToken, _ bool) (bool, error) {
 		*doc = storedToken{Token: t, Hash: digest(secret)}
@@ -94,12 +98,17 @@ func (b *Book) Tokens(ctx context.Context) ([]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokens: %w", err)
 	}
+	uses, err := b.page(ctx, useRecord, 0)
+	if err != nil {
+		return nil, fmt.Errorf("tokens: %w", err)
+	}
 	tokens := make([]Token, 0, len(p.byName))
 	for _, r := range p.byName {
 		doc, err := decode[storedToken](r)
 		if err != nil {
 			return nil, err
 		}
+		doc.UsedAt = uses.byName[doc.ID].UpdatedAt
 		tokens = append(tokens, doc.Token)
 	}
 	slices.SortFunc(tokens, func(x, y Token) int {
@@ -139,6 +148,7 @@ func (b *Book) byToken(ctx context.Context, secret string) (Identity, error) {
 	if subtle.ConstantTimeCompare([]byte(doc.Hash), []byte(digest(secret))) != 1 || !doc.Usable(time.Now()) {
 		return Identity{}, ErrNotFound
 	}
+	b.used(ctx, doc.ID)
 	return Identity{Name: doc.Name, Via: "token", Role: doc.Role, Queues: doc.Queues, Tenants: doc.Tenants}, nil
 }
 
@@ -151,4 +161,32 @@ func randomHex(bytes int) string {
 	b := make([]byte, bytes)
 	rand.Read(b) // never fails, as its documentation promises
 	return hex.EncodeToString(b)
+}
+
+// usedEvery is how exactly the last use of a token is known.
+const usedEvery = 10 * time.Minute
+
+// used writes down that a token was used: a record of its own, so that no use
+// comes between a revocation and its record. One that cannot be written is missed.
+func (b *Book) used(ctx context.Context, id string) {
+	b.mu.Lock()
+	recent := time.Since(b.uses[id]) < usedEvery
+	if !recent {
+		b.uses[id] = time.Now()
+	}
+	b.mu.Unlock()
+	if recent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	uses, err := b.page(ctx, useRecord, 0)
+	if err != nil {
+		return
+	}
+	r := uses.byName[id]
+	if time.Since(r.UpdatedAt) < usedEvery {
+		return // another process has written it
+	}
+	_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: useRecord, Name: id, Version: r.Version, Body: []byte("{}")}})
 }

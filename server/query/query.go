@@ -26,6 +26,7 @@ type Tasks struct {
 	Fingerprint string   `json:"fingerprint,omitempty" query:"fingerprint" doc:"of the error of the latest failed attempt"`
 	From        string   `json:"from,omitempty" query:"from" doc:"enqueued at or after: an instant (RFC 3339), or how long ago (24h)"`
 	Until       string   `json:"until,omitempty" query:"until" doc:"enqueued before; as from"`
+	Args        string   `json:"args,omitempty" query:"args" doc:"text in the args, or the value at a path (order.id=17); needs from, at most 31 days ago"`
 }
 
 // Error says which part of a query cannot be understood.
@@ -52,8 +53,10 @@ func (q Tasks) Filter() (tusk.Filter, error) {
 	if f.From, err = Instant("from", q.From, time.Now()); err != nil {
 		return f, err
 	}
-	f.Until, err = Instant("until", q.Until, time.Now())
-	return f, err
+	if f.Until, err = Instant("until", q.Until, time.Now()); err != nil {
+		return f, err
+	}
+	return f, q.checkArgs(f.From, time.Now())
 }
 
 // Instant reads an instant, or how long before now it was; empty is the zero time.
@@ -75,7 +78,7 @@ func Instant(field, text string, now time.Time) (time.Time, error) {
 // FromValues reads the query of a URL. Lists may be repeated or comma-separated.
 func FromValues(v url.Values) Tasks {
 	return Tasks{State: list(v["state"]), Queue: list(v["queue"]), Kind: list(v["kind"]), Tenant: list(v["tenant"]), Tag: texts(v["tag"]),
-		Key: v.Get("key"), Fingerprint: v.Get("fingerprint"), From: v.Get("from"), Until: v.Get("until")}
+		Key: v.Get("key"), Fingerprint: v.Get("fingerprint"), From: v.Get("from"), Until: v.Get("until"), Args: strings.TrimSpace(v.Get("args"))}
 }
 
 // Values is the opposite of FromValues.
@@ -86,7 +89,7 @@ func (q Tasks) Values() url.Values {
 			v[name] = values
 		}
 	}
-	for name, value := range map[string]string{"key": q.Key, "fingerprint": q.Fingerprint, "from": q.From, "until": q.Until} {
+	for name, value := range map[string]string{"key": q.Key, "fingerprint": q.Fingerprint, "from": q.From, "until": q.Until, "args": q.Args} {
 		if value != "" {
 			v.Set(name, value)
 		}

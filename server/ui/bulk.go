@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -20,7 +21,7 @@ func startBulk(v *visit) (answer, error) {
 	}
 	q := query.FromValues(values)
 	f, err := q.Filter()
-	if err != nil {
+	if err = errors.Join(err, q.Indexed()); err != nil {
 		return answer{}, err
 	}
 	action := v.r.PostFormValue("action")

@@ -1,11 +1,15 @@
 package ui
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // taskForm is a task to enqueue, as a form has it.
@@ -13,6 +17,7 @@ type taskForm struct {
 	Kind, Queue, Args, Key, Tenant, Tags, When, Priority, MaxAttempts string
 	Problem                                                           string
 	Of                                                                string // the task that it was copied from
+	Edit                                                              bool   // and that it replaces
 }
 
 func newTask(v *visit) (answer, error) {
@@ -28,14 +33,22 @@ func newTask(v *visit) (answer, error) {
 		}
 		f = taskForm{Kind: t.Kind, Queue: t.Queue, Args: v.code(t.Args, true).Text, Tenant: t.Tenant, Tags: strings.Join(t.Tags, ", "), Of: of,
 			Priority: strconv.Itoa(int(t.Priority)), MaxAttempts: strconv.Itoa(t.MaxAttempts)}
+		if v.r.URL.Query().Get("edit") == "1" {
+			if err := v.mayReplace(t); err != nil {
+				return answer{}, err
+			}
+			if f.Edit, f.Key = true, t.Key; time.Until(t.RunAt) > 0 {
+				f.When = t.RunAt.UTC().Format(time.RFC3339)
+			}
+		}
 	}
-	return answer{page: "new", title: "New task", section: "tasks", data: f}, nil
+	return answer{page: "new", title: f.title(), section: "tasks", data: f}, nil
 }
 
 func enqueue(v *visit) (answer, error) {
 	form := v.r.PostForm
 	f := taskForm{Kind: form.Get("kind"), Queue: form.Get("queue"), Args: form.Get("args"), Key: form.Get("key"), Tenant: form.Get("tenant"),
-		Tags: form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Of: form.Get("of")}
+		Tags: form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1"}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
 	if err != nil {
@@ -44,11 +57,14 @@ func enqueue(v *visit) (answer, error) {
 			return answer{}, err
 		}
 		f.Problem = known.Text
-		return answer{page: "new", title: "New task", section: "tasks", data: f, status: known.Status}, nil
+		return answer{page: "new", title: f.title(), section: "tasks", data: f, status: known.Status}, nil
 	}
 	v.target = e.ID.String()
 	about := "enqueued"
-	if e.Result != tusk.Added {
+	switch {
+	case f.Edit && e.Result != tusk.Skipped:
+		about, v.detail = "changed", "in place of "+short(f.Of)
+	case e.Result != tusk.Added:
 		about = "duplicate"
 	}
 	if !v.who.May("read") {
@@ -88,16 +104,74 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	if !v.who.Sees(queue, f.Tenant) {
 		return e, failure(http.StatusForbidden, "You may not use this queue and tenant.")
 	}
+	var of *tusk.TaskInfo
 	var stored []byte
 	if f.Of != "" && v.who.May("read") {
 		v.r.SetPathValue("id", f.Of)
-		if t, err := v.visible(); err == nil {
-			stored = t.Args
+		if of, err = v.visible(); err == nil {
+			// The form does not show these.
+			stored, o.Timeout, o.Metadata, o.Backoff, o.Partition = of.Args, of.Timeout, of.Metadata, of.Backoff, of.Partition
+		} else if f.Edit {
+			return e, err
 		}
 	}
 	args, err := v.unmask(f.Args, stored)
 	if err != nil {
 		return e, err
 	}
-	return v.client.Enqueue(v.r.Context(), tusk.RawArgs{Name: f.Kind, JSON: args}, o)
+	raw := tusk.RawArgs{Name: f.Kind, JSON: args}
+	if f.Edit {
+		return v.replace(of, raw, o)
+	}
+	return v.client.Enqueue(v.r.Context(), raw, o)
+}
+
+func (f taskForm) title() string {
+	if f.Edit {
+		return "Edit task"
+	}
+	return "New task"
+}
+
+// mayReplace says why a task cannot be edited: once it has begun it is what it is.
+func (v *visit) mayReplace(t *tusk.TaskInfo) error {
+	switch {
+	case !v.who.May(access.Operate) || !v.who.May(access.Enqueue):
+		return failure(http.StatusForbidden, "Your role (%s) may not edit tasks.", v.who.Role)
+	case !replaceable(t):
+		return failure(http.StatusConflict, "A task that is %v, or belongs to a workflow, cannot be edited: clone it.", t.State)
+	}
+	return nil
+}
+
+func replaceable(t *tusk.TaskInfo) bool {
+	return t.Workflow.IsZero() && (t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
+}
+
+// replace puts an edited task in the place of another. With the key of the other
+// that is one write; else the other is cancelled first, so that they never both run.
+func (v *visit) replace(of *tusk.TaskInfo, args tusk.RawArgs, o *tusk.Options) (e tusk.Enqueued, err error) {
+	if of == nil {
+		return e, tusk.ErrNotFound
+	}
+	if err := errors.Join(v.mayReplace(of), v.client.Validate(args, o)); err != nil {
+		return e, err
+	}
+	queue := o.Queue
+	if queue == "" {
+		queue = tusk.DefaultQueue
+	}
+	if of.Key != "" && of.Key == o.Key && of.Queue == queue {
+		o.OnConflict = tusk.Replace
+		return v.client.Enqueue(v.r.Context(), args, o)
+	}
+	cancel := tusk.Change{Op: tusk.OpCancel, Reason: "replaced by " + v.who.Name + " with an edited task"}
+	edited, err := v.client.Edit(v.r.Context(), []tusk.ID{of.ID}, cancel)
+	if err != nil {
+		return e, err
+	}
+	if edited[0].Result != store.Changed {
+		return e, failure(http.StatusConflict, "The task has begun meanwhile (%v). The edited one was not enqueued.", edited[0].State)
+	}
+	return v.client.Enqueue(v.r.Context(), args, o)
 }

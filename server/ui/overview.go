@@ -342,8 +342,14 @@ func workers(v *visit) (answer, error) {
 	return answer{page: "workers", title: "Workers", section: "workers", data: seen}, nil
 }
 
+// groupRow is an error group with its failures over the last hours.
+type groupRow struct {
+	store.ErrorGroup
+	Spark *spark
+}
+
 type errorsData struct {
-	Groups []store.ErrorGroup
+	Groups []groupRow
 	Window string
 }
 
@@ -364,13 +370,17 @@ func errorGroups(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	for _, g := range groups {
+	slots, err := v.trend.Of(v.r.Context(), groups, time.Now())
+	if err != nil {
+		return answer{}, err
+	}
+	for i, g := range groups {
 		if v.who.SeesQueue(g.Queue) {
-			d.Groups = append(d.Groups, g)
+			d.Groups = append(d.Groups, groupRow{g, sparkOf(slots[i])})
 		}
 	}
 	// What needs somebody comes first.
-	slices.SortStableFunc(d.Groups, func(a, b store.ErrorGroup) int {
+	slices.SortStableFunc(d.Groups, func(a, b groupRow) int {
 		return cmp.Compare(min(b.Dead+b.Waiting, 1), min(a.Dead+a.Waiting, 1))
 	})
 	return answer{page: "errors", title: "Errors", section: "errors", data: d}, nil

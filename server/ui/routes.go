@@ -102,6 +102,7 @@ func Routes() []Route {
 
 		sums("/workers", workers),
 		get("/help", help),
+		{Method: "GET", Path: "/settings", Need: access.Admin, show: settings},
 		admin("GET", "/audit", "", audit),
 		pushing("GET", "/endpoints", "", endpoints),
 		pushing("POST", "/endpoints", "endpoints.put", putEndpoint),

@@ -26,8 +26,8 @@ type tasksData struct {
 	Queues   []string
 	Chips    []chip
 	Span     string
-	Group    *store.ErrorGroup
-	Showing  int
+	Group    *groupRow
+	Looked   int  // how many tasks a search in args looked through
 	Everyone bool // no filter at all
 }
 
@@ -38,6 +38,9 @@ func tasks(v *visit) (answer, error) {
 	a := answer{page: "tasks", title: "Tasks", section: "tasks"}
 	values := v.r.URL.Query()
 	q := query.FromValues(values)
+	if q.Args != "" && q.From == "" { // the form says so
+		q.From = "24h"
+	}
 	f, err := q.Filter()
 	if err != nil {
 		return a, err
@@ -53,14 +56,13 @@ func tasks(v *visit) (answer, error) {
 		return goTo("/tasks/" + id.String()), nil
 	}
 	d := tasksData{Query: q, Values: q.Values(), Everyone: q.IsZero(), Span: q.From, Chips: chips(q)}
-	var more tusk.ID
-	if d.Tasks, more, err = query.Visible(v.r.Context(), v.client, v.who.Sees, f); err != nil {
+	found, err := q.Find(v.r.Context(), v.client, v.who.Sees, f, v.Mask.JSON)
+	if err != nil {
 		return a, err
 	}
-	d.Showing = len(d.Tasks)
-	if !more.IsZero() {
+	if d.Tasks, d.Looked = found.Tasks, found.Looked; !found.More.IsZero() {
 		next := q.Values()
-		next.Set("before", more.String())
+		next.Set("before", found.More.String())
 		d.Next = next.Encode()
 	}
 	if !f.Before.IsZero() {
@@ -85,7 +87,7 @@ func tasks(v *visit) (answer, error) {
 func chips(q query.Tasks) []chip {
 	var all []chip
 	values := q.Values()
-	for _, name := range []string{"state", "queue", "kind", "tenant", "tag", "key", "fingerprint", "from", "until"} {
+	for _, name := range []string{"state", "queue", "kind", "tenant", "tag", "key", "fingerprint", "from", "until", "args"} {
 		for i, value := range values[name] {
 			without := q.Values()
 			without[name] = slices.Delete(slices.Clone(values[name]), i, i+1)
@@ -107,7 +109,7 @@ func (v *visit) queueNames() ([]string, error) {
 }
 
 // group finds the error group that a list is about; nil when there is none.
-func (v *visit) group(fingerprint string) *store.ErrorGroup {
+func (v *visit) group(fingerprint string) *groupRow {
 	if fingerprint == "" {
 		return nil
 	}
@@ -117,11 +119,18 @@ func (v *visit) group(fingerprint string) *store.ErrorGroup {
 	}
 	for _, g := range groups {
 		if g.Fingerprint == fingerprint && v.who.SeesQueue(g.Queue) {
-			return &g
+			slots, err := v.trend.Of(v.r.Context(), []store.ErrorGroup{g}, time.Now())
+			if err != nil {
+				return nil
+			}
+			return &groupRow{g, sparkOf(slots[0])}
 		}
 	}
 	return nil
 }
+
+// Budget is how many tasks a search in args looks through.
+func (tasksData) Budget() int { return query.SearchBudget }
 
 type taskData struct {
 	*tusk.TaskInfo
@@ -130,6 +139,9 @@ type taskData struct {
 	Actions []string
 	Flow    fmt.Stringer // the workflow that it belongs to, or begins; nil: none
 }
+
+// Editable is for templates; the form asks again.
+func (d taskData) Editable() bool { return replaceable(d.TaskInfo) }
 
 func task(v *visit) (answer, error) {
 	t, err := v.visible()

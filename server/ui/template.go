@@ -34,6 +34,7 @@ type page struct {
 	LogOut      bool // there is somebody to log out
 	Admin, API  bool
 	Push        bool // there are endpoints
+	Settings    bool // there is something to tell, and the visitor may know
 	Version     string
 	Now         time.Time
 }
@@ -58,7 +59,8 @@ func (v *visit) base(a answer) page {
 	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
 		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Environment: v.Environment, ReadOnly: v.ReadOnly,
 		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil,
-		Version: tusk.Version(), Now: time.Now().UTC()}
+		Settings: len(v.Options.Settings) > 0 && v.who.May(access.Admin),
+		Version:  tusk.Version(), Now: time.Now().UTC()}
 	return p
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/push"
+	"github.com/tuskqueue/tusk/server/trend"
 )
 
 //go:embed templates static
@@ -50,13 +51,15 @@ type Options struct {
 	Mask        mask.Mask
 	ReadOnly    bool
 	Environment string
-	NoAPI       bool // the API is not found beside the pages: no links to it
+	Settings    []Setting // what the page of settings tells
+	NoAPI       bool      // the API is not found beside the pages: no links to it
 	Log         *slog.Logger
 }
 
 type pages struct {
 	Options
 	client    *tusk.Client
+	trend     *trend.Trend
 	templates templates
 	mux       *http.ServeMux
 }
@@ -98,7 +101,7 @@ func New(client *tusk.Client, o Options) (http.Handler, error) {
 	if o.Feed == nil {
 		o.Feed = feed.New(client, o.Log)
 	}
-	p := &pages{Options: o, client: client, mux: http.NewServeMux()}
+	p := &pages{Options: o, client: client, trend: trend.New(client, o.Log), mux: http.NewServeMux()}
 	var err error
 	if p.templates, err = p.parse(); err != nil {
 		return nil, fmt.Errorf("ui: %w", err)

@@ -1,0 +1,140 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A search in args reads tasks, which no index helps with. So it has a window of
+// time, and a budget of rows and of bytes for each page; where a page ends early,
+// the next one goes on.
+const (
+	SearchBudget = 5000
+	SearchWindow = 31 * 24 * time.Hour
+
+	searchBytes = 64 << 20
+	firstLook   = 100     // tasks, before their size is known
+	lookBytes   = 8 << 20 // of args asked for at a time, about
+)
+
+// Page is a part of a list.
+type Page struct {
+	Tasks  []tusk.TaskInfo
+	More   tusk.ID // where to go on; zero: that was all
+	Looked int     // how many tasks a search looked through
+}
+
+// Find lists a page of the tasks that match and that sees lets through. show says
+// what of args may be seen, and so be searched in.
+func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, show func(args []byte) []byte) (p Page, err error) {
+	if q.Args == "" {
+		p.Tasks, p.More, err = Visible(ctx, client, sees, f)
+		return p, err
+	}
+	matches := matcher(q.Args)
+	limit, size := f.Limit, 0
+	f.Limit = firstLook
+	for p.Looked < SearchBudget && size < searchBytes {
+		f.Limit = min(f.Limit, SearchBudget-p.Looked)
+		tasks, err := client.List(ctx, f)
+		if err != nil {
+			return p, err
+		}
+		for _, t := range tasks {
+			p.Looked++
+			size += len(t.Args)
+			f.Before = t.ID
+			if sees(t.Queue, t.Tenant) && matches(show(t.Args)) {
+				if p.Tasks = append(p.Tasks, t); len(p.Tasks) == limit {
+					p.More = t.ID
+					return p, nil
+				}
+			}
+		}
+		if len(tasks) < f.Limit {
+			return p, nil
+		}
+		f.Limit = max(min(store.MaxPage, lookBytes/(size/p.Looked+1)), 10)
+	}
+	p.More = f.Before
+	return p, nil
+}
+
+// checkArgs says whether a search in args is bounded as it must be.
+func (q Tasks) checkArgs(from, now time.Time) error {
+	switch {
+	case q.Args == "":
+		return nil
+	case from.IsZero():
+		return &Error{"from", "window_missing", "a search in args needs a time window: say since when, such as 24h"}
+	case now.Sub(from) > SearchWindow+time.Hour:
+		return &Error{"from", "window_too_large", fmt.Sprintf("a search in args looks back %d days at most", SearchWindow/(24*time.Hour))}
+	case len(q.Args) > 200:
+		return &Error{"args", "filter_too_complex", "has more than 200 bytes"}
+	}
+	return nil
+}
+
+// Indexed refuses a query that only a search could answer, for changes to all tasks
+// that match.
+func (q Tasks) Indexed() error {
+	if q.Args != "" {
+		return &Error{"args", "not_for_operations", "what is found in args can only be changed by selecting the tasks"}
+	}
+	return nil
+}
+
+var byPath = regexp.MustCompile(`^([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)$`)
+
+// matcher reads a search: order.id=17 compares the value at a path, anything else is
+// looked for in the JSON as it stands, in any case.
+func matcher(text string) func(args []byte) bool {
+	if m := byPath.FindStringSubmatch(text); m != nil {
+		path, want := strings.Split(m[1], "."), m[2]
+		return func(args []byte) bool { return valueAt(args, path) == want }
+	}
+	part := bytes.ToLower([]byte(text))
+	return func(args []byte) bool {
+		if bytes.Contains(bytes.ToLower(args), part) {
+			return true
+		}
+		var compact bytes.Buffer
+		return json.Compact(&compact, args) == nil && bytes.Contains(bytes.ToLower(compact.Bytes()), part)
+	}
+}
+
+// valueAt is the text of a value: of a string its characters, of anything else its
+// JSON. What is not there is a NUL, which equals nothing.
+func valueAt(args []byte, path []string) string {
+	raw := json.RawMessage(args)
+	for _, name := range path {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(raw, &fields) == nil && fields != nil {
+			raw = fields[name]
+			continue
+		}
+		var items []json.RawMessage
+		i, err := strconv.Atoi(name)
+		if err != nil || json.Unmarshal(raw, &items) != nil || i < 0 || i >= len(items) {
+			return "\x00"
+		}
+		raw = items[i]
+	}
+	var text string
+	switch {
+	case len(raw) == 0:
+		return "\x00"
+	case json.Unmarshal(raw, &text) == nil && raw[0] == '"':
+		return text
+	}
+	return string(bytes.TrimSpace(raw))
+}

@@ -1,0 +1,132 @@
+package server_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/query"
+)
+
+func TestASearchInArgsHasAWindowAndABudget(t *testing.T) {
+	for name, open := range engines {
+		t.Run(name, func(t *testing.T) {
+			client := newClient(t, open(t))
+			s := startOn(t, client)
+			batch := make([]tusk.NewTask, 1000)
+			for i := range query.SearchBudget/1000 + 2 {
+				for j := range batch {
+					batch[j] = tusk.NewTask{Args: tusk.RawArgs{Name: "k", JSON: fmt.Appendf(nil, `{"order":{"id":%d},"password":"hunter2"}`, i*1000+j)}}
+				}
+				if _, err := client.EnqueueMany(t.Context(), batch); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var page server.TaskPage
+			s.do("GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape("order.id=6999"), nil).want(t, 200, &page)
+			if len(page.Tasks) != 1 || page.Looked != query.SearchBudget || page.Next == "" {
+				t.Fatalf("%d tasks of %d", len(page.Tasks), page.Looked)
+			}
+			next := page.Next
+			page = server.TaskPage{}
+			s.do("GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape("order.id=6999")+"&cursor="+next, nil).want(t, 200, &page)
+			if len(page.Tasks) != 0 || page.Looked != 2000 || page.Next != "" {
+				t.Errorf("%d tasks of %d", len(page.Tasks), page.Looked)
+			}
+			page = server.TaskPage{}
+			s.do("GET", "/api/v1/tasks?from=1h&limit=3&args="+url.QueryEscape(`"ID":69`), nil).want(t, 200, &page)
+			if len(page.Tasks) != 3 || page.Looked >= 200 {
+				t.Errorf("%d tasks of %d", len(page.Tasks), page.Looked)
+			}
+			body := s.do("GET", "/tasks?from=1h&args=order.id%3D6999", nil).want(t, 200, nil).body
+			if !strings.Contains(body, "5\u202f000 were looked through") || !strings.Contains(body, "Look further") || strings.Contains(body, "all tasks that match") {
+				t.Error("the page does not state its budget")
+			}
+			if body := s.do("GET", "/tasks?args=order.id%3D6999", nil).want(t, 200, nil).body; !strings.Contains(body, "from</span> <span class=\"clip\">24h") {
+				t.Error("the page does not say its window")
+			}
+		})
+	}
+}
+
+func TestASearchInArgsTellsNoSecrets(t *testing.T) {
+	s := start(t)
+	s.enqueue(object{"kind": "k", "args": object{"password": "hunter2", "to": "ada"}})
+	s.enqueue(object{"kind": "k", "tenant": "umbrella", "args": object{"to": "eve"}})
+	find := func(token, text string) int {
+		var page server.TaskPage
+		s.as(token, "GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape(text), nil).want(t, 200, &page)
+		return len(page.Tasks)
+	}
+	for _, text := range []string{"hunter", "password=hunter2", `"password":"h`} {
+		if find(s.token, text) != 0 {
+			t.Errorf("%s finds what is hidden", text)
+		}
+	}
+	acme := s.tokenFor(access.Token{Name: "acme", Role: access.Viewer, Tenants: []string{"acme"}})
+	if find(s.token, "to=ada") != 1 || find(s.token, "to=eve") != 1 || find(acme, "eve") != 0 {
+		t.Error("a search finds too little, or too much")
+	}
+	s.do("GET", "/api/v1/tasks?args=x", nil).problem(t, 400, "window_missing")
+	s.do("GET", "/api/v1/tasks?args=x&from=800h", nil).problem(t, 400, "window_too_large")
+	s.do("GET", "/api/v1/tasks?from=1h&args="+strings.Repeat("x", 201), nil).problem(t, 400, "filter_too_complex")
+	s.do("POST", "/api/v1/bulk", object{"filter": object{"args": "ada", "from": "1h"}, "action": "cancel"}).problem(t, 400, "not_for_operations")
+	s.post("/tasks/selected", form("scope", "all", "action", "cancel", "query", "args=ada&from=1h")).want(t, 400, nil)
+	if lines := strings.Count(s.do("GET", "/api/v1/tasks/export?from=1h&args=ada", nil).want(t, 200, nil).body, "\n"); lines != 1 {
+		t.Errorf("%d lines are exported", lines)
+	}
+}
+
+func TestATaskIsEditedInItsPlace(t *testing.T) {
+	s := start(t)
+	state := func(id string) string { return s.task(id).State }
+	plain := s.enqueue(object{"kind": "k", "delay": "2h", "args": object{"n": 1, "password": "p"}, "metadata": object{"m": "1"}, "timeout": "90s"})
+	body := s.do("GET", "/tasks/new?edit=1&of="+plain, nil).want(t, 200, nil).body
+	if !strings.Contains(body, "Edit task") || !strings.Contains(body, time.Now().UTC().Format("2006-01-02T")) {
+		t.Error("the form does not have what is stored")
+	}
+	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":`, "when", "2h")).want(t, 400, nil)
+	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "NO", "args", `{"n":2}`, "when", "2h")).want(t, 400, nil)
+	if state(plain) != "scheduled" {
+		t.Fatal("an edit that is refused cancels the task")
+	}
+	a := s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h")).want(t, 303, nil)
+	id := strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Location"), "/tasks/"), "?note=changed")
+	if d := s.task(id); id == plain || string(d.Args) != `{"n":2}` || d.State != "scheduled" || d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 90*time.Second {
+		t.Errorf("%+v", d)
+	}
+	if d := s.task(plain); d.State != "cancelled" || !strings.Contains(d.Reason, "edited") {
+		t.Errorf("%+v", d)
+	}
+	s.do("GET", "/tasks/new?edit=1&of="+plain, nil).want(t, 409, nil)
+	keyed := s.enqueue(object{"kind": "k", "delay": "2h", "key": "x", "args": object{"n": 1}})
+	a = s.post("/tasks/new", form("of", keyed, "edit", "1", "key", "x", "kind", "k", "args", `{"n":3}`, "when", "2h")).want(t, 303, nil)
+	if d := s.task(keyed); !strings.Contains(a.header.Get("Location"), keyed) || string(d.Args) != `{"n":3}` || d.State != "scheduled" {
+		t.Errorf("%+v", d)
+	}
+	producer := s.tokenFor(access.Token{Name: "p", Role: access.Producer})
+	if a := s.as(producer, "POST", "/tasks/new", form("of", keyed, "edit", "1", "kind", "k", "args", "{}"), "Content-Type", "application/x-www-form-urlencoded"); a.status/100 != 4 || s.task(keyed).State != "scheduled" {
+		t.Error("a producer edits:", a.status)
+	}
+}
+
+func TestTheLastUseOfATokenIsKnown(t *testing.T) {
+	s := start(t)
+	used := s.tokenFor(access.Token{Name: "used", Role: access.Viewer})
+	s.tokenFor(access.Token{Name: "idle", Role: access.Viewer})
+	for range 3 {
+		s.as(used, "GET", "/api/v1/me", nil).want(t, 200, nil)
+	}
+	var list server.TokenList
+	s.do("GET", "/api/v1/tokens", nil).want(t, 200, &list)
+	for _, token := range list.Tokens {
+		if (token.Name == "idle") != token.UsedAt.IsZero() || time.Since(token.UsedAt) > time.Minute && !token.UsedAt.IsZero() {
+			t.Errorf("%s: used at %v", token.Name, token.UsedAt)
+		}
+	}
+}
