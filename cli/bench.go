@@ -50,6 +50,9 @@ deleted again.
   latency          the same at a steady --rate (default: 100/s), one task in ten
                    with a run time a second ahead
   held             produce-consume while another transaction is held open
+  workflow         one graph of --tasks in layers of 100, each task after two of the
+                   layer before, from its enqueue to its end
+  fan              one graph of a task, all others after it, and one after those
 
 These compare a queue with limits with one that has none, and end with PASS or
 MISS: the ratio of the two measurements against a bar.
@@ -70,9 +73,9 @@ say is null, or -.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return app.bench(cmd.Context(), &b) },
 	}
 	f := cmd.Flags()
-	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld, benchTenants, benchFair, benchBeside), "scenario",
-		"enqueue, consume, produce-consume, latency, held, tenants, fair or beside")
-	f.IntVar(&b.tasks, "tasks", 0, "how many tasks are measured; default: 20000, 1000 with latency, 100000 with fair")
+	f.Var(oneOf(&b.scenario, benchEnqueue, benchConsume, benchProduceConsume, benchLatency, benchHeld, benchWorkflow, benchFan, benchTenants, benchFair, benchBeside), "scenario",
+		"enqueue, consume, produce-consume, latency, held, workflow, fan, tenants, fair or beside")
+	f.IntVar(&b.tasks, "tasks", 0, "how many tasks are measured; default: 20000, 1000 with latency, 10000 with workflow and fan, 100000 with fair")
 	f.IntVar(&b.batch, "batch", 0, "tasks in one enqueue, and the most a worker claims ahead; default: 500, 1 with latency, 100 with tenants and fair")
 	f.IntVar(&b.workers, "workers", 1, "how many workers, and how many producers")
 	f.IntVar(&b.rate, "rate", 0, "tasks enqueued per second, by all producers; default: as many as can be")
@@ -86,7 +89,10 @@ func (b *benchFlags) complete() error {
 	if b.scenario == benchLatency {
 		b.tasks, b.batch, b.rate = orElse(b.tasks, 1000), orElse(b.batch, 1), orElse(b.rate, 100)
 	}
+	most := 100_000_000
 	switch b.scenario {
+	case benchWorkflow, benchFan:
+		b.tasks, most = orElse(b.tasks, tusk.MaxWorkflow), tusk.MaxWorkflow
 	case benchTenants:
 		b.batch = orElse(b.batch, 100)
 	case benchFair:
@@ -97,7 +103,7 @@ func (b *benchFlags) complete() error {
 		name             string
 		value, low, high int
 	}{
-		{"tasks", b.tasks, 1, 100_000_000}, {"batch", b.batch, 1, tusk.MaxBatch}, {"workers", b.workers, 1, 1000},
+		{"tasks", b.tasks, 1, most}, {"batch", b.batch, 1, tusk.MaxBatch}, {"workers", b.workers, 1, 1000},
 		{"rate", b.rate, 0, 10_000_000}, {"payload", b.payload, benchLeastPayload, tusk.MaxArgsBytes},
 	} {
 		if flag.value < flag.low || flag.value > flag.high {

@@ -126,6 +126,8 @@ func (r *benchRun) measure(ctx context.Context) (*benchReport, error) {
 		took, err = r.enqueue(ctx, report)
 	case benchConsume:
 		took, err = r.consume(ctx, report)
+	case benchWorkflow, benchFan:
+		took, err = r.workflow(ctx, report)
 	default:
 		took, err = r.produceConsume(ctx, report)
 		report.P50, report.P99 = quantile(r.starts.list(), 50), quantile(r.starts.list(), 99)

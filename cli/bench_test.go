@@ -26,6 +26,8 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 		{"produce-consume", []string{"--batch", "1", "--rate", "1000"}, []string{"p50_ms", "p99_ms"}},
 		{"latency", []string{"--rate", "200"}, []string{"p50_ms", "p99_ms", "due_to_start_p50_ms"}},
 		{"held", nil, []string{"p50_ms", "p99_ms"}},
+		{"workflow", nil, nil},
+		{"fan", nil, nil},
 	} {
 		out := sh.must(append([]string{"bench", "--scenario", c.scenario, "--tasks", "200", "--batch", "50", "--json", "--db", "sqlite:tusk.db"}, c.args...)...)
 		if got := keysOf(t, out); !slices.Equal(got, benchNames) {
@@ -53,10 +55,10 @@ func TestBenchMeasuresServers(t *testing.T) {
 
 func benchOn(t *testing.T, engine, db string) {
 	sh := newShell(t)
-	for _, scenario := range []string{"produce-consume", "held"} {
+	for _, scenario := range []string{"produce-consume", "held", "workflow"} {
 		out := sh.must("bench", "--scenario", scenario, "--tasks", "200", "--batch", "50", "--json", "--auto-migrate", "--db", db)
 		report := decodeOne(t, out)
-		if report["engine"] != engine || report["p99_ms"] == nil || report["wal_bytes_per_task"] == nil {
+		if report["engine"] != engine || (report["p99_ms"] == nil) != (scenario == "workflow") || report["wal_bytes_per_task"] == nil {
 			t.Errorf("%s: %s", scenario, out)
 		}
 	}

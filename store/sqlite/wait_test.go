@@ -295,13 +295,13 @@ func TestTasksOfTheFirstSchemaGoUpAndThoseThatWaitGoDown(t *testing.T) {
 		insert into tusk_task (id, kind, priority, state, lane, pos, enqueued_at, run_at) values (x'09000000000000000000000000000000', 1, 0, 3, 1, 1, 0, 0);`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Migrate(t.Context(), 2); err != nil {
+	if _, err := s.Migrate(t.Context(), newest); err != nil {
 		t.Fatal(err)
 	}
 	needy, turning := store.NewTask{ID: store.ID{7}, Kind: "k", Queue: "q", Needs: []store.Need{{Task: store.ID{9}}}},
 		store.NewTask{ID: store.ID{8}, Kind: "k", Queue: "q", Turn: true}
 	mustEnqueue(t, s, needy, turning)
-	for _, version := range []int64{1, 2} {
+	for _, version := range []int64{1, newest} {
 		if _, err := s.Migrate(t.Context(), version); err != nil {
 			t.Fatal(err)
 		}

@@ -22,13 +22,13 @@ where n.task = ?
 order by n.num;
 
 -- name: need.left
-select 1 from tusk_need indexed by tusk_need_task where task = ? and open is not null limit 1;
+select 1 from tusk_need indexed by tusk_need_left where task = ? and open is not null limit 1;
 
 -- name: need.drop
 delete from tusk_need where task = ?;
 
 -- name: need.close
-update tusk_need indexed by tusk_need_task set open = null where task = ? and open is not null;
+update tusk_need indexed by tusk_need_left set open = null where task = ? and open is not null;
 
 -- name: need.waiting
 select task, on_failure from tusk_need indexed by tusk_need_open where needed = ? and open is not null order by num;
