@@ -351,28 +351,37 @@ func (s *storm) end(p *process) {
 }
 
 // release lets tasks out of quarantine: their workers were not killed by them.
-func (s *storm) release() int {
-	all, err := s.client.List(s.t.Context(), tusk.Filter{States: []tusk.State{tusk.StateDiscarded}, Limit: store.MaxPage})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	released := 0
-	for _, task := range all {
-		if !strings.HasPrefix(task.Reason, "quarantined") {
-			continue
-		}
-		edited, err := s.client.Edit(s.t.Context(), []tusk.ID{task.ID}, tusk.Change{Op: tusk.OpRetry})
+func (s *storm) release() (released int) {
+	for f := (tusk.Filter{States: []tusk.State{tusk.StateDiscarded}, Limit: store.MaxPage}); ; {
+		page, err := s.client.List(s.t.Context(), f)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if edited[0].Result == store.Changed {
-			released++
+		for _, task := range page {
+			if strings.HasPrefix(task.Reason, "quarantined") {
+				released += s.retry(task.ID)
+			}
 		}
+		if len(page) < f.Limit {
+			break
+		}
+		f.Before = page[len(page)-1].ID
 	}
 	s.mu.Lock()
 	s.counts["release from quarantine"] += released
 	s.mu.Unlock()
 	return released
+}
+
+func (s *storm) retry(id tusk.ID) int {
+	edited, err := s.client.Edit(s.t.Context(), []tusk.ID{id}, tusk.Change{Op: tusk.OpRetry})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if edited[0].Result == store.Changed {
+		return 1
+	}
+	return 0
 }
 
 func (s *storm) stuck() string {

@@ -8,6 +8,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestATransactionOfDatabaseSQLHoldsTasksAndFinishes(t *testing.T) {
@@ -69,4 +70,66 @@ func TestATransactionOfDatabaseSQLHoldsTasksAndFinishes(t *testing.T) {
 	if list, err := s.List(ctx, store.Filter{States: []store.State{store.Completed}}); err != nil || len(list) != 3 {
 		t.Fatal(list, err)
 	}
+}
+
+// Found by the storm: a transaction that is older than a task's last attempt put the
+// task back into the log. It ran and completed, and was in no list any more.
+func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w, term := startWorker(t, s), lead(t, s)
+	old, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback(ctx)
+	if _, err := old.Exec(ctx, "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	task := newTasks(1, "q")
+	task[0].Key, task[0].OnConflict = "k", store.Replace
+	if _, err := s.Enqueue(ctx, task); err != nil {
+		t.Fatal(err)
+	}
+	first := claimOne(t, s, w)
+	back := store.Outcome{Task: &first, State: store.Available, Attempt: first.Attempt}
+	if lost, err := s.Finish(ctx, []store.Outcome{back}); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	u, err := s.Tx(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replacement := newTasks(1, "q")
+	replacement[0].Key, replacement[0].OnConflict, replacement[0].Priority = "k", store.Replace, 1
+	if results, err := u.Enqueue(ctx, replacement); err != nil || results[0].Result != store.Replaced {
+		t.Fatal(results, err)
+	}
+	if err := old.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Admit(ctx, term, 10); err != nil {
+		t.Fatal(err)
+	}
+	second := claimOne(t, s, w)
+	if second.ID != first.ID || second.Attempt != 2 {
+		t.Fatalf("claimed %v at attempt %d", second.ID, second.Attempt)
+	}
+	if lost, err := s.Finish(ctx, completed([]store.Task{second})); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	list, err := s.List(ctx, store.Filter{})
+	if err != nil || len(list) != 1 || list[0].State != store.Completed || list[0].Priority != 1 || list[0].Attempt != 2 {
+		t.Fatalf("%+v, %v: want the completed task", list, err)
+	}
+}
+
+// claimOne claims the only task of the queue q.
+func claimOne(t *testing.T, s *postgres.Store, worker store.ID) store.Task {
+	t.Helper()
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()})
+	if err != nil || len(tasks) != 1 {
+		t.Fatalf("claimed %d tasks: %v", len(tasks), err)
+	}
+	return tasks[0]
 }

@@ -15,6 +15,10 @@ $$;
 -- task in state 2 needs others first; one that runs in turns and does not have its
 -- turn gets in line for it. It looks at the clock itself: who computed the run time
 -- may have been ahead of whoever waited for a lock since. Returns the state.
+--
+-- Of the rows that a task leaves in the log the one of the latest transaction is the
+-- latest. A transaction that began before the task's last attempt was put there must
+-- not write another: it leaves that to the next admission.
 create function tusk.place(w tusk.waiting) returns smallint language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
@@ -23,6 +27,12 @@ begin
     w.state := 2; w.line := coalesce(w.line, _now);
   else
     w.line := null;
+  end if;
+  if w.state <> 2 and w.run_at <= _now and w.claimed_at is not null
+    and exists (select from tusk.task y where y.id = w.id and y.xid > pg_current_xact_id()) then
+    w.state := 1; w.run_at := _now;
+    insert into tusk.waiting select w.*;
+    return 1;
   end if;
   if w.state = 2 or w.run_at > _now then
     insert into tusk.waiting select w.*;
