@@ -3,11 +3,12 @@
 # make build   the tusk binary
 # make bench       Tusk beside its peers, under 15 minutes; installs what it needs
 # make bench-full  the same for hours: longer runs, more history, more peers
+# make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help test check build deps bench bench-full
+.PHONY: help test check build deps bench bench-full bench-mysql
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -35,3 +36,7 @@ bench:
 bench-full:
 	@./scripts/bench-deps
 	CGO_ENABLED=0 go -C bench run ./beside -full
+
+bench-mysql:
+	CGO_ENABLED=0 go -C bench run ./mysql -tasks 200000 -history 5000000
+	CGO_ENABLED=0 go -C bench run ./mysql -soak 5m

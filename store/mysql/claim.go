@@ -96,7 +96,7 @@ func (s *Store) perRow(queue string) int {
 type claim struct {
 	*work
 	request store.ClaimRequest
-	living  bool
+	dead    bool // the worker is
 	taken   []span
 	lanes   []lane // of the same
 	found   map[ref]*row
@@ -104,20 +104,14 @@ type claim struct {
 	again   []store.Task
 }
 
+// run takes tasks for a worker that lives.
 func (c *claim) run(queues []string) error {
-	r := &c.request
-	c.buf = append(c.buf, stmt{q("worker.read"), []any{r.Worker[:]}, func(rows *sql.Rows) error {
-		dead := 0
-		err := rows.Scan(&dead, &c.now)
-		c.living = dead == 0
-		return err
-	}})
-	if r.Again {
+	if c.request.Again {
 		if done, err := c.repeat(); done || err != nil {
 			return err
 		}
 	}
-	left := r.Limit
+	left := c.request.Limit
 	for _, queue := range queues {
 		if left <= 0 {
 			break
@@ -126,32 +120,47 @@ func (c *claim) run(queues []string) error {
 		if err != nil {
 			return err
 		}
-		if !c.living {
-			return store.ErrWorkerDead
-		}
 		left -= taken
 	}
-	if len(c.taken) > 0 {
-		c.write()
+	if len(c.taken) == 0 {
+		return c.living()
 	}
+	if c.dead {
+		return store.ErrWorkerDead
+	}
+	c.write()
 	return nil
+}
+
+// living fails unless the worker lives.
+func (c *claim) living() error {
+	living := false
+	err := c.ask(func(rows *sql.Rows) error {
+		dead := 0
+		err := rows.Scan(&dead)
+		living = dead == 0
+		return err
+	}, q("worker.read"), c.request.Worker[:])
+	if err == nil && !living {
+		return store.ErrWorkerDead
+	}
+	return err
 }
 
 // repeat finds what an earlier request with the same token has got.
 func (c *claim) repeat() (done bool, err error) {
-	token := c.request.Token[:]
-	found, err := c.readLeases(list("lease.read", "?", 1), token)
+	found, err := c.readLeases(list("lease.read", "?", 1), c.request.Token[:])
 	if err != nil || len(found) == 0 {
 		return false, err
 	}
-	if !c.living {
-		return false, store.ErrWorkerDead
+	if err := c.living(); err != nil {
+		return false, err
 	}
 	c.again, err = c.open(found[0])
 	if err != nil || len(c.again) > 0 {
 		return true, err
 	}
-	c.do(list("lease.delete", "?", 1), token)
+	c.deleteLeases([]leaseKey{found[0].key()})
 	return false, nil
 }
 
@@ -164,13 +173,11 @@ func (c *claim) take(queue string, limit int) (int, error) {
 	for ask := (limit + perRow - 1) / perRow; ; {
 		rows, seen = rows[:0], 0
 		err := c.ask(func(r *sql.Rows) error {
-			y, err := readReady(r)
-			if err == nil {
-				rows = append(rows, y)
-				seen += int(y.last-y.next) + 1
-			}
+			y, err := readReady(r, &c.now, &c.dead)
+			rows = append(rows, y)
+			seen += int(y.last-y.next) + 1
 			return err
-		}, q("ready.take"), []byte(queue), ask)
+		}, q("ready.take"), c.request.Worker[:], []byte(queue), ask)
 		if err != nil {
 			return 0, err
 		}
@@ -186,15 +193,11 @@ func (c *claim) take(queue string, limit int) (int, error) {
 		c.store.hints.Store(queue, hint{false, perRow})
 		c.store.conflicts.Add(1)
 	}
-	if !c.living {
-		return 0, nil
-	}
 	return c.cut(queue, rows, limit), nil
 }
 
 // cut takes tasks from the head of a queue's rows.
 func (c *claim) cut(queue string, rows []*ready, limit int) (taken int) {
-	var empty []*ready
 	for _, y := range rows {
 		if taken == limit {
 			break
@@ -204,36 +207,18 @@ func (c *claim) cut(queue string, rows []*ready, limit int) (taken int) {
 		c.lanes = append(c.lanes, lane{queue, y.priority, store.Available})
 		taken += n
 		if y.next += int16(n); y.next > y.last {
-			empty = append(empty, y)
+			c.do(q("ready.delete"), y.key()...)
 		} else {
 			c.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
 		}
 	}
-	inParts(empty, 100, func(part []*ready) error {
-		condition, args := lanesOf(part)
-		c.do(strings.Replace(q("ready.taken"), ":lanes", condition, 1), args...)
-		return nil
-	})
 	c.sums.count(queue, store.Available, -int64(taken))
 	c.sums.count(queue, store.Running, int64(taken))
 	return taken
 }
 
-// lanesOf returns a condition that finds rows of tusk_ready by their key.
-func lanesOf(rows []*ready) (string, []any) {
-	var args []any
-	for _, y := range rows {
-		args = append(args, y.key()...)
-	}
-	const one = "r.queue = ? and r.priority = ? and r.at = ? and r.place = ? and r.first = ?"
-	return strings.TrimSuffix(strings.Repeat(one+" or ", len(rows)), " or "), args
-}
-
-// write writes the lease and reads the tasks, with the commit.
+// write reads the tasks and writes the lease, with the commit.
 func (c *claim) write() {
-	r := &c.request
-	c.lease = lease{r.Token, r.Worker, c.now, c.taken}
-	c.do(q("lease.insert"), r.Token[:], r.Worker[:], c.now, encodeSpans(c.taken))
 	c.found = map[ref]*row{}
 	byLane := map[lane][]span{}
 	for i, s := range c.taken {
@@ -242,6 +227,9 @@ func (c *claim) write() {
 	for of, spans := range byLane {
 		c.read(of, spans)
 	}
+	r := &c.request
+	c.lease = lease{r.Token, r.Worker, c.now, c.taken}
+	c.do(q("lease.insert"), r.Token[:], r.Worker[:], c.now, encodeSpans(c.taken))
 }
 
 // read reads the tasks of a lane, with the commit.

@@ -21,7 +21,7 @@ type delta struct {
 
 // ended are tasks of a queue that finished with an outcome.
 type ended struct {
-	last int64 // when the last of them did
+	last int64 // when the last of them was stored
 	refs []ref
 }
 
@@ -83,7 +83,7 @@ func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
 }
 
 // finish lists tasks that finished.
-func (d *delta) finish(queue string, state store.State, at int64, refs ...ref) {
+func (d *delta) finish(queue string, state store.State, refs ...ref) {
 	if d.ended == nil {
 		d.ended = map[counted]*ended{}
 	}
@@ -91,7 +91,6 @@ func (d *delta) finish(queue string, state store.State, at int64, refs ...ref) {
 	if d.ended[of] == nil {
 		d.ended[of] = &ended{}
 	}
-	d.ended[of].last = max(d.ended[of].last, at)
 	d.ended[of].refs = append(d.ended[of].refs, refs...)
 }
 
@@ -167,7 +166,6 @@ type deltaJSON struct {
 type endedJSON struct {
 	Queue string      `json:"queue"`
 	State store.State `json:"state"`
-	Last  int64       `json:"last"`
 	Tasks []byte      `json:"tasks"`
 }
 
@@ -219,7 +217,7 @@ func (d *delta) encode() []byte {
 		}
 	}
 	for of, e := range d.ended {
-		j.Ended = append(j.Ended, endedJSON{of.queue, of.state, e.last, encodeSpans(spansOf(e.refs))})
+		j.Ended = append(j.Ended, endedJSON{of.queue, of.state, encodeSpans(spansOf(e.refs))})
 	}
 	if j.Counts == nil && j.Stats == nil && j.Groups == nil && j.Ended == nil {
 		return nil
@@ -231,8 +229,8 @@ func (d *delta) encode() []byte {
 	return body
 }
 
-// read adds a stored delta.
-func (d *delta) read(body []byte) error {
+// read adds a delta that was stored at some time.
+func (d *delta) read(at int64, body []byte) error {
 	var j deltaJSON
 	if err := json.Unmarshal(body, &j); err != nil {
 		return fmt.Errorf("a row of tusk_delta is damaged: %w", err)
@@ -255,7 +253,9 @@ func (d *delta) read(body []byte) error {
 		if err != nil {
 			return err
 		}
-		d.finish(e.Queue, e.State, e.Last, refsOf(spans)...)
+		d.finish(e.Queue, e.State, refsOf(spans)...)
+		of := d.ended[counted{e.Queue, e.State}]
+		of.last = max(of.last, at)
 	}
 	for _, g := range j.Groups {
 		var id group

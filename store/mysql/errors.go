@@ -17,6 +17,7 @@ import (
 // What the server says, by number. MariaDB and MySQL agree on all of them.
 const (
 	codeTooManyConnections = 1040
+	codeNull               = 1048
 	codeDuplicate          = 1062
 	codeShutdown           = 1053
 	codeTableMissing       = 1146
@@ -33,6 +34,7 @@ const (
 	codeNoPartition        = 1507
 	codeSamePartition      = 1517
 	codeRecordChanged      = 1020
+	codeIdleTooLong        = 4031
 )
 
 // errAgain asks for the transaction to be begun anew: what it judged by changed
@@ -70,7 +72,7 @@ func lostConnection(err error) bool {
 		return true
 	}
 	switch codeOf(err) {
-	case codeShutdown, codeConnectionKilled:
+	case codeShutdown, codeConnectionKilled, codeIdleTooLong:
 		return true
 	}
 	return false
@@ -91,7 +93,7 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)
 	case codeDiskFull, codeTableFull:
 		return fmt.Errorf("%w: %w", store.ErrFull, err)
-	case codeShutdown, codeConnectionKilled, codeTooManyConnections, codeQueryKilled:
+	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeTooManyConnections, codeQueryKilled:
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return err

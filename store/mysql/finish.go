@@ -45,8 +45,8 @@ func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	}
 }
 
-// errCareful says that not all of the outcomes are for open leases, so that the
-// tasks have to be looked at first.
+// errCareful says that not all of the outcomes are plain ends of open leases, so
+// that the tasks have to be looked at first.
 var errCareful = errors.New("some leases are over")
 
 // leased names an attempt as its worker knows it.
@@ -173,22 +173,26 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	for _, e := range late {
 		lost = append(lost, e.Task.ID)
 	}
-	if err := w.complete(plain); err != nil {
-		return nil, err
-	}
 	others = slices.DeleteFunc(others, func(e *end) bool { return slices.Contains(late, e) })
-	w.follow(append(plain, others...))
+	w.complete(plain)
+	w.account(slices.Concat(plain, others))
+	w.after = append(w.after, func() {
+		for _, e := range slices.Concat(plain, others, late) {
+			w.store.leases.end(e.token, e.Task.ID, !w.user)
+		}
+	})
 	return lost, nil
 }
 
 // complete completes tasks without looking at them: the update finds them only
-// while they are in the lap that their lease names.
-func (w *work) complete(plain []*end) error {
-	if len(plain) == 0 {
-		return nil
+// while they are in the lap that their lease names. How many it found is checked
+// before the commit, so these have to be the last changes.
+func (w *work) complete(plain []*end) {
+	if !w.user {
+		w.deleteLeases(w.store.leases.bury())
 	}
-	if w.now == 0 {
-		w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
+	if len(plain) == 0 {
+		return
 	}
 	slices.SortFunc(plain, func(a, b *end) int {
 		if c := bytes.Compare(a.token[:], b.token[:]); c != 0 {
@@ -199,32 +203,22 @@ func (w *work) complete(plain []*end) error {
 	if plain[0].token != plain[len(plain)-1].token {
 		w.lockPlain(plain)
 	}
-	counted := 0
-	count := func(rows *sql.Rows) error {
-		n := 0
-		err := rows.Scan(&n)
-		counted += n
-		return err
-	}
+	w.expected, w.changed = len(plain), "row_count()"
 	for i := 0; i < len(plain); {
 		n := i + 1
 		for n < len(plain) && n-i < 500 && plain[n].token == plain[i].token {
 			n++
 		}
+		if i > 0 {
+			w.do("set @tusk_changed = " + w.changed)
+			w.changed = "@tusk_changed + row_count()"
+		}
 		w.completeLease(plain[i:n])
-		w.buf = append(w.buf, stmt{q("finish.counted"), nil, count})
 		i = n
 	}
-	if err := w.flush(); err != nil {
-		return err
-	}
-	if counted != len(plain) {
-		return errCareful
-	}
 	for _, e := range plain {
-		e.ended = w.endOf(e)
+		e.ended = max(w.store.places.now()-e.ago(), e.claimedAt)
 	}
-	return nil
 }
 
 // lockPlain locks the tasks of several leases in the order of their places, which
@@ -289,56 +283,26 @@ func (e *end) ago() int64 { return max(e.Ago, 0).Truncate(time.Millisecond).Micr
 // endOf returns when an attempt ended.
 func (w *work) endOf(e *end) int64 { return max(w.now-e.ago(), e.claimedAt) }
 
-// follow does what every accepted end brings with it.
-func (w *work) follow(ends []*end) {
-	tokens := map[store.Token][]*end{}
+// account adds accepted ends to the statistics, and their tasks to the counts.
+func (w *work) account(ends []*end) {
 	for _, e := range ends {
-		w.account(e)
-		tokens[e.token] = append(tokens[e.token], e)
+		sum := w.sums.stat(e.Task.Queue, e.Task.Kind, e.ended)
+		sum.Waited.Add(time.Duration(e.claimedAt-e.Task.RunAt.UnixMicro()) * time.Microsecond)
+		sum.Ran.Add(e.Ran)
+		switch e.state {
+		case store.Completed:
+			sum.Completed++
+		case store.Discarded:
+			sum.Discarded++
+		case store.Cancelled:
+			sum.Cancelled++
+		}
+		if e.Error != "" {
+			sum.Failed++
+		}
 		if e.row == nil {
-			w.sums.finish(e.Task.Queue, e.state, e.ended, e.ref)
+			w.sums.count(e.Task.Queue, store.Running, -1)
+			w.sums.finish(e.Task.Queue, e.state, e.ref)
 		}
-	}
-	var over []store.Token
-	for token, some := range tokens {
-		if w.store.leases.left(token) == len(some) && !w.user {
-			over = append(over, token)
-		}
-		w.after = append(w.after, func() {
-			if w.user { // who may still roll back
-				w.store.leases.drop(token)
-				return
-			}
-			for _, e := range some {
-				w.store.leases.end(token, e.Task.ID)
-			}
-		})
-	}
-	if len(over) == 0 {
-		return
-	}
-	if now := w.store.leases.bury(over); len(now) > 0 {
-		w.do(list("lease.delete", "?", len(now)), now...)
-	}
-}
-
-// account adds an attempt to the statistics, and its task to the counts.
-func (w *work) account(e *end) {
-	sum := w.sums.stat(e.Task.Queue, e.Task.Kind, e.ended)
-	sum.Waited.Add(time.Duration(e.claimedAt-e.Task.RunAt.UnixMicro()) * time.Microsecond)
-	sum.Ran.Add(e.Ran)
-	switch e.state {
-	case store.Completed:
-		sum.Completed++
-	case store.Discarded:
-		sum.Discarded++
-	case store.Cancelled:
-		sum.Cancelled++
-	}
-	if e.Error != "" {
-		sum.Failed++
-	}
-	if e.row == nil {
-		w.sums.count(e.Task.Queue, store.Running, -1)
 	}
 }

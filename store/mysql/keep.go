@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"slices"
@@ -215,60 +214,19 @@ func (w *work) admitAll(rows []*row) (admitted []*row) {
 	inParts(rows, maxSpans, func(part []*row) error {
 		var args []any
 		for _, r := range part {
-			args = append(args, r.RunAt.UnixMicro(), r.place, r.n)
+			args = append(args, r.RunAt.UnixMicro(), r.RunAt.UnixMicro(), r.place, r.place, r.n)
 		}
-		condition := strings.TrimSuffix(strings.Repeat("run_at = ? and place = ? and n = ? or ", len(part)), " or ")
+		const one = "run_at >= ? and run_at <= ? and place >= ? and place <= ? and n = ?" // as in where
+		condition := strings.TrimSuffix(strings.Repeat(one+" or ", len(part)), " or ")
 		w.do(strings.Replace(q("waiting.drop"), ":waiting", condition, 1), args...)
 		return nil
 	})
 	for state, ids := range labelled {
 		inParts(ids, 500, func(part []any) error {
-			w.do(list("label.drop", "?", len(part)), append([]any{[]byte("s" + strconv.Itoa(int(state)))}, part...)...)
+			label := []byte("s" + strconv.Itoa(int(state)))
+			w.do(list("label.drop", "?", len(part)), append([]any{label, label}, part...)...)
 			return nil
 		})
 	}
 	return admitted
-}
-
-// Rescue implements store.Keeper. Leases of dead workers in which nothing is
-// open any more are deleted on the way.
-func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
-	gone := s.witness.gone(ctx)
-	err = s.write(ctx, func(w *work) error {
-		tasks = nil
-		if err := w.leads(term); err != nil {
-			return err
-		}
-		w.do(q("rescue.declare"), w.now)
-		for _, g := range gone {
-			w.do(q("witness.declare"), g.worker[:], g.beatAt)
-		}
-		leases, err := w.readLeases(q("rescue.leases"))
-		if err != nil {
-			return err
-		}
-		slices.SortFunc(leases, func(a, b *lease) int { return bytes.Compare(a.token[:], b.token[:]) })
-		var over []any
-		for _, l := range leases {
-			if len(tasks) >= limit {
-				break
-			}
-			open, err := w.open(l)
-			if err != nil {
-				return err
-			}
-			if len(open) == 0 {
-				over = append(over, l.token[:])
-			}
-			tasks = append(tasks, open...)
-		}
-		return inParts(over, 500, func(part []any) error {
-			w.do(list("lease.delete", "?", len(part)), part...)
-			return nil
-		})
-	})
-	if err != nil {
-		return nil, wrap("rescue", err)
-	}
-	return tasks[:min(len(tasks), limit)], nil
 }

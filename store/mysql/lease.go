@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"database/sql"
+	"strings"
 	"sync"
 
 	"github.com/tuskqueue/tusk/store"
@@ -14,6 +15,8 @@ type lease struct {
 	claimedAt int64
 	spans     []span
 }
+
+func (l *lease) key() leaseKey { return leaseKey{l.token, l.claimedAt} }
 
 func (l *lease) has(r ref) bool {
 	for _, s := range l.spans {
@@ -87,40 +90,36 @@ func (r *row) lent(l *lease) store.Task {
 }
 
 // leases remembers the open leases of this process, so that a finish need not
-// look for them. Whatever is not found here is found in the database.
+// look for them. Nothing is decided by it: whatever is not found here is found in
+// the database, and a finish of a task that is not in the lap of its lease finds
+// nothing to change.
 type leases struct {
 	mu   sync.Mutex
 	held map[store.Token]*heldLease
-	over []store.Token // that are to be deleted
+	over []leaseKey // that are to be deleted
 }
 
-// maxOver is how many leases of which nothing is open are kept, to be deleted
-// together. If that never happens, the leader sweeps them.
-const maxOver = 16
-
-// bury takes note of leases that are over, and returns those to delete now.
-func (h *leases) bury(tokens []store.Token) (now []any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over = append(h.over, tokens...); len(h.over) < maxOver {
-		return nil
-	}
-	for _, token := range h.over {
-		now = append(now, token[:])
-	}
-	h.over = nil
-	return now
+// leaseKey names one lease for good: a token comes again when a claim is repeated
+// after all that it got has ended.
+type leaseKey struct {
+	token     store.Token
+	claimedAt int64
 }
 
 type heldLease struct {
 	lease
-	tasks map[store.ID]ref // that have not been finished
+	tasks   map[store.ID]ref // that have not been finished
+	doubted bool             // some were finished in a transaction that may roll back
 }
+
+// maxOver is how many leases of which nothing is open are kept, to be deleted
+// together. Those that are forgotten the leader sweeps up.
+const maxOver = 16
 
 func (h *leases) add(l lease, tasks map[store.ID]ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.held[l.token] = &heldLease{l, tasks}
+	h.held[l.token] = &heldLease{lease: l, tasks: tasks}
 }
 
 // find returns a lease and where its task is.
@@ -135,32 +134,34 @@ func (h *leases) find(token store.Token, id store.ID) (l lease, r ref, known boo
 	return held.lease, r, known
 }
 
-// left returns how many tasks of a lease are not finished; -1: it is not known.
-func (h *leases) left(token store.Token) int {
+// end forgets a task that is not open any more; a lease with the last of them.
+// Only what is certain, since it was committed, lets the lease be deleted.
+func (h *leases) end(token store.Token, id store.ID, certain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if held := h.held[token]; held != nil {
-		return len(held.tasks)
+	held := h.held[token]
+	if held == nil {
+		return
 	}
-	return -1
-}
-
-// end forgets a finished task.
-func (h *leases) end(token store.Token, id store.ID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if held := h.held[token]; held != nil {
-		if delete(held.tasks, id); len(held.tasks) == 0 {
-			delete(h.held, token)
-		}
+	held.doubted = held.doubted || !certain
+	if delete(held.tasks, id); len(held.tasks) > 0 {
+		return
 	}
-}
-
-// drop forgets a lease, so that what happens to it is read from the database.
-func (h *leases) drop(token store.Token) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	delete(h.held, token)
+	if !held.doubted {
+		h.over = append(h.over, leaseKey{token, held.claimedAt})
+	}
+}
+
+// bury returns the leases that are to be deleted now.
+func (h *leases) bury() (over []leaseKey) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.over) < maxOver {
+		return nil
+	}
+	over, h.over = h.over, nil
+	return over
 }
 
 // leave forgets the leases of a worker.
@@ -172,4 +173,17 @@ func (h *leases) leave(worker store.ID) {
 			delete(h.held, token)
 		}
 	}
+}
+
+// deleteLeases deletes leases in which nothing is open.
+func (w *work) deleteLeases(over []leaseKey) {
+	inParts(over, maxSpans, func(part []leaseKey) error {
+		var args []any
+		for _, l := range part {
+			args = append(args, l.token[:], l.claimedAt)
+		}
+		condition := strings.TrimSuffix(strings.Repeat("token = ? and claimed_at = ? or ", len(part)), " or ")
+		w.do(strings.Replace(q("lease.delete"), ":leases", condition, 1), args...)
+		return nil
+	})
 }

@@ -8,11 +8,9 @@ import (
 )
 
 const (
-	maxFolded  = 2000        // deltas that one transaction adds up
-	maxListed  = 500         // spans in one row of tusk_finished
-	maxSwept   = 200         // leases that are looked at in one go
-	sweepAfter = time.Minute // how old a lease is before it is looked at
-	daysEvery  = time.Hour   // how often days are made
+	maxFolded = 2000      // deltas that one transaction adds up
+	maxListed = 500       // spans in one row of tusk_finished
+	daysEvery = time.Hour // how often days are made
 )
 
 // Maintain implements store.Maintainer: it makes days in advance, adds up what
@@ -58,13 +56,13 @@ func (w *work) fold(term int64) (n int, err error) {
 	var all delta
 	var seqs []any
 	err = w.ask(func(rows *sql.Rows) error {
-		var seq int64
+		var seq, at int64
 		var body []byte
-		if err := rows.Scan(&seq, &body); err != nil {
+		if err := rows.Scan(&seq, &at, &body); err != nil {
 			return err
 		}
 		seqs = append(seqs, seq)
-		return all.read(body)
+		return all.read(at, body)
 	}, q("delta.take"), maxFolded)
 	if err != nil || len(seqs) == 0 {
 		return 0, err
@@ -121,46 +119,4 @@ func (w *work) foldGroups(all *delta) error {
 			f.First, f.Last, append([]byte{}, f.Sample...), f.SampleTask[:])
 	}
 	return nil
-}
-
-// sweepLeases deletes leases in which nothing is open. Usually the process that
-// finishes the last task does; it cannot know that it is the last one if another
-// process finished some, or a user's transaction did.
-func (s *Store) sweepLeases(ctx context.Context, term int64) error {
-	var looked, over []any
-	last := int64(0)
-	err := s.view(ctx, func(w *work) error {
-		looked, over = nil, nil
-		leases, err := w.readLeases(q("sweep.leases"), s.sweep.Load(), sweepAfter.Microseconds(), maxSwept)
-		if err != nil {
-			return err
-		}
-		for _, l := range leases {
-			open, err := w.open(l)
-			if err != nil {
-				return err
-			}
-			looked, last = append(looked, l.token[:]), l.claimedAt
-			if len(open) == 0 {
-				over = append(over, l.token[:])
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if s.sweep.Store(last); len(looked) < maxSwept {
-		s.sweep.Store(0)
-	}
-	if len(over) == 0 {
-		return nil
-	}
-	return s.write(ctx, func(w *work) error {
-		if err := w.leads(term); err != nil {
-			return err
-		}
-		w.do(list("lease.delete", "?", len(over)), over...)
-		return nil
-	})
 }

@@ -8,8 +8,8 @@ import (
 
 // A place names one call of Enqueue: 41 bits of milliseconds since 2024, so that
 // places grow with time and partitions can be cut by it, 16 bits that tell
-// processes apart, and 6 that count. The milliseconds follow the server's clock,
-// and nothing is decided by them.
+// processes apart, and 6 that count. The milliseconds follow the server's clock as it
+// was heard of lately, and nothing is decided by them.
 const (
 	placeEpoch = 1704067200000 // 2024-01-01 in milliseconds since 1970
 	placeShift = 22
@@ -43,6 +43,13 @@ func (p *places) learn(now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ahead = time.Until(time.UnixMicro(now))
+}
+
+// now returns about what the server's clock says, in microseconds.
+func (p *places) now() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Add(p.ahead).UnixMicro()
 }
 
 // next returns a place that nobody has.

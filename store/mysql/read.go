@@ -511,18 +511,16 @@ func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) 
 		if err != nil {
 			return err
 		}
+		open, err := w.running(leases)
 		for _, l := range leases {
 			i, known := at[l.worker]
-			if !known {
-				continue
+			for _, r := range refsOf(l.spans) {
+				if known && open[r] {
+					living[i].Running++
+				}
 			}
-			tasks, err := w.open(l)
-			if err != nil {
-				return err
-			}
-			living[i].Running += len(tasks)
 		}
-		return nil
+		return err
 	})
 	return living, wrap("workers", err)
 }

@@ -152,7 +152,7 @@ func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
 // refused marks the error of a transaction that was not committed. Errors that
 // say so by themselves stay as they are.
 func refused(err error) error {
-	for _, known := range []error{store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict} {
+	for _, known := range []error{store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict, errCareful} {
 		if errors.Is(err, known) {
 			return err
 		}
@@ -185,7 +185,7 @@ func (s *Store) attempt(ctx context.Context, fn func(w *work) error) (committing
 		w.settle()
 		w.do("commit")
 		committing = true
-		err = w.flush()
+		err = w.judge(w.flush())
 	}
 	if err != nil {
 		abandon(ctx, conn)

@@ -124,7 +124,7 @@ func (w *work) over(r *row, state store.State, at int64, was []string) error {
 	w.put(r, state)
 	w.save(r)
 	w.changeLabels(r, was)
-	w.sums.finish(r.Queue, state, at, r.ref)
+	w.sums.finish(r.Queue, state, r.ref)
 	if is := w.keys[name{r.Queue, r.Key}]; is != nil && is.task == r.ID {
 		w.free(is)
 	}

@@ -83,20 +83,22 @@ func spansOf(refs []ref) (spans []span) {
 }
 
 // where returns a condition that finds the tasks of spans by the primary key,
-// and its arguments. It stands in parentheses.
+// and its arguments. It stands in parentheses. A place is not said to be equal: of
+// several tasks of one place the server would then read, and lock, the whole
+// place.
 func where(spans []span) (string, []any) {
 	var b strings.Builder
-	args := make([]any, 0, 3*len(spans))
+	args := make([]any, 0, 4*len(spans))
 	for i, s := range spans {
 		if i > 0 {
 			b.WriteString(" or ")
 		}
 		if s.first == s.last {
-			b.WriteString("place = ? and n = ?")
-			args = append(args, s.place, s.first)
+			b.WriteString("place >= ? and place <= ? and n = ?")
+			args = append(args, s.place, s.place, s.first)
 		} else {
-			b.WriteString("place = ? and n between ? and ?")
-			args = append(args, s.place, s.first, s.last)
+			b.WriteString("place >= ? and place <= ? and n between ? and ?")
+			args = append(args, s.place, s.place, s.first, s.last)
 		}
 	}
 	return "(" + b.String() + ")", args

@@ -58,11 +58,12 @@ func decodeDurations(b []byte, d *store.Durations) error {
 // deltas reads what has not been added to the sums yet.
 func (w *work) deltas(into *delta) error {
 	return w.ask(func(rows *sql.Rows) error {
+		var at int64
 		var body []byte
-		if err := rows.Scan(&body); err != nil {
+		if err := rows.Scan(&at, &body); err != nil {
 			return err
 		}
-		return into.read(body)
+		return into.read(at, body)
 	}, q("delta.all"))
 }
 

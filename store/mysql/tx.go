@@ -69,7 +69,7 @@ func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 		w := &work{session: session{store: u.store, ctx: ctx, on: u.tx}, user: true}
 		if err = fn(w); err == nil {
 			w.settle()
-			err = w.flush()
+			err = w.judge(w.flush())
 		}
 		if err == nil {
 			for _, fn := range w.after {

@@ -23,6 +23,12 @@ type work struct {
 	ids   map[store.ID]*row  // the same by id
 	flags []*row             // that others turned out to need
 	after []func()           // what to do once it has been committed
+
+	// What is to be committed only if as many rows were changed as was taken for
+	// granted: their number, and the expression for those that were changed, whose
+	// last statement was the last of all.
+	expected int
+	changed  string
 }
 
 // clock returns the server's time, the same for the whole transaction.
@@ -37,12 +43,26 @@ func (w *work) clock() (int64, error) {
 	return w.now, err
 }
 
-// settle writes what is left to write before a commit.
+// settle writes what is left to write before a commit: the sums, or in place of
+// them what no row may be, if not as much was changed as was taken for granted.
 func (w *work) settle() {
-	if body := w.sums.encode(); body != nil {
-		w.do(q("delta.add"), body)
+	body := w.sums.encode()
+	switch {
+	case w.expected > 0:
+		checked := "if(" + w.changed + " = ?, ?, null)"
+		w.do(strings.Replace(q("delta.add"), ":body", checked, 1), w.expected, body)
+	case body != nil:
+		w.do(strings.Replace(q("delta.add"), ":body", "?", 1), body)
 	}
 	w.sums = delta{}
+}
+
+// judge returns what an error means that settling brought.
+func (w *work) judge(err error) error {
+	if codeOf(err) == codeNull && w.expected > 0 {
+		return errCareful
+	}
+	return err
 }
 
 // ready is a row of tusk_ready.
@@ -58,10 +78,10 @@ func (y *ready) key() []any {
 	return []any{[]byte(y.queue), y.priority, y.at, y.place, y.first}
 }
 
-func readReady(rows *sql.Rows) (*ready, error) {
+func readReady(rows *sql.Rows, more ...any) (*ready, error) {
 	y := &ready{}
 	var queue []byte
-	err := rows.Scan(&queue, &y.priority, &y.at, &y.place, &y.first, &y.next, &y.last, &y.lap)
+	err := rows.Scan(append([]any{&queue, &y.priority, &y.at, &y.place, &y.first, &y.next, &y.last, &y.lap}, more...)...)
 	y.queue = string(queue)
 	return y, err
 }

@@ -243,6 +243,7 @@ insert ignore into tusk_leader (one, id, term, expires_at, version) values (1, n
 -- brought up to date by the leader, so that no two writers wait for one row.
 create table if not exists tusk_delta (
     seq  bigint not null auto_increment,
+    at   bigint not null,
     body longblob not null,
     primary key (seq)
 ) engine = innodb default charset = utf8mb4;

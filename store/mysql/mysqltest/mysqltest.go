@@ -59,7 +59,7 @@ func Stop() {
 	sharing.Lock()
 	defer sharing.Unlock()
 	for _, s := range shared {
-		s.stop()
+		s.Stop()
 	}
 	clear(shared)
 }
@@ -86,7 +86,7 @@ func server(t testing.TB, durable bool) *Server {
 		return s
 	}
 	if dsn := os.Getenv("TUSK_TEST_MYSQL"); dsn != "" {
-		shared[durable] = &Server{dsn: dsn}
+		shared[durable] = At(dsn)
 		return shared[durable]
 	}
 	s, err := start(durable)
@@ -100,13 +100,19 @@ func server(t testing.TB, durable bool) *Server {
 // Start starts a server for one test alone, with commits written through.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s, err := start(true, args...)
+	s, err := Launch(args...)
 	if err != nil {
 		missing(t, err)
 	}
-	t.Cleanup(s.stop)
+	t.Cleanup(s.Stop)
 	return s
 }
+
+// At is the server of a DSN.
+func At(dsn string) *Server { return &Server{dsn: dsn} }
+
+// Launch is Start for a program that is no test, and stops the server itself.
+func Launch(args ...string) (*Server, error) { return start(true, args...) }
 
 // missing skips a test that has no server, unless all tests have to run.
 func missing(t testing.TB, err error) {
@@ -174,7 +180,7 @@ func start(durable bool, args ...string) (*Server, error) {
 	}
 	s.args = append(s.args, args...)
 	if err := s.Run(); err != nil {
-		s.stop()
+		s.Stop()
 		return nil, err
 	}
 	return s, nil
@@ -245,44 +251,65 @@ func (s *Server) Kill() {
 	}
 }
 
-func (s *Server) stop() {
+// Stop kills the server and deletes its data.
+func (s *Server) Stop() {
 	s.Kill()
 	if s.folder != "" {
 		os.RemoveAll(s.folder)
 	}
 }
 
-// Database makes an empty database and returns its DSN.
+// Database makes an empty database for a test and returns its DSN.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), last.Add(1))
-	admin, err := s.admin()
+	dsn, err := s.Create(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer admin.Close()
-	if _, err := admin.Exec("create database " + name); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if admin, err := s.admin(); err == nil {
+		if admin, err := s.Admin(); err == nil {
 			admin.Exec("drop database if exists " + name) // the server may be dead on purpose
 			admin.Close()
 		}
 	})
+	return dsn
+}
+
+// Create makes an empty database and returns its DSN.
+func (s *Server) Create(name string) (dsn string, err error) {
+	admin, err := s.Admin()
+	if err != nil {
+		return "", err
+	}
+	defer admin.Close()
+	if _, err := admin.Exec("create database " + name); err != nil {
+		return "", err
+	}
 	if s.dsn == "" {
-		return "mysql://root@" + s.addr + "/" + name
+		return "mysql://root@" + s.addr + "/" + name, nil
 	}
 	before, after, _ := strings.Cut(s.dsn, "?")
 	before = before[:strings.LastIndexByte(before, '/')+1] + name
 	if after != "" {
 		before += "?" + after
 	}
-	return before
+	return before, nil
 }
 
-// admin opens a connection without a database.
-func (s *Server) admin() (*sql.DB, error) {
+// Drop drops a database.
+func (s *Server) Drop(name string) error {
+	admin, err := s.Admin()
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	_, err = admin.Exec("drop database " + name)
+	return err
+}
+
+// Admin opens a pool without a database.
+func (s *Server) Admin() (*sql.DB, error) {
 	if s.dsn == "" {
 		return sql.Open("mysql", "root@tcp("+s.addr+")/")
 	}

@@ -1,5 +1,5 @@
 -- name: worker.read
-select dead, :now from tusk_worker where id = ?
+select dead from tusk_worker where id = ?
 
 -- name: worker.lock
 select dead, started_at from tusk_worker where id = ? for update
@@ -29,15 +29,12 @@ order by started_at, id
 (select ?, 1 from tusk_ready force index (primary) where queue = ? limit 1)
 
 -- name: ready.take
-select queue, priority, at, place, first, next, last, lap
+select queue, priority, at, place, first, next, last, lap, :now, coalesce((select dead from tusk_worker where id = ?), 1) > 0
 from tusk_ready force index (primary)
 where queue = ?
 order by priority, at, place, first
 limit ?
 for update skip locked
-
--- name: ready.taken
-delete r from tusk_ready r force index (primary) where :lanes
 
 -- name: lease.insert
 insert into tusk_lease (token, worker, claimed_at, spans) values (?, ?, ?, ?)
@@ -52,7 +49,7 @@ select token, worker, claimed_at, spans from tusk_lease force index (tusk_lease_
 select token, worker, claimed_at, spans from tusk_lease
 
 -- name: lease.delete
-delete from tusk_lease where token in (:rows)
+delete l from tusk_lease l force index (primary) where :leases
 
 -- name: stop.all
 select s.place, s.n, s.lap, t.id

@@ -6,9 +6,6 @@ where state = 3 and needed = 0 and turn = 0 and :tasks
 -- name: finish.lock
 select 1 from tusk_task force index (primary) where :tasks order by place, n for update
 
--- name: finish.counted
-select row_count()
-
 -- name: finished.insert
 insert into tusk_finished (queue, state, finished_at, seq, refs) values (?, ?, ?, ?, ?)
 

@@ -31,10 +31,13 @@ select run_at from tusk_waiting force index (primary) order by run_at limit 1
 delete w from tusk_waiting w force index (primary) where :waiting
 
 -- name: label.drop
-delete l from tusk_label l force index (primary) where label = ? and id in (:rows)
+delete l from tusk_label l force index (primary) where label >= ? and label <= ? and id in (:rows)
+
+-- name: rescue.overdue
+select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and expires_at <= ?
 
 -- name: rescue.declare
-update tusk_worker force index (tusk_worker_dead) set dead = 1, watched = 0 where dead = 0 and expires_at <= ?
+update tusk_worker force index (primary) set dead = 1, watched = 0 where id = ? and dead = 0 and expires_at <= ?
 
 -- name: rescue.leases
 select l.token, l.worker, l.claimed_at, l.spans
@@ -42,6 +45,9 @@ from tusk_worker w force index (tusk_worker_dead)
 straight_join tusk_lease l force index (tusk_lease_worker) on l.worker = w.id
 where w.dead in (1, 2)
 order by l.claimed_at, l.token
+
+-- name: lease.open
+select place, n, lap from tusk_task force index (primary) where state = 3 and :tasks
 
 -- name: prune.class
 select queue, state
@@ -77,8 +83,8 @@ update tusk_finished set refs = ? where queue = ? and state = ? and finished_at 
 delete from tusk_finished where queue = ? and state = ? and finished_at = ? and seq = ?
 
 -- name: prune.workers
-delete from tusk_worker
-where dead in (1, 2) and beat_at < :now - ? and not exists (select 1 from tusk_lease l where l.worker = tusk_worker.id)
+delete w from tusk_worker w force index (tusk_worker_dead)
+where w.dead in (1, 2) and w.beat_at < :now - ? and not exists (select 1 from tusk_lease l force index (tusk_lease_worker) where l.worker = w.id)
 
 -- name: sweep.leases
 select token, worker, claimed_at, spans

@@ -1,15 +1,15 @@
 -- name: delta.all
-select body from tusk_delta force index (primary) order by seq
+select at, body from tusk_delta force index (primary) order by seq
 
 -- name: delta.take
-select seq, body
+select seq, at, body
 from tusk_delta force index (primary)
 order by seq
 limit ?
 for update skip locked
 
 -- name: delta.delete
-delete from tusk_delta where seq in (:rows)
+delete d from tusk_delta d force index (primary) where seq in (:rows)
 
 -- name: stat.range
 select at, queue, kind, completed, failed, discarded, cancelled, waited, ran

@@ -1,0 +1,144 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Rescue implements store.Keeper. Leases of dead workers in which nothing is open
+// any more are deleted on the way.
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
+	gone := s.witness.gone(ctx)
+	err = s.write(ctx, func(w *work) error {
+		tasks = nil
+		if err := w.leads(term); err != nil {
+			return err
+		}
+		if err := w.declare(gone); err != nil {
+			return err
+		}
+		leases, err := w.readLeases(q("rescue.leases"))
+		if err != nil {
+			return err
+		}
+		over, err := w.idle(leases)
+		if err != nil {
+			return err
+		}
+		w.deleteLeases(over)
+		for _, l := range leases {
+			if len(tasks) >= limit {
+				break
+			}
+			if slices.Contains(over, l.key()) {
+				continue
+			}
+			open, err := w.open(l)
+			if err != nil {
+				return err
+			}
+			tasks = append(tasks, open...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, wrap("rescue", err)
+	}
+	return tasks[:min(len(tasks), limit)], nil
+}
+
+// declare declares those workers dead that have not beaten in time, and those
+// that the witness has seen go. Each is found first and locked by its id, as its
+// own beat does: locks taken along another index would meet that the other way
+// round.
+func (w *work) declare(gone []departed) error {
+	var overdue []any
+	err := w.ask(func(rows *sql.Rows) error {
+		var id []byte
+		err := rows.Scan(&id)
+		overdue = append(overdue, slices.Clone(id))
+		return err
+	}, q("rescue.overdue"), w.now)
+	if err != nil {
+		return err
+	}
+	for _, id := range overdue {
+		w.do(q("rescue.declare"), id, w.now)
+	}
+	for _, g := range gone {
+		w.do(q("witness.declare"), g.worker[:], g.beatAt)
+	}
+	return nil
+}
+
+// running returns which of the tasks of leases are still open.
+func (w *work) running(leases []*lease) (map[ref]bool, error) {
+	var spans []span
+	for _, l := range leases {
+		spans = append(spans, l.spans...)
+	}
+	open := map[ref]bool{}
+	return open, inParts(spans, maxSpans, func(part []span) error {
+		text, args := among("lease.open", part)
+		return w.ask(func(rows *sql.Rows) error {
+			var r ref
+			err := rows.Scan(&r.place, &r.n, &r.lap)
+			open[r] = true
+			return err
+		}, text, args...)
+	})
+}
+
+// idle returns those of the leases in which nothing is open.
+func (w *work) idle(leases []*lease) (over []leaseKey, err error) {
+	open, err := w.running(leases)
+	for _, l := range leases {
+		if !slices.ContainsFunc(refsOf(l.spans), func(r ref) bool { return open[r] }) {
+			over = append(over, l.key())
+		}
+	}
+	return over, err
+}
+
+const (
+	maxSwept   = 200         // leases that are looked at in one go
+	sweepAfter = time.Minute // how old a lease is before it is looked at
+)
+
+// sweepLeases deletes leases in which nothing is open. Usually the process that
+// finishes the last task does; it cannot know that it is the last one if another
+// process finished some, or a user's transaction did.
+func (s *Store) sweepLeases(ctx context.Context, term int64) error {
+	var leases []*lease
+	var over []leaseKey
+	err := s.view(ctx, func(w *work) (err error) {
+		leases, err = w.readLeases(q("sweep.leases"), s.sweep.Load(), sweepAfter.Microseconds(), maxSwept)
+		if err != nil {
+			return err
+		}
+		over, err = w.idle(leases)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(leases) < maxSwept {
+		s.sweep.Store(0)
+	} else {
+		s.sweep.Store(leases[len(leases)-1].claimedAt)
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	return s.write(ctx, func(w *work) error {
+		if err := w.leads(term); err != nil {
+			return err
+		}
+		w.deleteLeases(over)
+		return nil
+	})
+}
