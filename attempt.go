@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/claim"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
@@ -16,6 +18,7 @@ import (
 
 var (
 	errExpired  = errors.New("expired before it could start")
+	errLate     = errors.New("its deadline passed before it could start")
 	errUnproved = errors.New("CompleteTx was called, but its transaction was not committed")
 )
 
@@ -37,6 +40,12 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 		if err := d.info.read(a.Task); err != nil {
 			return err
 		}
+		if late(a.Task, d.info.Deadline) {
+			return errLate
+		}
+	}
+	if a.Task.Crashes > 0 {
+		w.suspects.begin(ctx, a.Task)
 	}
 	if w.handle == nil {
 		return w.dispatch(ctx, &d)
@@ -58,20 +67,34 @@ func (w *Worker) dispatch(ctx context.Context, d *delivery) error {
 	return h.run(ctx, d)
 }
 
-func (w *Worker) timeout(a *run.Attempt) time.Duration {
+// timeout is the task's own, or its handler's, or the time until its deadline,
+// whichever of the two is less.
+func (w *Worker) timeout(a *run.Attempt) (limit time.Duration, cause error) {
+	var deadline time.Time
 	if len(a.Task.Settings) > 0 {
-		if s, err := lifecycle.DecodeSettings(a.Task.Settings); err == nil && s.Timeout > 0 {
-			return s.Timeout
+		if s, err := lifecycle.DecodeSettings(a.Task.Settings); err == nil {
+			limit, deadline = s.Timeout, s.DeadlineOf(a.Task)
 		}
 	}
-	if h := w.mux.handlers[a.Task.Kind]; h != nil {
-		return h.timeout
+	if h := w.mux.handlers[a.Task.Kind]; h != nil && limit == 0 {
+		limit = h.timeout
 	}
-	return 0
+	if !deadline.IsZero() {
+		if left := deadline.Sub(a.Task.ClaimedAt) - a.Since(); limit == 0 || left < limit {
+			return left, ErrDeadline
+		}
+	}
+	if limit == 0 {
+		return 0, nil
+	}
+	return limit, fmt.Errorf("%w after %v", ErrTimeout, limit)
 }
 
 // ended turns the end of an attempt into an outcome and passes it on.
 func (w *Worker) ended(a *run.Attempt, r run.Result) {
+	if a.Task.Crashes > 0 {
+		w.suspects.end(a.Task)
+	}
 	err := causeOf(a, r.Err)
 	if errors.Is(err, ErrLeaseLost) {
 		w.events.send(Event{Kind: EventLost, Task: *a.Task, Ran: r.Ran})
@@ -90,8 +113,11 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 }
 
 func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
-	if errors.Is(err, errExpired) {
+	switch {
+	case errors.Is(err, errExpired):
 		return lifecycle.Expired(a.Task)
+	case errors.Is(err, errLate):
+		return lifecycle.Late(a.Task)
 	}
 	if a.InTx() && err == nil {
 		err = errUnproved // refused, as it should be, if the transaction was committed
@@ -126,6 +152,11 @@ func expired(t *store.Task) bool {
 	return !t.ExpiresAt.IsZero() && t.ClaimedAt.After(t.ExpiresAt)
 }
 
+// late reports whether a task was claimed after its deadline.
+func late(t *store.Task, deadline time.Time) bool {
+	return !deadline.IsZero() && !t.ClaimedAt.Before(deadline)
+}
+
 // written tells of outcomes that the store has accepted or refused.
 func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 	w.claimMore()
@@ -152,6 +183,28 @@ func (w *Worker) claimMore() {
 	if w.room() > 0 {
 		w.source.Wake()
 	}
+}
+
+// asks is what to claim from: queues with a limit for each worker one by one, and
+// the others together.
+func (w *Worker) asks() []claim.Ask {
+	open, most := w.queues.open()
+	if len(most) == 0 {
+		return []claim.Ask{{Queues: open}}
+	}
+	asks := []claim.Ask{{}}
+	for _, q := range open {
+		limit := most[q]
+		if limit == 0 {
+			asks[0].Queues = append(asks[0].Queues, q)
+		} else if left := limit - w.slots.HeldOf(q); left > 0 {
+			asks = append(asks, claim.Ask{Queues: []string{q}, Most: left})
+		}
+	}
+	if len(asks[0].Queues) == 0 {
+		asks = asks[1:]
+	}
+	return asks
 }
 
 // room is how many more tasks the worker could take. It is zero while enough are

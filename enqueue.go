@@ -16,7 +16,7 @@ import (
 
 // Args is the input of a kind of task: any type that encodes to JSON and names
 // its kind. A type that also has a method Options() Options sets the defaults of
-// its tasks.
+// its tasks; since it is called on each task's args, they may depend on them.
 type Args interface {
 	Kind() string
 }
@@ -49,10 +49,24 @@ type Options struct {
 	Delay     time.Duration // not before this long from now, by the database's clock
 	ExpiresAt time.Time     // not to be started later: the task is discarded then
 	ExpiresIn time.Duration // the same, from now
+	// Deadline is when the task must have ended: the handler's context ends then, with
+	// ErrDeadline as its cause, and a task that is late is discarded instead of being
+	// started or retried. DeadlineIn is the same from when it is enqueued, by the
+	// database's clock; the earlier of the two counts.
+	Deadline   time.Time
+	DeadlineIn time.Duration
 
 	MaxAttempts int           // 1 to 1,000; default: 25
 	Timeout     time.Duration // of each attempt; default: the handler's, else none
 	Backoff     Backoff       // before each retry
+
+	// Weight is what the task counts in the rates of its queue, 1 to 1,000,000; default: 1.
+	Weight int
+	// Ephemeral tasks are not kept when they are completed: they have no history, and
+	// count in statistics alone. Engines for which it costs nothing keep them all the
+	// same. What failed is kept like any other, and so are tasks of workflows, which
+	// others need. It does not go together with Rerun, which needs the history.
+	Ephemeral bool
 
 	// Key is a natural identity ("document-17"): at most one unfinished task of a
 	// queue has it. OnConflict says what another enqueue with the same key does;
@@ -239,7 +253,8 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	if n.Queue == "" {
 		n.Queue = DefaultQueue
 	}
-	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Backoff: o.Backoff}
+	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Backoff: o.Backoff,
+		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral}
 	if len(o.Metadata) > 0 {
 		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
 			return n, invalid("metadata", "invalid_metadata", "%v", err)
@@ -254,6 +269,8 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 		validateTags(n.Tags),
 		validateWhen("run at", n.RunAt, n.Delay),
 		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
+		validateWhen("deadline", o.Deadline, o.DeadlineIn),
+		validateEphemeral(o),
 		validateSettings(settings),
 		o.Unique.validate(&o),
 	); err != nil {
@@ -323,10 +340,30 @@ func optionsOf(t NewTask) Options {
 	if o.Tags == nil {
 		o.Tags = defaults.Tags
 	}
+	if o.Tenant == "" {
+		o.Tenant = defaults.Tenant
+	}
+	if o.Partition == "" {
+		o.Partition = defaults.Partition
+	}
+	if o.Weight == 0 {
+		o.Weight = defaults.Weight
+	}
+	if o.Deadline.IsZero() && o.DeadlineIn == 0 {
+		o.Deadline, o.DeadlineIn = defaults.Deadline, defaults.DeadlineIn
+	}
+	o.Ephemeral = o.Ephemeral || defaults.Ephemeral
 	if o.Key == "" && o.Unique == nil {
 		o.Key, o.OnConflict, o.Unique = defaults.Key, defaults.OnConflict, defaults.Unique
 	}
 	return o
+}
+
+func validateEphemeral(o Options) error {
+	if o.Ephemeral && o.OnConflict == Rerun {
+		return invalid("ephemeral", "needs_history", "does not go together with rerun, which knows stale sources by the history")
+	}
+	return nil
 }
 
 func validateTenant(tenant string) error {

@@ -30,10 +30,11 @@ var (
 	ErrLeaseLost = lifecycle.ErrLeaseLost
 
 	// The causes (context.Cause) for which a handler's context ends early;
-	// ErrLeaseLost is the fourth.
+	// ErrLeaseLost is the fifth.
 	ErrCancelled = lifecycle.ErrCancelled
 	ErrShutdown  = lifecycle.ErrShutdown
 	ErrTimeout   = run.ErrTimeout
+	ErrDeadline  = lifecycle.ErrDeadline
 )
 
 // InvalidError says what was wrong with a value, and what would be right.

@@ -120,7 +120,8 @@ func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
 		return nil
 	}
 	for i := range tasks {
-		_, tasks[i].Turn = limits[tasks[i].Queue]
+		l, limited := limits[tasks[i].Queue]
+		tasks[i].Turn = limited && l.Turns()
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func validateLimits(l Limits) error {
 	problems := []error{
 		within("concurrency", l.Concurrency, 0, maxLimit),
 		within("per tenant", l.PerTenant, 0, maxLimit),
-		within("per partition", l.PerPartition, 0, maxLimit),
+		within("per partition", l.PerPartition, 0, maxLimit), within("per worker", l.PerWorker, 0, maxLimit),
 		validateRate("rate", l.Rate), validateRate("tenant rate", l.TenantRate), validateRate("partition rate", l.PartitionRate),
 	}
 	for name, t := range l.Tenants {
@@ -159,4 +160,31 @@ func validateRate(field string, r *Rate) error {
 		within(field+": allowed", r.Allowed, 1, maxLimit),
 		within(field+": period", r.Period, time.Millisecond, 24*time.Hour),
 		oneOf(field+": algorithm", r.Algorithm, "", TokenBucket, SlidingWindow))
+}
+
+// TurnCount says how many tasks of a queue, tenant and partition have their turn, and
+// how many wait for it.
+type TurnCount struct {
+	Queue, Tenant, Partition string
+	Held                     int64
+	Waiting                  int
+	More                     bool // more wait than Waiting says: at most 1,000 are counted
+}
+
+// TurnCounts returns who has a turn and who waits for one in a queue, or in all
+// queues when none is named: first up to 1,000 that wait, the longest waiting first,
+// then all others that have a turn.
+func (c *Client) TurnCounts(ctx context.Context, queue string) ([]TurnCount, error) {
+	const groups, heads = 1000, 1000
+	turns, err := c.store.Turns(ctx, 0, groups, heads)
+	if err != nil {
+		return nil, fmt.Errorf("turns: %w", err)
+	}
+	counts := make([]TurnCount, 0, len(turns))
+	for _, t := range turns {
+		if queue == "" || t.Queue == queue {
+			counts = append(counts, TurnCount{t.Queue, t.Tenant, t.Partition, t.Held, len(t.Waiting), len(t.Waiting) == heads})
+		}
+	}
+	return counts, nil
 }

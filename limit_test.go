@@ -262,10 +262,94 @@ func TestLimits(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		s.stop(stop)
 	})
+	inBubble(t, "of workers hold in each of them, and slow no other queue", func(t *testing.T, s *shop) {
+		g := newGauge()
+		var worker sync.Map
+		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+			worker.Store(t.Worker, true)
+			defer g.enter(t.Queue, t.Args.N)()
+			defer g.enter(t.Queue+t.Worker.String(), t.Args.N)()
+			time.Sleep(time.Second)
+			return nil
+		})
+		s.limit(tusk.Limits{PerWorker: 2})
+		queues := &tusk.WorkerConfig{Queues: []string{"default", "free"}, Concurrency: 10}
+		for n := range 40 {
+			if id := s.enqueue(count{n}, nil); s.get(id).Turn {
+				t.Fatal("it takes turns, which costs much")
+			}
+			s.enqueue(count{n}, &tusk.Options{Queue: "free"})
+		}
+		_, stop := s.work(queues)
+		_, stopOther := s.work(queues)
+		time.Sleep(5 * time.Second)
+		s.limit(tusk.Limits{PerWorker: 5})
+		time.Sleep(2 * time.Second)
+		if g.peak("default") <= 4 {
+			t.Errorf("%d at a time after the limit was raised", g.peak("default"))
+		}
+		s.drain()
+		if g.peak("default") > 10 || g.peak("free") < 16 || g.peak("free") > 20 {
+			t.Errorf("%d and %d at a time", g.peak("default"), g.peak("free"))
+		}
+		worker.Range(func(id, _ any) bool {
+			if n := g.peak("default" + id.(tusk.ID).String()); n > 5 {
+				t.Errorf("%d at a time in one worker", n)
+			}
+			return true
+		})
+		s.stop(stop)
+		s.stop(stopOther)
+	})
+	inBubble(t, "of workers, alone, are never passed", func(t *testing.T, s *shop) {
+		g := measure(s, time.Second)
+		s.limit(tusk.Limits{PerWorker: 3})
+		s.enqueueFor("a", "", 30)
+		_, stop := s.work(&tusk.WorkerConfig{Concurrency: 20})
+		s.drain()
+		if g.peak("all") != 3 {
+			t.Errorf("%d at a time", g.peak("all"))
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "a rate counts what tasks weigh", func(t *testing.T, s *shop) {
+		g := measure(s, 0)
+		s.limit(tusk.Limits{TenantRate: &tusk.Rate{Allowed: 10, Period: time.Minute}})
+		for n, weight := range []int{0, 4, 5, 6} {
+			s.enqueue(count{n}, &tusk.Options{Tenant: "a", Weight: weight})
+		}
+		s.enqueue(count{9}, &tusk.Options{Tenant: "b", Weight: 100})
+		_, stop := s.work(nil)
+		time.Sleep(5 * time.Second)
+		if got := slices.Sorted(slices.Values(g.starts("a"))); !slices.Equal(got, []int{0, 1, 2}) || len(g.starts("b")) != 1 {
+			t.Errorf("%v and %v at once", got, g.starts("b"))
+		}
+		s.drain()
+		s.stop(stop)
+	})
+	inBubble(t, "who has a turn and who waits is told to anybody", func(t *testing.T, s *shop) {
+		measure(s, time.Minute)
+		s.limit(tusk.Limits{PerTenant: 2})
+		s.enqueueFor("a", "p", 5)
+		s.enqueueFor("b", "", 1)
+		_, stop := s.work(nil)
+		time.Sleep(5 * time.Second)
+		counts, err := s.client.TurnCounts(ctx, "default")
+		want := []tusk.TurnCount{{Queue: "default", Tenant: "a", Partition: "p", Held: 2, Waiting: 3}, {Queue: "default", Tenant: "b", Held: 1}}
+		if err != nil || !slices.Equal(counts, want) {
+			t.Errorf("%+v, %v", counts, err)
+		}
+		if counts, err := s.client.TurnCounts(ctx, "other"); err != nil || len(counts) != 0 {
+			t.Errorf("%+v, %v", counts, err)
+		}
+		s.drain()
+		s.stop(stop)
+	})
 	inBubble(t, "bad limits are refused", func(t *testing.T, s *shop) {
 		for says, l := range map[string]tusk.Limits{
 			"concurrency":      {Concurrency: -1},
 			"per tenant":       {PerTenant: -1},
+			"per worker":       {PerWorker: -1},
 			"rate: allowed":    {Rate: &tusk.Rate{Period: time.Second}},
 			"rate: period":     {Rate: &tusk.Rate{Allowed: 1}},
 			"sliding_window":   {TenantRate: &tusk.Rate{Allowed: 1, Period: time.Second, Algorithm: "leaky"}},
@@ -295,4 +379,32 @@ func ExampleClient_SetLimits() {
 	// Output:
 	// <nil>
 	// pending true
+}
+
+// Index is work on a document: one at a time of each.
+type Index struct{ Document string }
+
+func (Index) Kind() string { return "index" }
+
+// Options names the partition: tasks of a queue with limits are told apart by it.
+func (i Index) Options() tusk.Options { return tusk.Options{Partition: i.Document, Weight: 2} }
+
+func ExampleArgs_partition() {
+	ctx, client := context.Background(), newClient()
+	_ = client.SetLimits(ctx, "default", tusk.Limits{PerPartition: 1})
+	r, _ := client.Enqueue(ctx, Index{Document: "17"}, nil)
+	task, _ := client.Get(ctx, r.ID)
+	fmt.Println(task.Partition, task.Weight)
+	// Output: 17 2
+}
+
+func ExampleClient_TurnCounts() {
+	ctx, client := context.Background(), newClient()
+	_ = client.SetLimits(ctx, "default", tusk.Limits{PerTenant: 1})
+	for range 3 {
+		_, _ = client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{Tenant: "acme"})
+	}
+	counts, _ := client.TurnCounts(ctx, "default")
+	fmt.Println(counts[0].Tenant, counts[0].Held, counts[0].Waiting)
+	// Output: acme 0 3
 }

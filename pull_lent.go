@@ -57,6 +57,8 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		switch {
 		case expired(t):
 			outcomes = append(outcomes, lifecycle.Expired(t))
+		case err == nil && late(t, info.Deadline):
+			outcomes = append(outcomes, lifecycle.Late(t))
 		case asker.Err() != nil || p.isClosed():
 			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
 		case err != nil:
@@ -65,6 +67,9 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 			l := &loan{Attempt: &run.Attempt{Task: t}, begun: now}
 			if info.Timeout > 0 {
 				l.end = now.Add(info.Timeout)
+			}
+			if !info.Deadline.IsZero() {
+				l.end = earliest(l.end, now.Add(info.Deadline.Sub(t.ClaimedAt)))
 			}
 			l.until = l.bound(now.Add(span))
 			r := Receipt{ID: t.ID, Lease: t.Lease}
@@ -92,6 +97,14 @@ func (p *Puller) keep(outcomes []store.Outcome, now time.Time) {
 		l.Stop(ErrShutdown)
 		p.lent[Receipt{ID: o.Task.ID, Lease: o.Task.Lease}] = l
 	}
+}
+
+// earliest is the earlier of two instants; a zero one is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (l *loan) bound(until time.Time) time.Time {

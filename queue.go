@@ -142,6 +142,7 @@ type queueWatch struct {
 
 	mu     sync.Mutex
 	paused map[string]bool // nil: not known yet
+	most   map[string]int  // limits of how many of a queue a worker may hold
 }
 
 func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
@@ -150,21 +151,22 @@ func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
 	return w
 }
 
-// open lists the queues that are not paused; none before the first look, so that
-// a worker never claims from a queue that was paused before it started.
-func (w *queueWatch) open() []string {
+// open lists the queues that are not paused, and how many tasks of a queue a worker
+// may hold; none before the first look, so that a worker never claims from a queue
+// that was paused before it started.
+func (w *queueWatch) open() (open []string, most map[string]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.paused == nil {
-		return nil
+		return nil, nil
 	}
-	open := make([]string, 0, len(w.queues))
+	open = make([]string, 0, len(w.queues))
 	for _, q := range w.queues {
 		if !w.paused[q] {
 			open = append(open, q)
 		}
 	}
-	return open
+	return open, w.most
 }
 
 func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
@@ -180,13 +182,23 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 		}
 		paused[r.Name] = s.Paused
 	}
+	limits, err := w.client.limits.of(ctx, w.client)
+	if err != nil {
+		return 0, err
+	}
+	most := map[string]int{}
+	for _, q := range w.queues {
+		if n := limits[q].PerWorker; n > 0 {
+			most[q] = n
+		}
+	}
 	w.mu.Lock()
 	first := w.paused == nil
 	opened := first
 	for _, q := range w.queues {
-		opened = opened || w.paused[q] && !paused[q]
+		opened = opened || w.paused[q] && !paused[q] || w.most[q] != most[q]
 	}
-	w.paused = paused
+	w.paused, w.most = paused, most
 	w.mu.Unlock()
 	if opened {
 		w.changed()

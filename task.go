@@ -38,6 +38,9 @@ type TaskInfo struct {
 	Schedule    string    // the schedule that enqueued it; empty: none
 	Tick        time.Time // the tick for which it did
 	Node        string    // its name in its workflow
+	Weight      int       // what it counts in rates
+	Deadline    time.Time // when it must have ended; zero: never
+	Ephemeral   bool      // not kept when it is completed
 }
 
 // Task is a task in the hands of its handler.
@@ -105,7 +108,7 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	task := t.TaskInfo.Task
 	then, _ := t.attempt.Then()
 	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
-		Then: then, Ran: t.attempt.Age(), Note: t.attempt.Final()}})
+		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: then, Ran: t.attempt.Age(), Note: t.attempt.Final()}})
 	if err != nil {
 		return fmt.Errorf("complete: %w", err)
 	}
@@ -118,7 +121,7 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 
 // read takes over what the store says of a task.
 func (info *TaskInfo) read(t *store.Task) error {
-	info.Task, info.MaxAttempts = *t, lifecycle.DefaultMaxAttempts
+	info.Task, info.MaxAttempts, info.Weight = *t, lifecycle.DefaultMaxAttempts, 1
 	if len(t.Settings) == 0 {
 		return nil
 	}
@@ -131,6 +134,7 @@ func (info *TaskInfo) read(t *store.Task) error {
 	}
 	info.Timeout, info.Backoff = s.Timeout, s.Backoff
 	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
+	info.Weight, info.Deadline, info.Ephemeral = max(s.Weight, 1), s.DeadlineOf(t), s.Ephemeral
 	if len(s.Metadata) > 0 {
 		if err := json.Unmarshal(s.Metadata, &info.Metadata); err != nil {
 			return fmt.Errorf("metadata of the task cannot be read: %w", err)

@@ -75,14 +75,16 @@ type Worker struct {
 	log    *slog.Logger
 	handle HandlerFunc // nil: there is no middleware
 
-	slots   *run.Slots
-	finish  *finish.Gatherer
-	heart   *lease.Heart
-	source  *claim.Source
-	leader  *tend.Leader // nil: never leads
-	queues  *queueWatch
-	events  broadcast
-	started atomic.Bool
+	slots  *run.Slots
+	finish *finish.Gatherer
+	heart  *lease.Heart
+	source *claim.Source
+	leader *tend.Leader // nil: never leads
+	queues *queueWatch
+	events broadcast
+	// Tasks that run and whose last worker died.
+	suspects suspects
+	started  atomic.Bool
 }
 
 // NewWorker makes a worker that runs the mux's handlers. Config may be nil. The
@@ -113,6 +115,7 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 // assemble wires the rooms: a task goes from source to slots to finish.
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
+	w.suspects.worker, w.suspects.client = w.ID, w.client
 	if len(c.Middleware) > 0 {
 		w.handle = func(ctx context.Context, t *Task[json.RawMessage]) error {
 			return w.dispatch(ctx, &delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
@@ -132,7 +135,7 @@ func (w *Worker) assemble() {
 		Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
-	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Queues: w.queues.open,
+	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
 		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Log: w.log})
 	w.queues.changed = w.source.Wake
 	if !c.NeverLead {
@@ -180,6 +183,7 @@ func (w *Worker) shutDown(hard context.Context, cancel func(), work, keep *crew)
 	w.slots.Close()
 	stuck := w.drain()
 	w.finish.Close()
+	w.suspects.forget(parting)
 	if w.leader != nil {
 		err = errors.Join(err, w.leader.Resign(parting))
 	}

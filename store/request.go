@@ -101,6 +101,12 @@ type Outcome struct {
 	// meanwhile, and it need not wait for another.
 	KeepTurn bool
 
+	// Forget says that a task which is completed need not be kept. An engine that
+	// keeps each finished task by itself deletes it in the same write, with its
+	// history, after everything that follows from its end; one that keeps finished
+	// tasks for nothing may keep it. Statistics count it either way.
+	Forget bool
+
 	// Then are tasks to enqueue with the outcome, if it is accepted: the next stage
 	// of a pipeline, the children that the task will wait for.
 	Then []NewTask

@@ -25,11 +25,17 @@ type Claimer interface {
 type Options struct {
 	Worker func() (id store.ID, alive bool)
 	Dead   func(id store.ID)        // the store calls the worker dead
-	Queues func() []string          // those that are not paused
+	Asks   func() []Ask             // what to claim from
 	Room   func() int               // how many tasks could be taken now
 	Take   func(tasks []store.Task) // takes them
 	Poll   time.Duration            // the longest pause between polls of idle queues
 	Log    *slog.Logger
+}
+
+// Ask is some queues, which are claimed from together.
+type Ask struct {
+	Queues []string
+	Most   int // how many tasks could be taken from them; 0: as many as there is room for
 }
 
 // Source claims. Make it with New, then run its Loop.
@@ -39,6 +45,8 @@ type Source struct {
 	loop  *loop.Loop
 
 	unanswered *store.ClaimRequest // went out, and its answer was lost
+	round      []Ask               // what is still to be asked before a pause
+	found      bool                // something, in this round
 	idle       time.Duration       // the present pause
 	turn       int
 }
@@ -66,6 +74,7 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	}
 	r := c.request(id)
 	if r.Limit <= 0 || len(r.Queues) == 0 {
+		c.round = nil
 		return c.o.Poll, nil
 	}
 	tasks, err := c.store.Claim(ctx, r)
@@ -84,26 +93,45 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 }
 
 // request repeats a claim whose answer was lost, and makes a new one otherwise.
-// Queues take turns at being first.
+// Queues take turns at being first, and so do asks.
 func (c *Source) request(id store.ID) store.ClaimRequest {
 	if c.unanswered != nil && c.unanswered.Worker == id {
 		return *c.unanswered
 	}
-	queues := c.o.Queues()
-	if n := len(queues); n > 1 {
-		c.turn = (c.turn + 1) % n
-		queues = append(append(make([]string, 0, n), queues[c.turn:]...), queues[:c.turn]...)
+	if len(c.round) == 0 {
+		c.turn++
+		c.round, c.found = rotated(c.o.Asks(), c.turn), false
 	}
-	return store.ClaimRequest{Worker: id, Queues: queues, Limit: c.o.Room(), Token: store.NewToken()}
+	if len(c.round) == 0 {
+		return store.ClaimRequest{}
+	}
+	ask := c.round[0]
+	c.round = c.round[1:]
+	r := store.ClaimRequest{Worker: id, Queues: rotated(ask.Queues, c.turn), Limit: c.o.Room(), Token: store.NewToken()}
+	if ask.Most > 0 {
+		r.Limit = min(r.Limit, ask.Most)
+	}
+	return r
+}
+
+func rotated[T any](all []T, by int) []T {
+	if len(all) < 2 {
+		return all
+	}
+	by %= len(all)
+	return append(append(make([]T, 0, len(all)), all[by:]...), all[:by]...)
 }
 
 func (c *Source) pause(r store.ClaimRequest, tasks []store.Task) time.Duration {
 	if len(tasks) > 0 {
-		c.idle = 0
+		c.found = true
 		c.o.Take(tasks)
-		if len(tasks) == r.Limit {
-			return 0
-		}
+	}
+	if len(c.round) > 0 || len(tasks) == r.Limit {
+		return 0
+	}
+	if c.found {
+		c.idle = 0
 	}
 	c.idle = min(max(2*c.idle, firstIdle), c.o.Poll)
 	return c.idle - rand.N(c.idle/4+1)

@@ -38,6 +38,7 @@ var (
 	ErrCancelled = errors.New("task was cancelled")
 	ErrShutdown  = errors.New("worker is shutting down")
 	ErrLeaseLost = errors.New("lease was lost")
+	ErrDeadline  = errors.New("deadline has passed")
 )
 
 // ErrUnknownKind says that the worker has no handler for the task's kind.
@@ -59,6 +60,7 @@ func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 	switch err := end.Err; {
 	case err == nil:
 		out.State = store.Completed
+		out.Forget = s.Ephemeral && t.Workflow.IsZero()
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
 	case errors.Is(err, ErrWait):
@@ -67,6 +69,9 @@ func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 		out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, unknownKindDelay, t.Attempt-1, t.Crashes
 	case errors.Is(err, ErrShutdown):
 		out.State, out.Attempt, out.Crashes = store.Available, t.Attempt-1, t.Crashes
+	case errors.Is(err, ErrDeadline):
+		out.State, out.Reason = store.Discarded, "its deadline passed while it ran"
+		fail(&out, t.Kind, err.Error(), end.Trace)
 	case errors.Is(err, ErrCancelled):
 		out.State, out.Reason = store.Cancelled, "cancelled while it ran"
 	case errors.As(err, &stop):
@@ -89,7 +94,26 @@ func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 		}
 		fail(&out, t.Kind, err.Error(), end.Trace)
 	}
+	if out.State == store.Retryable || snooze != nil {
+		giveUpLate(&out, s)
+	}
 	return out
+}
+
+// giveUpLate discards a task that would run again only after its deadline.
+func giveUpLate(out *store.Outcome, s Settings) {
+	deadline := s.DeadlineOf(out.Task)
+	if deadline.IsZero() || out.Task.ClaimedAt.Add(out.Ran+out.Delay).Before(deadline) {
+		return
+	}
+	out.State, out.Delay, out.Reason = store.Discarded, 0, "it would run again only after its deadline"
+}
+
+// Late decides about a task that was claimed after its deadline: it is a dead
+// letter, and the attempt does not count.
+func Late(t *store.Task) store.Outcome {
+	return store.Outcome{Task: t, State: store.Discarded, Attempt: t.Attempt - 1, Crashes: t.Crashes,
+		Reason: "its deadline passed before it could start"}
 }
 
 // Expired decides about a task that was claimed after its time to start: it is
@@ -101,14 +125,18 @@ func Expired(t *store.Task) store.Outcome {
 
 // Died decides about a task whose worker died. The attempt does not count, since
 // the task did not fail; but a task that keeps killing its workers is put in
-// quarantine before its args are looked at once more.
-func Died(t *store.Task, s Settings, random float64) store.Outcome {
-	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes + 1}
+// quarantine before its args are looked at once more. The first crash makes it a
+// suspect; from then on only those count in which its handler had begun.
+func Died(t *store.Task, s Settings, begun bool, random float64) store.Outcome {
+	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes}
 	text := "worker " + t.Worker.String() + " died"
+	if begun || t.Crashes == 0 {
+		out.Crashes++
+	}
 	if out.Crashes >= MaxCrashes {
 		out.State, out.Attempt = store.Discarded, t.Attempt
-		out.Reason = fmt.Sprintf("quarantined: %d workers in a row died while they ran it", out.Crashes)
-	} else if out.Crashes > 1 {
+		out.Reason = fmt.Sprintf("quarantined: %d workers in a row died while they held it, the last %d while they ran it", out.Crashes, out.Crashes-1)
+	} else if begun && out.Crashes > 1 {
 		out.Delay = s.Backoff.Delay(out.Crashes-1, random)
 	}
 	fail(&out, t.Kind, text, "")

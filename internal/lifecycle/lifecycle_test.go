@@ -78,18 +78,76 @@ func TestAfter(t *testing.T) {
 
 func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {
 	task := &store.Task{Kind: "k", Attempt: 1}
-	first := Died(task, Settings{MaxAttempts: 1}, 0)
-	if first.State != store.Retryable || first.Delay != 0 || first.Attempt != 0 || first.Crashes != 1 {
-		t.Errorf("first crash: %+v", first)
+	for _, begun := range []bool{true, false} {
+		first := Died(task, Settings{MaxAttempts: 1}, begun, 0)
+		if first.State != store.Retryable || first.Delay != 0 || first.Attempt != 0 || first.Crashes != 1 {
+			t.Errorf("first crash: %+v", first)
+		}
 	}
 	task.Crashes = 1
-	if second := Died(task, Settings{}, 0); second.State != store.Retryable || second.Delay != time.Second || second.Crashes != 2 {
+	if second := Died(task, Settings{}, true, 0); second.State != store.Retryable || second.Delay != time.Second || second.Crashes != 2 {
 		t.Errorf("second crash: %+v", second)
 	}
 	task.Crashes = 2
-	third := Died(task, Settings{}, 0)
+	third := Died(task, Settings{}, true, 0)
 	if third.State != store.Discarded || !strings.HasPrefix(third.Reason, "quarantined") || third.Attempt != 1 {
 		t.Errorf("third crash: %+v", third)
+	}
+}
+
+func TestACrashCountsAgainstASuspectOnlyIfItsHandlerHadBegun(t *testing.T) {
+	for _, crashes := range []int{1, 2} {
+		out := Died(&store.Task{Kind: "k", Attempt: 1, Crashes: crashes}, Settings{}, false, 0)
+		if out.State != store.Retryable || out.Crashes != crashes || out.Attempt != 0 || out.Delay != 0 {
+			t.Errorf("only read ahead, after %d crashes: %+v", crashes, out)
+		}
+	}
+}
+
+func TestADeadlineEndsATask(t *testing.T) {
+	claimed := time.Unix(1e9, 0)
+	task := &store.Task{Kind: "k", Attempt: 1, EnqueuedAt: claimed.Add(-time.Minute), ClaimedAt: claimed}
+	boom, snooze := errors.New("boom"), &SnoozeError{Delay: 10 * time.Second}
+	for _, c := range []struct {
+		name     string
+		settings Settings
+		err      error
+		want     store.State
+	}{
+		{"it ended well, if late", Settings{Deadline: claimed.Add(time.Second)}, nil, store.Completed},
+		{"it ran until then", Settings{Deadline: claimed.Add(time.Second)}, fmt.Errorf("%w: x", ErrDeadline), store.Discarded},
+		{"the retry would be late", Settings{Deadline: claimed.Add(5 * time.Second), Backoff: Backoff{Shape: Constant, Base: 3 * time.Second}}, boom, store.Discarded},
+		{"the retry comes in time", Settings{Deadline: claimed.Add(6 * time.Second), Backoff: Backoff{Shape: Constant, Base: 3 * time.Second}}, boom, store.Retryable},
+		{"the snooze is too long", Settings{DeadlineIn: 71 * time.Second}, snooze, store.Discarded},
+		{"the snooze is not", Settings{DeadlineIn: 73 * time.Second}, snooze, store.Scheduled},
+		{"the earlier counts", Settings{DeadlineIn: time.Hour, Deadline: claimed.Add(time.Second)}, snooze, store.Discarded},
+		{"handed back", Settings{Deadline: claimed.Add(time.Second)}, ErrShutdown, store.Available},
+	} {
+		out := After(task, c.settings, End{Err: c.err, Ran: 2 * time.Second}, 0)
+		if out.State != c.want || (c.want == store.Discarded) != strings.Contains(out.Reason, "deadline") {
+			t.Errorf("%s: %v, %q", c.name, out.State, out.Reason)
+		}
+	}
+	if out := Late(task); out.State != store.Discarded || out.Attempt != 0 || out.Error != "" {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestOnlyWhatIsEphemeralAndCompletedIsForgotten(t *testing.T) {
+	for _, c := range []struct {
+		task     store.Task
+		settings Settings
+		err      error
+		want     bool
+	}{
+		{store.Task{}, Settings{Ephemeral: true}, nil, true},
+		{store.Task{}, Settings{}, nil, false},
+		{store.Task{}, Settings{Ephemeral: true}, errors.New("x"), false},
+		{store.Task{Workflow: store.ID{1}}, Settings{Ephemeral: true}, nil, false},
+	} {
+		if out := After(&c.task, c.settings, End{Err: c.err}, 0); out.Forget != c.want {
+			t.Errorf("%+v: %v", c, out.Forget)
+		}
 	}
 }
 

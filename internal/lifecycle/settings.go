@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // Settings is what a task carries for the layer above the store: its limits, its
@@ -31,6 +33,18 @@ func (s Settings) Encode() ([]byte, error) {
 		return nil, nil
 	}
 	return json.Marshal(s)
+}
+
+// DeadlineOf returns when the task must have ended; zero: it may take for ever.
+func (s Settings) DeadlineOf(t *store.Task) time.Time {
+	if s.DeadlineIn == 0 {
+		return s.Deadline
+	}
+	in := t.EnqueuedAt.Add(s.DeadlineIn)
+	if s.Deadline.IsZero() || in.Before(s.Deadline) {
+		return in
+	}
+	return s.Deadline
 }
 
 // DecodeSettings reads the stored form.

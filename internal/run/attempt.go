@@ -55,6 +55,9 @@ func (a *Attempt) Age() time.Duration {
 	return time.Since(a.begun)
 }
 
+// Since is how long ago the task was claimed.
+func (a *Attempt) Since() time.Duration { return time.Since(a.claim.at) }
+
 // Stop ends the attempt's context with a cause. An attempt that has not begun
 // will end with it at once. The first cause stays.
 func (a *Attempt) Stop(cause error) {

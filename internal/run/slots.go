@@ -28,8 +28,9 @@ type Result struct {
 type Slots struct {
 	// Handle runs the handler of an attempt. Its error is the attempt's.
 	Handle func(ctx context.Context, a *Attempt) error
-	// Timeout returns how long an attempt may take; 0: as long as it likes.
-	Timeout func(a *Attempt) time.Duration
+	// Timeout returns how long an attempt may take from now on, and the cause of the
+	// end of its context then; no cause: as long as it likes.
+	Timeout func(a *Attempt) (time.Duration, error)
 	// Done takes the end of an attempt.
 	Done func(a *Attempt, r Result)
 
@@ -47,6 +48,7 @@ type claimed struct {
 	attempts []Attempt
 	open     atomic.Int64 // how many have not ended
 	left     atomic.Int64 // see Attempt.Left
+	at       time.Time
 }
 
 // NewSlots makes slots that can hold up to capacity tasks.
@@ -64,7 +66,7 @@ func (s *Slots) Start(ctx context.Context, n int) {
 
 // Take adds claimed tasks. It must not be given more than there is room for.
 func (s *Slots) Take(tasks []store.Task) {
-	c := &claimed{attempts: make([]Attempt, len(tasks))}
+	c := &claimed{attempts: make([]Attempt, len(tasks)), at: time.Now()}
 	c.open.Store(int64(len(tasks)))
 	c.left.Store(int64(len(tasks)))
 	for i := range tasks {
@@ -87,6 +89,16 @@ func (s *Slots) Wait() { s.slots.Wait() }
 
 // Held is the number of tasks that have no outcome yet.
 func (s *Slots) Held() int { return int(s.count.Load()) }
+
+// HeldOf is the number of tasks of a queue that have not ended.
+func (s *Slots) HeldOf(queue string) (n int) {
+	for _, a := range s.All() {
+		if a.Task.Queue == queue {
+			n++
+		}
+	}
+	return n
+}
 
 // Running is the number of handlers at work.
 func (s *Slots) Running() int { return int(s.running.Load()) }
@@ -165,14 +177,15 @@ func (s *Slots) call(ctx context.Context, a *Attempt, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if limit := s.Timeout(a); limit > 0 {
+	limit, cause := s.Timeout(a)
+	if cause != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w after %v", ErrTimeout, limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, cause)
 		defer cancel()
 	}
 	err = s.Handle(ctx, a)
-	if err != nil && errors.Is(context.Cause(ctx), ErrTimeout) && errors.Is(err, ctx.Err()) {
-		return context.Cause(ctx)
+	if err != nil && cause != nil && context.Cause(ctx) == cause && errors.Is(err, ctx.Err()) {
+		return cause
 	}
 	return err
 }

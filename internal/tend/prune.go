@@ -14,6 +14,9 @@ const (
 
 // prune deletes what is past its retention, a batch at a time.
 func (l *Leader) prune(ctx context.Context, term int64) (time.Duration, error) {
+	if err := l.forgetSuspects(ctx, term); err != nil {
+		return 0, err
+	}
 	n, err := l.store.Prune(ctx, term, l.o.Retention(), pruneBatch)
 	if n == pruneBatch {
 		return prunePause, err

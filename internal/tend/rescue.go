@@ -2,12 +2,10 @@ package tend
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"time"
 
-	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -27,13 +25,17 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if err != nil {
 		return 0, err
 	}
+	begun, err := l.begun(ctx, tasks)
+	if err != nil {
+		return 0, err
+	}
 	outcomes := make([]store.Outcome, len(tasks))
 	for i := range tasks {
 		settings, err := lifecycle.DecodeSettings(tasks[i].Settings)
 		if err != nil {
 			l.o.Log.Error("rescue: going on with default settings", "task", tasks[i].ID, "error", err)
 		}
-		outcomes[i] = lifecycle.Died(&tasks[i], settings, rand.Float64())
+		outcomes[i] = lifecycle.Died(&tasks[i], settings, begun[Receipt(tasks[i].ID, tasks[i].Lease)], rand.Float64())
 		outcomes[i].KeepTurn = tasks[i].Turn && keepTurn[tasks[i].Queue]
 	}
 	lost, err := l.store.Finish(ctx, outcomes)
@@ -52,17 +54,13 @@ func (l *Leader) keepTurns(ctx context.Context, tasks []store.Task) (map[string]
 	if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Turn }) {
 		return nil, nil
 	}
-	records, err := l.store.Records(ctx, allot.RecordKind)
+	limits, err := l.limits(ctx)
 	if err != nil {
 		return nil, err
 	}
 	keep := map[string]bool{}
-	for _, r := range records {
-		var limits allot.Limits
-		if err := json.Unmarshal(r.Body, &limits); err != nil {
-			l.o.Log.Error("rescue: limits cannot be read", "queue", r.Name, "error", err)
-		}
-		keep[r.Name] = limits.BlockOnRetry
+	for queue, of := range limits {
+		keep[queue] = of.BlockOnRetry
 	}
 	return keep, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/allot"
@@ -22,7 +21,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if err != nil || len(records) == 0 {
 		return scheduleEvery, err
 	}
-	limits, err := l.store.Records(ctx, allot.RecordKind)
+	limits, err := l.limits(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -41,7 +40,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 
 // fire enqueues the tasks of the ticks that are due and moves the cursor in the
 // same write, so that no tick fires twice and none is lost.
-func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits []store.Record) error {
+func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits map[string]allot.Limits) error {
 	var s tick.Schedule
 	if err := json.Unmarshal(r.Body, &s); err != nil {
 		return err
@@ -59,7 +58,8 @@ func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits []
 		if tasks[i], err = s.Task(r.Name, at, l.o.NewID()); err != nil {
 			return err
 		}
-		tasks[i].Turn = slices.ContainsFunc(limits, func(l store.Record) bool { return l.Name == s.Queue })
+		limit, limited := limits[s.Queue]
+		tasks[i].Turn = limited && limit.Turns()
 		s.LastTask = tasks[i].ID.String()
 	}
 	if r.Body, err = json.Marshal(s); err != nil {

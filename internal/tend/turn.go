@@ -142,7 +142,7 @@ func (l *Leader) remember(ctx context.Context, term int64, name string, r *rated
 }
 
 func (l *Leader) readLimits(ctx context.Context) error {
-	limits, err := l.store.Records(ctx, allot.RecordKind)
+	limits, err := l.limits(ctx)
 	if err != nil {
 		return err
 	}
@@ -158,15 +158,7 @@ func (l *Leader) readLimits(ctx context.Context) error {
 	if t.shares == nil {
 		t.shares, t.ahead, t.weights = map[string]*allot.Shares{}, map[string]*window{}, map[string]map[store.ID]int{}
 	}
-	t.limits, t.rates, t.workers = map[string]allot.Limits{}, map[string]*rated{}, map[string]int{}
-	for _, r := range limits {
-		var of allot.Limits
-		if e := json.Unmarshal(r.Body, &of); e != nil {
-			err = errors.Join(err, fmt.Errorf("limits of %s: %w", r.Name, e))
-			continue
-		}
-		t.limits[r.Name] = of
-	}
+	t.limits, t.rates, t.workers = limits, map[string]*rated{}, map[string]int{}
 	for _, r := range states {
 		of := &rated{usage: allot.Rates{}, version: r.Version}
 		if e := json.Unmarshal(r.Body, &of.usage); e != nil {
@@ -181,6 +173,23 @@ func (l *Leader) readLimits(ctx context.Context) error {
 	}
 	t.read = time.Now()
 	return err
+}
+
+// limits reads the limits of all queues. Those that cannot be read limit nothing.
+func (l *Leader) limits(ctx context.Context) (map[string]allot.Limits, error) {
+	records, err := l.store.Records(ctx, allot.RecordKind)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]allot.Limits, len(records))
+	for _, r := range records {
+		var of allot.Limits
+		if err := json.Unmarshal(r.Body, &of); err != nil {
+			l.o.Log.Error("limits cannot be read", "queue", r.Name, "error", err)
+		}
+		all[r.Name] = of
+	}
+	return all, nil
 }
 
 func byQueue(groups []store.Turns) map[string][]store.Turns {

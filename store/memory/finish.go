@@ -54,7 +54,11 @@ func (s *Store) finish(t *task, o *store.Outcome, now time.Time) {
 	}
 	switch {
 	case state.Finished():
+		needed := len(s.children[t.ID]) > 0
 		s.end(t, state, ended, now)
+		if o.Forget && state == store.Completed && !needed {
+			s.forget(t, now)
+		}
 	case state == store.Pending:
 		s.need(t, o.Needs)
 		t.RunAt = now

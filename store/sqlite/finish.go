@@ -66,6 +66,11 @@ func (w *work) finishOne(o *store.Outcome) (bool, error) {
 // it finds the task only while it is in the log, at a position of this lease.
 func (w *work) end(e *end) (bool, error) {
 	if e.plain() {
+		if e.Forget {
+			if done, err := w.endForgotten(e); done || err != nil {
+				return done, err
+			}
+		}
 		complete := "finish.complete"
 		if e.Task.Turn {
 			complete = "finish.completeturn"
@@ -90,6 +95,37 @@ func (w *work) end(e *end) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// endForgotten ends an attempt whose task is not to be kept, unless others need it.
+func (w *work) endForgotten(e *end) (bool, error) {
+	r, err := w.one("finish.forget", e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
+	if err != nil || r == nil {
+		return false, err
+	}
+	w.wrote = true
+	for _, name := range []string{"forget.attempts", "forget.note", "forget.logs"} {
+		if _, err := w.run(name, r.int(0)); err != nil {
+			return false, err
+		}
+	}
+	if r.int(1) > 0 {
+		if _, err := w.run("need.drop", e.Task.ID); err != nil {
+			return false, err
+		}
+	}
+	if err := w.dropTags(&stored{Task: *e.Task}); err != nil {
+		return false, err
+	}
+	if err := w.completed(e); err != nil || e.Task.Key == "" {
+		return true, err
+	}
+	k, err := w.key(e.Task.Queue, e.Task.Key)
+	if err != nil {
+		return false, err
+	}
+	k.tasks--
+	return true, w.writeKey(k)
 }
 
 // completed does what is left to do for a plain end.

@@ -54,6 +54,70 @@ var finishClauses = []clause{
 			t.Errorf("%+v", again)
 		}
 	}},
+	{"finish/a task that need not be kept counts, frees its key, its turn and who needs it, or is kept like any other", func(t *T) {
+		worker := t.worker()
+		parent := t.addOne()
+		child := t.addOne(needs(store.CancelOnFailure, parent))
+		turn := t.addOne(inTurn("a", ""), func(n *store.NewTask) { n.Tags = []string{"x", "y"} })
+		t.grant(turn)
+		n := newTask()
+		n.Key = "k"
+		t.add(n)
+		tasks := t.take(worker, 10)
+		if len(tasks) != 3 {
+			t.Fatalf("claimed %d", len(tasks))
+		}
+		note := store.Note{Logs: []store.LogLine{{At: time.UnixMilli(1).UTC(), Attempt: 1, Level: "INFO", Text: "x"}}, Progress: &store.Progress{Percent: 1}}
+		var ends []store.Outcome
+		for i := range tasks {
+			beat := note
+			beat.ID, beat.Lease = tasks[i].ID, tasks[i].Lease
+			t.beat(worker, time.Hour, beat)
+			o := to(store.Completed, &tasks[i])
+			o.Forget = true
+			ends = append(ends, o)
+		}
+		t.mustEnd(ends...)
+		for i := range tasks {
+			for _, left := range t.list(store.Filter{IDs: []store.ID{tasks[i].ID}}) {
+				if left.State != store.Completed {
+					t.Errorf("%+v", left)
+				}
+			}
+		}
+		if lost := t.end(ends...); len(lost) != 3 {
+			t.Errorf("a second end: lost %d", len(lost))
+		}
+		t.is(child, store.Available)
+		if got := t.held("a"); got != 0 {
+			t.Errorf("held %d", got)
+		}
+		again := newTask()
+		again.Key = "k"
+		if e := t.add(again); e[0].Result != store.Added {
+			t.Errorf("%+v", e)
+		}
+		rest := t.take(worker, 10)
+		for i := range rest {
+			t.mustEnd(to(store.Completed, &rest[i]))
+		}
+		if s := t.stats(store.StatsFilter{Bucket: time.Hour}); len(s) != 1 || s[0].Completed != 5 || s[0].Ran.Count != 5 {
+			t.Errorf("%+v", s)
+		}
+		if left := t.counts(); len(left) > 0 {
+			t.Errorf("unfinished: %v", left)
+		}
+	}},
+	{"finish/a task that is to be forgotten and fails is kept", func(t *T) {
+		worker := t.worker()
+		for _, state := range []store.State{store.Discarded, store.Cancelled, store.Retryable} {
+			id := t.addOne()
+			o := failed(t.takeOne(worker), state, "x")
+			o.Forget, o.Delay = true, time.Hour
+			t.mustEnd(o)
+			t.is(id, state)
+		}
+	}},
 	{"finish/the counts to keep are the outcome's", func(t *T) {
 		worker := t.worker()
 		id := t.addOne()

@@ -1,0 +1,258 @@
+package tusk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestDeadlines(t *testing.T) {
+	inBubble(t, "the handler's context ends at the deadline, and the task is given up", func(t *testing.T, s *shop) {
+		causes := make(chan error, 1)
+		tusk.HandleFunc(s.mux, func(ctx context.Context, _ count) error {
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		}, tusk.WithTimeout(time.Hour))
+		_, stop := s.work(nil)
+		id := s.enqueue(count{}, &tusk.Options{DeadlineIn: time.Minute})
+		task := s.await(id, tusk.StateDiscarded)
+		if err := <-causes; !errors.Is(err, tusk.ErrDeadline) || !strings.Contains(task.Reason, "deadline") || task.Detail.Attempts[0].Error == "" {
+			t.Errorf("%v, %+v", err, task)
+		}
+		if late := task.FinishedAt.Sub(task.EnqueuedAt); late < time.Minute || late > time.Minute+time.Second {
+			t.Errorf("ended after %v", late)
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "a timeout that comes first is a failure like any other", func(t *testing.T, s *shop) {
+		tusk.HandleFunc(s.mux, func(ctx context.Context, _ count) error { <-ctx.Done(); return ctx.Err() })
+		_, stop := s.work(nil)
+		id := s.enqueue(count{}, &tusk.Options{Deadline: time.Now().Add(time.Hour), Timeout: time.Second, MaxAttempts: 1})
+		if task := s.await(id, tusk.StateDiscarded); !strings.Contains(task.Detail.Attempts[0].Error, "timed out") {
+			t.Errorf("%+v", task.Detail.Attempts[0])
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "a task that is late is not started, nor retried", func(t *testing.T, s *shop) {
+		var ran atomic.Int32
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { ran.Add(1); return errors.New("x") })
+		late := s.enqueue(count{}, &tusk.Options{DeadlineIn: time.Minute})
+		if at := s.get(late).Deadline; !at.Equal(time.Now().Add(time.Minute).UTC()) {
+			t.Errorf("deadline %v", at)
+		}
+		time.Sleep(time.Minute)
+		_, stop := s.work(nil)
+		if task := s.await(late, tusk.StateDiscarded); ran.Load() != 0 || task.Attempt != 0 || task.Reason != "its deadline passed before it could start" {
+			t.Errorf("ran %d times, %+v", ran.Load(), task)
+		}
+		again := s.enqueue(count{}, &tusk.Options{DeadlineIn: 10 * time.Second, Backoff: tusk.ConstantBackoff(4 * time.Second)})
+		if task := s.await(again, tusk.StateDiscarded); ran.Load() != 3 || !strings.Contains(task.Reason, "deadline") {
+			t.Errorf("ran %d times, %+v", ran.Load(), task)
+		}
+		s.stop(stop)
+	})
+}
+
+func TestEphemeralTasks(t *testing.T) {
+	ctx := context.Background()
+	inBubble(t, "leave nothing but statistics when they complete, and everything when they fail", func(t *testing.T, s *shop) {
+		tusk.HandleFunc(s.mux, func(_ context.Context, c count) error {
+			if c.N == 1 {
+				return tusk.Discard(errors.New("x"))
+			}
+			return nil
+		})
+		well := s.enqueue(count{0}, &tusk.Options{Ephemeral: true, Key: "k"})
+		ill := s.enqueue(count{1}, &tusk.Options{Ephemeral: true})
+		_, stop := s.work(nil)
+		s.drain()
+		s.stop(stop)
+		if _, err := s.client.Get(ctx, well); !errors.Is(err, tusk.ErrNotFound) {
+			t.Errorf("it was kept: %v", err)
+		}
+		if task := s.get(ill); task.State != tusk.StateDiscarded || !task.Ephemeral {
+			t.Errorf("%+v", task)
+		}
+		stats, err := s.client.Stats(ctx, store.StatsFilter{Bucket: time.Hour, Until: time.Now().Add(time.Hour)})
+		if err != nil || len(stats) != 1 || stats[0].Completed != 1 || stats[0].Discarded != 1 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+		if r, err := s.client.Enqueue(ctx, count{0}, &tusk.Options{Key: "k"}); err != nil || r.Result != tusk.Added {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	inBubble(t, "of a workflow are kept", func(t *testing.T, s *shop) {
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+		w := tusk.NewWorkflow()
+		parent := w.Task("a", count{}, &tusk.Options{Ephemeral: true})
+		w.Task("b", count{}, nil).After(parent)
+		run, err := s.client.EnqueueWorkflow(ctx, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, stop := s.work(nil)
+		s.await(run.Tasks["b"], tusk.StateCompleted)
+		s.await(run.Tasks["a"], tusk.StateCompleted)
+		s.stop(stop)
+	})
+	inBubble(t, "do not rerun", func(t *testing.T, s *shop) {
+		_, err := s.client.Enqueue(ctx, count{}, &tusk.Options{Ephemeral: true, Key: "k", OnConflict: tusk.Rerun})
+		if !errors.Is(err, tusk.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}
+
+// dying is a store whose worker is dead: it says so by never beating again.
+type dying struct {
+	store.Store
+	dead atomic.Bool
+}
+
+func (d *dying) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	if d.dead.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return d.Store.Extend(ctx, b)
+}
+
+func (d *dying) Finish(ctx context.Context, o []store.Outcome) ([]store.ID, error) {
+	if d.dead.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return d.Store.Finish(ctx, o)
+}
+
+func (d *dying) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if d.dead.Load() {
+		<-ctx.Done()
+		return 0, nil, ctx.Err()
+	}
+	return d.Store.PutRecord(ctx, p)
+}
+
+func TestQuarantine(t *testing.T) {
+	// crash has a worker with one slot claim everything, begin one task and die.
+	crash := func(s *shop) {
+		s.t.Helper()
+		grave := &dying{Store: s.store}
+		mux, begun := tusk.NewMux(), make(chan struct{}, 100)
+		tusk.HandleFunc(mux, func(ctx context.Context, _ count) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		w, err := tusk.NewWorker(clientOf(s.t, grave), mux, &tusk.WorkerConfig{Concurrency: 1, NeverLead: true, Lease: 3 * time.Second, ShutdownTimeout: time.Second})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { _ = w.Run(ctx); close(done) }()
+		<-begun
+		grave.dead.Store(true)
+		time.Sleep(10 * time.Second) // the leader rescues
+		cancel()
+		<-done
+	}
+	inBubble(t, "a task that kills its workers is put away", func(t *testing.T, s *shop) {
+		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+		poison := s.enqueue(count{1}, &tusk.Options{Priority: -1})
+		for n := range 3 {
+			crash(s)
+			if task := s.get(poison); task.Crashes != n+1 {
+				t.Fatalf("%d crashes after %d: %v", task.Crashes, n+1, task.State)
+			}
+		}
+		task := s.get(poison)
+		if task.State != tusk.StateDiscarded || !strings.HasPrefix(task.Reason, "quarantined") {
+			t.Errorf("%v %q", task.State, task.Reason)
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "crashes while a suspect waits in a worker are not held against it", func(t *testing.T, s *shop) {
+		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+		innocent := s.enqueue(count{2}, nil)
+		for range 5 { // claimed, and never begun
+			w := store.Worker{ID: tusk.NewID(), Queues: []string{"default"}}
+			if _, err := s.store.Extend(context.Background(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			tasks, err := s.store.Claim(context.Background(), store.ClaimRequest{Worker: w.ID, Queues: []string{"default"}, Limit: 10, Token: store.NewToken()})
+			if err != nil || len(tasks) != 1 {
+				t.Fatal(len(tasks), err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if task := s.get(innocent); task.State != tusk.StateAvailable || task.Crashes != 1 {
+			t.Errorf("%v, %d crashes", task.State, task.Crashes)
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "what was noted of suspects is deleted by the worker, or by the leader in the end", func(t *testing.T, s *shop) {
+		suspects := func() int {
+			records, err := s.store.Records(context.Background(), "suspects")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(records)
+		}
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+		s.enqueue(count{3}, nil)
+		crash(s)
+		crash(s)
+		if suspects() == 0 {
+			t.Error("nothing was noted")
+		}
+		time.Sleep(10 * time.Minute)
+		if n := suspects(); n != 0 {
+			t.Errorf("%d records are left", n)
+		}
+		_, stopOther := s.work(&tusk.WorkerConfig{NeverLead: true})
+		s.drain()
+		if suspects() != 1 {
+			t.Errorf("%d records of a worker that lives", suspects())
+		}
+		s.stop(stopOther)
+		if n := suspects(); n != 0 {
+			t.Errorf("%d records are left", n)
+		}
+		s.stop(stop)
+	})
+}
+
+func ExampleOptions_deadline() {
+	ctx, client := context.Background(), newClient()
+	r, _ := client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{DeadlineIn: time.Hour})
+	task, _ := client.Get(ctx, r.ID)
+	fmt.Println(task.Deadline.Sub(task.EnqueuedAt))
+	// Output: 1h0m0s
+}
+
+func ExampleOptions_ephemeral() {
+	ctx, client := context.Background(), newClient()
+	mux := tusk.NewMux()
+	done := make(chan struct{})
+	tusk.HandleFunc(mux, func(context.Context, Greet) error { close(done); return nil })
+	r, _ := client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{Ephemeral: true})
+	worker, _ := tusk.NewWorker(client, mux, nil)
+	run, stop := context.WithCancel(ctx)
+	go func() { <-done; stop() }()
+	_ = worker.Run(run)
+	_, err := client.Get(ctx, r.ID)
+	fmt.Println(errors.Is(err, tusk.ErrNotFound))
+	// Output: true
+}
