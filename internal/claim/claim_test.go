@@ -57,13 +57,15 @@ type worker struct {
 	room  int
 	taken int
 	died  []store.ID
+
+	limited []Ask // besides
 }
 
 func (w *worker) source(c *counter, queues ...string) *Source {
 	return New(c, Options{
 		Worker: func() (store.ID, bool) { return w.id, !w.id.IsZero() },
 		Dead:   func(id store.ID) { w.died = append(w.died, id); w.id[0]++ },
-		Queues: func() []string { return slices.Clone(queues) },
+		Asks:   func() []Ask { return append([]Ask{{Queues: slices.Clone(queues)}}, w.limited...) },
 		Room:   func() int { return w.room },
 		Take:   func(tasks []store.Task) { w.taken += len(tasks); w.room -= len(tasks) },
 		Poll:   time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -242,6 +244,31 @@ func TestSettleFetchesWhatALostAnswerHeld(t *testing.T) {
 		}
 		if err := s.Settle(t.Context()); err != nil || len(c.requests) != 2 {
 			t.Errorf("a settled source asked again: %v", err)
+		}
+	})
+}
+
+func TestQueuesWithALimitOfTheirOwnAreAskedAloneInTheSameRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10, limited: []Ask{{Queues: []string{"x"}, Most: 2}, {Queues: []string{"y"}, Most: 30}}}
+		run(t, w.source(c, "a", "b"), func() { time.Sleep(time.Minute) })
+		limits, first := map[string]int{}, map[string]int{}
+		for n, r := range c.requests[:len(c.requests)/3*3] {
+			if limits[r.Queues[0]] = r.Limit; len(r.Queues) == 2 {
+				limits["a"], limits["b"] = r.Limit, r.Limit
+			}
+			if n%3 == 0 {
+				first[r.Queues[0]]++
+			} else if c.at[n] != c.at[n-1] {
+				t.Fatalf("a pause within a round before %v", r.Queues)
+			}
+		}
+		if limits["a"] != 10 || limits["b"] != 10 || limits["x"] != 2 || limits["y"] != 10 {
+			t.Errorf("limits %v", limits)
+		}
+		if first["x"] == 0 || first["y"] == 0 || first["a"]+first["b"] == 0 {
+			t.Errorf("first in a round: %v", first)
 		}
 	})
 }

@@ -30,7 +30,12 @@ func through(n, tasks int, timeout time.Duration, handle func(ctx context.Contex
 	e := &ends{of: map[byte]Result{}}
 	s := NewSlots(tasks)
 	s.Handle = handle
-	s.Timeout = func(*Attempt) time.Duration { return timeout }
+	s.Timeout = func(*Attempt) (time.Duration, error) {
+		if timeout == 0 {
+			return 0, nil
+		}
+		return timeout, ErrTimeout
+	}
 	s.Done = func(a *Attempt, r Result) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
