@@ -36,6 +36,7 @@ type Node struct {
 	args     Args
 	options  Options
 	after    []*Node
+	last     bool // it comes after all that are not
 	policy   OnFailure
 	id       ID
 }
@@ -73,6 +74,35 @@ func (n *Node) After(parents ...*Node) *Node {
 // OnFailure says what becomes of the task when one that it comes after fails.
 // Default: CancelOnFailure.
 func (n *Node) OnFailure(p OnFailure) *Node { n.policy = p; return n }
+
+// OnSuccess adds a task that runs when all others have completed, but for those that
+// were added so; it is cancelled when one of them fails for good.
+func (w *Workflow) OnSuccess(name string, args Args, o *Options) *Node {
+	n := w.Task(name, args, o)
+	n.last = true
+	return n
+}
+
+// OnFinish adds a task that runs when all others have ended, however they did. What
+// they came to it learns from Inputs.
+func (w *Workflow) OnFinish(name string, args Args, o *Options) *Node {
+	return w.OnSuccess(name, args, o).OnFailure(ContinueOnFailure)
+}
+
+// settle has those that come last come after all others.
+func (w *Workflow) settle() {
+	var others []*Node
+	for _, n := range w.nodes {
+		if !n.last {
+			others = append(others, n)
+		}
+	}
+	for _, n := range w.nodes {
+		if n.last {
+			n.after = others
+		}
+	}
+}
 
 // WorkflowRun is a workflow that was enqueued.
 type WorkflowRun struct {
@@ -136,6 +166,7 @@ func (w *Workflow) sorted() ([]*Node, error) {
 	case len(w.nodes) > MaxWorkflow:
 		return nil, invalid("workflow", "too_large", "has %d tasks, at most %d are allowed", len(w.nodes), MaxWorkflow)
 	}
+	w.settle()
 	open := make(map[*Node]int, len(w.nodes))
 	children := make(map[*Node][]*Node, len(w.nodes))
 	var ready, sorted []*Node

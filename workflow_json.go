@@ -15,6 +15,7 @@ type WorkflowTask struct {
 	Args        json.RawMessage   `json:"args,omitempty"`
 	After       []string          `json:"after,omitempty"`
 	OnFailure   string            `json:"on_failure,omitempty"` // cancel, continue or wait
+	Last        bool              `json:"last,omitempty"`       // after all that are not: a callback, on success or with continue in any case
 	Queue       string            `json:"queue,omitempty"`
 	Tenant      string            `json:"tenant,omitempty"`
 	Priority    int16             `json:"priority,omitempty"`
@@ -50,7 +51,10 @@ func ParseWorkflow(text []byte) (*Workflow, error) {
 		if err != nil {
 			return nil, fmt.Errorf("task %s: %w", cutText(t.Name), err)
 		}
-		w.Task(t.Name, RawArgs{t.Kind, t.Args}, o).OnFailure(policy)
+		n := w.Task(t.Name, RawArgs{t.Kind, t.Args}, o).OnFailure(policy)
+		if n.last = t.Last; t.Last && len(t.After) > 0 {
+			return nil, invalid("workflow", "not_for_last", "task %q comes last: leave out what it comes after", cutText(t.Name))
+		}
 	}
 	for _, t := range doc.Tasks {
 		for _, parent := range t.After {

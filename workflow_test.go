@@ -180,6 +180,89 @@ func TestWorkflows(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "a part of it runs again, from a task on", func(t *testing.T, s *shop) {
+		var ran order
+		broken := true
+		tusk.Handle(s.mux, func(_ context.Context, task *tusk.Task[count]) error {
+			if ran.add(task.Node); task.Node == "c" && broken {
+				return tusk.Discard(errors.New("broken"))
+			}
+			return nil
+		})
+		w := tusk.NewWorkflow()
+		a := w.Task("a", count{}, nil)
+		b := w.Task("b", count{}, nil).After(a)
+		c := w.Task("c", count{}, nil).After(a)
+		w.Task("d", count{}, nil).After(b, c)
+		w.Task("e", count{}, nil).After(c).OnFailure(tusk.ContinueOnFailure)
+		run, err := s.client.EnqueueWorkflow(ctx, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
+		if _, err := s.client.RetryWorkflowFrom(ctx, run.ID, "d"); !errors.Is(err, tusk.ErrRefused) {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		broken = false
+		for _, from := range []struct {
+			node string
+			want int
+			runs string
+		}{{"c", 3, "c d e"}, {run.Tasks["b"].String(), 2, "b d"}, {"a", 5, "a b c d e"}} {
+			ran = order{}
+			if n, err := s.client.RetryWorkflowFrom(ctx, run.ID, from.node); n != from.want || err != nil {
+				t.Errorf("from %s: %d, %v", from.node, n, err)
+			}
+			time.Sleep(time.Minute)
+			if ran.String() != from.runs {
+				t.Errorf("from %s ran %s, want %s", from.node, ran.String(), from.runs)
+			}
+		}
+		if info, _ := s.client.Workflow(ctx, run.ID); !info.Done() || info.Ended() != 5 || info.States[tusk.StateCompleted] != 5 {
+			t.Errorf("%+v", info.States)
+		}
+		if _, err := s.client.RetryWorkflowFrom(ctx, run.ID, "none"); !errors.Is(err, tusk.ErrNotFound) {
+			t.Error(err)
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "callbacks run when all have completed, and when all have ended", func(t *testing.T, s *shop) {
+		for _, fails := range []bool{false, true} {
+			var seen []tusk.Input
+			tusk.Handle(s.mux, func(ctx context.Context, task *tusk.Task[count]) error {
+				if task.Args.N == 3 && fails {
+					return tusk.Discard(errors.New("broken"))
+				}
+				return nil
+			})
+			tusk.HandleKind(s.mux, "callback", func(ctx context.Context, task *tusk.Task[count]) (err error) {
+				if task.Node == "finished" {
+					seen, err = task.Inputs(ctx)
+				}
+				return err
+			})
+			w := tusk.NewWorkflow()
+			w.OnSuccess("succeeded", tusk.RawArgs{Name: "callback"}, nil) // whenever it is added
+			for i := range 10 {
+				w.Task(fmt.Sprint("t", i), count{i}, nil)
+			}
+			w.Task("child", count{}, nil).After(w.Task("parent", count{}, nil))
+			w.OnFinish("finished", tusk.RawArgs{Name: "callback"}, nil)
+			run, err := s.client.EnqueueWorkflow(ctx, w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, stop := s.work(nil)
+			time.Sleep(time.Minute)
+			want := map[bool]tusk.State{false: tusk.StateCompleted, true: tusk.StateCancelled}[fails]
+			if succeeded, finished := s.get(run.Tasks["succeeded"]), s.get(run.Tasks["finished"]); succeeded.State != want || finished.State != tusk.StateCompleted || len(seen) != 12 {
+				t.Errorf("fails %v: %v, %v, %d inputs", fails, succeeded.State, finished.State, len(seen))
+			}
+			s.stop(stop)
+			s.mux = tusk.NewMux()
+		}
+	})
 	inBubble(t, "a workflow is cancelled as a whole", func(t *testing.T, s *shop) {
 		w := tusk.NewWorkflow()
 		w.Task("b", count{}, nil).After(w.Task("a", count{}, nil))
@@ -273,6 +356,7 @@ func TestWorkflows(t *testing.T) {
 			`{`:             "unexpected EOF",
 			`{"tasks":[]}x`: "more after",
 			`{"tasks":[{"name":"a","kind":"k","after":["z"]}]}`:                                       `"z"`,
+			`{"tasks":[{"name":"b","kind":"k"},{"name":"a","kind":"k","last":true,"after":["b"]}]}`:   "comes last",
 			`{"tasks":[{"name":"a","kind":"k","colour":1}]}`:                                          "colour",
 			`{"tasks":[{"name":"a","kind":"k","timeout":"soon"}]}`:                                    "soon",
 			`{"tasks":[{"name":"a","kind":"k","on_failure":"panic"}]}`:                                "panic",
@@ -379,4 +463,77 @@ func ExampleWorkflow() {
 	// extract available
 	// load pending
 	// tell pending
+}
+
+// Many tasks with one callback when all have completed, and one when all have ended.
+func ExampleWorkflow_OnSuccess() {
+	ctx, client := context.Background(), newClient()
+	w := tusk.NewWorkflow()
+	for _, name := range []string{"ada", "alan", "grace"} {
+		w.Task(name, Greet{Name: name}, nil)
+	}
+	w.OnSuccess("thank", Greet{Name: "everybody"}, nil)
+	w.OnFinish("sweep", Greet{Name: "the floor"}, nil)
+	run, err := client.EnqueueWorkflow(ctx, w)
+	fmt.Println(err)
+	_, _ = client.Cancel(ctx, run.Tasks["alan"], "away")
+	info, _ := client.Workflow(ctx, run.ID)
+	fmt.Println(info.Ended(), "of", len(info.Tasks))
+	// Output:
+	// <nil>
+	// 1 of 5
+}
+
+// A task that failed is mended; it and what comes after it run again.
+func ExampleClient_RetryWorkflowFrom() {
+	ctx, client := context.Background(), newClient()
+	w := tusk.NewWorkflow()
+	extract := w.Task("extract", Greet{}, nil)
+	w.Task("load", Greet{}, nil).After(extract)
+	run, _ := client.EnqueueWorkflow(ctx, w)
+	_, _ = client.CancelWorkflow(ctx, run.ID, "the source is broken")
+	n, err := client.RetryWorkflowFrom(ctx, run.ID, "extract")
+	fmt.Println(n, err)
+	info, _ := client.Workflow(ctx, run.ID)
+	for _, t := range info.Tasks {
+		fmt.Println(t.Node, t.State)
+	}
+	// Output:
+	// 2 <nil>
+	// extract available
+	// load pending
+}
+
+// A task splits its work into children, waits for them, and sums up what they came to.
+func ExampleTask_Spawn() {
+	client, mux := newClient(), tusk.NewMux()
+	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[Greet]) error {
+		if t.Args.Name != "everybody" {
+			return t.RecordOutput("hello " + t.Args.Name)
+		}
+		inputs, err := t.Inputs(ctx)
+		if err != nil {
+			return err
+		}
+		if len(inputs) == 0 {
+			for _, name := range []string{"Ada", "Alan"} {
+				if _, err := t.Spawn(ctx, Greet{Name: name}, nil); err != nil {
+					return err
+				}
+			}
+			return tusk.Wait()
+		}
+		for _, in := range inputs {
+			fmt.Println(in.State, string(in.Output))
+		}
+		return nil
+	})
+	r, _ := client.Enqueue(context.Background(), Greet{Name: "everybody"}, nil)
+	runUntil(client, mux, r.ID, tusk.StateCompleted)
+	run, _ := client.Workflow(context.Background(), r.ID)
+	fmt.Println(run.Ended(), "of", len(run.Tasks), "have ended")
+	// Output:
+	// completed "hello Ada"
+	// completed "hello Alan"
+	// 3 of 3 have ended
 }

@@ -1,0 +1,155 @@
+package tusk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// WorkflowInfo is a workflow as it stands.
+type WorkflowInfo struct {
+	ID     ID
+	Tasks  []TaskInfo    // oldest first: none before one that it needs
+	States map[State]int // how many are in each
+}
+
+// Ended is how many of the tasks have finished: the workflow's progress.
+func (w *WorkflowInfo) Ended() int {
+	n := 0
+	for state, count := range w.States {
+		if state.Finished() {
+			n += count
+		}
+	}
+	return n
+}
+
+// Done reports whether all tasks have finished.
+func (w *WorkflowInfo) Done() bool { return w.Ended() == len(w.Tasks) }
+
+// Node returns the task of that name or id; nil when there is none.
+func (w *WorkflowInfo) Node(name string) *TaskInfo {
+	for i := range w.Tasks {
+		if t := &w.Tasks[i]; t.Node == name || t.ID.String() == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// after returns the tasks that come after one, and that one, in the workflow's order.
+func (w *WorkflowInfo) after(first ID) map[ID]bool {
+	found := map[ID]bool{first: true}
+	for _, t := range w.Tasks {
+		for _, n := range t.Detail.Needs {
+			if found[n.Task] {
+				found[t.ID] = true
+			}
+		}
+	}
+	return found
+}
+
+// Workflow returns a workflow: one that was enqueued as such, the run of a
+// pipeline, or a task with its children; these go by the id of their first task.
+//
+// The error is ErrNotFound when no task belongs to it.
+func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
+	w := &WorkflowInfo{ID: id, States: map[State]int{}}
+	if first, err := c.List(ctx, Filter{IDs: []ID{id}, Detail: true}); err != nil {
+		return nil, err
+	} else if len(first) > 0 && first[0].Workflow.IsZero() {
+		w.Tasks = append(w.Tasks, first[0])
+	}
+	page := Filter{Workflow: id, Detail: true, Limit: store.MaxPage}
+	var members []TaskInfo
+	for {
+		tasks, err := c.List(ctx, page)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, tasks...)
+		if len(tasks) < store.MaxPage {
+			break
+		}
+		page.Before = tasks[len(tasks)-1].ID
+	}
+	for i := len(members) - 1; i >= 0; i-- {
+		w.Tasks = append(w.Tasks, members[i])
+	}
+	for _, t := range w.Tasks {
+		w.States[t.State]++
+	}
+	if len(w.Tasks) == 0 {
+		return nil, fmt.Errorf("workflow %s: %w", id, ErrNotFound)
+	}
+	return w, nil
+}
+
+// CancelWorkflow cancels all tasks of a workflow that have not finished and says
+// how many; running ones are told to stop.
+func (c *Client) CancelWorkflow(ctx context.Context, id ID, reason string) (int, error) {
+	w, err := c.Workflow(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	return c.editWorkflow(ctx, w, Change{Op: store.Cancel, Reason: reason}, func(t *TaskInfo) bool { return !t.State.Finished() })
+}
+
+// RetryWorkflow retries all tasks of a workflow that were discarded or cancelled:
+// those that need others wait for them again. It says how many.
+func (c *Client) RetryWorkflow(ctx context.Context, id ID) (int, error) {
+	w, err := c.Workflow(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	return c.editWorkflow(ctx, w, Change{Op: store.Retry}, func(t *TaskInfo) bool {
+		return t.State == store.Discarded || t.State == store.Cancelled
+	})
+}
+
+// RetryWorkflowFrom runs a part of a workflow again: a task, by its name or its id,
+// and all that come after it, failed or completed, each once those before it have
+// ended again. Tasks that have not finished stay as they are. It says how many run
+// again.
+//
+// Errors: ErrNotFound; ErrRefused when the task has not finished.
+func (c *Client) RetryWorkflowFrom(ctx context.Context, id ID, node string) (int, error) {
+	w, err := c.Workflow(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	first := w.Node(node)
+	switch {
+	case first == nil:
+		return 0, fmt.Errorf("workflow %s: task %q: %w", id, cutText(node), ErrNotFound)
+	case !first.State.Finished():
+		return 0, fmt.Errorf("retry from task %q: %w: it is %v", cutText(node), ErrRefused, first.State)
+	}
+	after := w.after(first.ID)
+	return c.editWorkflow(ctx, w, Change{Op: store.Retry}, func(t *TaskInfo) bool { return t.State.Finished() && after[t.ID] })
+}
+
+// editWorkflow changes the tasks that are chosen, parents first.
+func (c *Client) editWorkflow(ctx context.Context, w *WorkflowInfo, change Change, chosen func(*TaskInfo) bool) (changed int, err error) {
+	var ids []ID
+	for i := range w.Tasks {
+		if chosen(&w.Tasks[i]) {
+			ids = append(ids, w.Tasks[i].ID)
+		}
+	}
+	for part := range slices.Chunk(ids, store.MaxPage) {
+		edited, err := c.Edit(ctx, part, change)
+		if err != nil {
+			return changed, err
+		}
+		for _, e := range edited {
+			if e.Result == store.Changed || e.Result == store.Requested {
+				changed++
+			}
+		}
+	}
+	return changed, nil
+}
