@@ -21,8 +21,11 @@ func (w *Worker) newLeader() *tend.Leader {
 }
 
 func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *tend.Leader {
-	o := tend.Options{ID: NewID(), TTL: leaderTTL(config.Lease), NewID: NewID, Log: config.Logger, Rescued: rescued,
+	o := tend.Options{ID: NewID(), TTL: leaderTTL(c.store, config.Lease), RescueEvery: time.Second, NewID: NewID, Log: config.Logger, Rescued: rescued,
 		Retention: func() store.Retention { return config.Retention }}
+	if witnesses(c.store) {
+		o.RescueEvery = time.Second / 2
+	}
 	if engine, ok := store.As[store.Maintainer](c.store); ok {
 		o.Maintain = engine.Maintain
 	}
@@ -30,9 +33,20 @@ func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *ten
 }
 
 // leaderTTL is how long nobody leads after a leader was killed: less than the
-// leases that a new one will have to rescue.
-func leaderTTL(lease time.Duration) time.Duration {
+// leases that a new one will have to rescue. An engine that sees processes die is
+// not kept from it for longer than that takes.
+func leaderTTL(s store.Store, lease time.Duration) time.Duration {
+	if witnesses(s) {
+		return min(max(lease/2, time.Second), 3*time.Second)
+	}
 	return min(max(lease/2, time.Second), 10*time.Second)
+}
+
+// witnesses reports whether an engine sees the death of a worker's process before
+// its lease is over.
+func witnesses(s store.Store) bool {
+	w, ok := store.As[store.Witness](s)
+	return ok && w.Witnesses()
 }
 
 // Lead does the leader's chores until ctx ends, when it gets to lead, and runs no

@@ -109,7 +109,7 @@ func (c *Client) NewPuller() *Puller {
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
 		Worker: store.Worker{Host: host, PID: os.Getpid(), Concurrency: MaxLent, Version: Version() + " pull"},
-		NewID:  NewID, TTL: 30 * time.Second, Every: 10 * time.Second,
+		NewID:  NewID, TTL: 30 * time.Second, Every: beatEvery(c.store),
 		Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Log: log,
 	})
 	p.queues = newQueueWatch(c, nil, log)

@@ -34,10 +34,13 @@ type WorkerConfig struct {
 	ReadAhead int
 
 	// Lease is how long the worker's tasks stay its own without a heartbeat, and
-	// so how long the tasks of a killed worker wait at the most. Default: 30 s.
+	// so how long the tasks of a killed worker wait at the most. An engine that sees
+	// its connection end, as PostgreSQL does, waits for some five seconds.
+	// Default: 30 s.
 	Lease time.Duration
-	// Beat is the time between heartbeats, at most a third of Lease. Default: 10 s
-	// or a third of Lease, whichever is less.
+	// Beat is the time between heartbeats, at most a third of Lease. Default: 10 s,
+	// 2 s on an engine that sees connections end, or a third of Lease, whichever is
+	// least.
 	Beat time.Duration
 	// Poll is the longest pause between two looks at idle queues. Hints make most
 	// looks unnecessary, but nothing depends on hints. Default: 1 s.
@@ -255,6 +258,15 @@ func Version() string {
 	return "unknown"
 }
 
+// beatEvery is the usual time between heartbeats. Where the engine sees a process
+// die it waits for an overdue beat only to be sure.
+func beatEvery(s store.Store) time.Duration {
+	if witnesses(s) {
+		return 2 * time.Second
+	}
+	return 10 * time.Second
+}
+
 func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 	c.Queues = slices.Clone(c.Queues)
 	if len(c.Queues) == 0 {
@@ -264,7 +276,7 @@ func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 	setDefault(&c.ReadAhead, 500)
 	c.ReadAhead = max(c.ReadAhead, 0)
 	setDefault(&c.Lease, 30*time.Second)
-	setDefault(&c.Beat, min(10*time.Second, c.Lease/3))
+	setDefault(&c.Beat, min(beatEvery(client.store), c.Lease/3))
 	setDefault(&c.Poll, time.Second)
 	setDefault(&c.ShutdownTimeout, 25*time.Second)
 	setDefault(&c.Retention.Completed, 24*time.Hour)

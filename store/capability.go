@@ -38,6 +38,15 @@ type Maintainer interface {
 	Maintain(ctx context.Context, term int64) error
 }
 
+// Witness is an engine that sees a worker's process die, by a connection that ends
+// with it. Rescue then declares a worker dead as soon as its connection has gone and
+// its beat is overdue by half, long before its TTL is over: one alone means nothing.
+// What is lost with the connection of a living worker is only this.
+type Witness interface {
+	// Witnesses reports whether the engine would see it.
+	Witnesses() bool
+}
+
 // Migrator is an engine with a schema.
 type Migrator interface {
 	// Migrate brings the schema to a version (-1: the newest) and returns the

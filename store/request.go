@@ -41,6 +41,7 @@ type ClaimRequest struct {
 type Beat struct {
 	Worker Worker
 	TTL    time.Duration // how long the leases live without another beat; 0: sign off
+	Every  time.Duration // when the next beat is due, for a Witness; 0: a third of TTL
 	Notes  []Note
 }
 

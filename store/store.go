@@ -86,8 +86,8 @@ type Keeper interface {
 	// returns how many it admitted.
 	Grant(ctx context.Context, term int64, ids []ID) (int, error)
 
-	// Rescue declares workers dead that have not beaten within their TTL and
-	// returns up to limit attempts of dead workers, still leased: the caller
+	// Rescue declares workers dead that have not beaten within their TTL (a Witness
+	// may know sooner) and returns up to limit attempts of dead workers, still leased: the caller
 	// decides what becomes of them and finishes them like any other attempt.
 	// Until then every call returns them again.
 	Rescue(ctx context.Context, term int64, limit int) ([]Task, error)

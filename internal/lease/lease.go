@@ -103,7 +103,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	worker := h.o.Worker
 	worker.ID = id
 	sent := time.Now()
-	stops, err := h.store.Extend(ctx, store.Beat{Worker: worker, TTL: h.o.TTL, Notes: notes})
+	stops, err := h.store.Extend(ctx, store.Beat{Worker: worker, TTL: h.o.TTL, Every: h.o.Every, Notes: notes})
 	if errors.Is(err, store.ErrWorkerDead) {
 		h.o.Log.Warn("heartbeat: declared dead, going on under a new identity", "worker", id)
 		h.Renew(id)

@@ -10,16 +10,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const (
-	rescueBatch = 1000
-	rescueEvery = time.Second
-)
+const rescueBatch = 1000
 
 // rescue takes back the tasks of dead workers.
 func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) {
 	tasks, err := l.store.Rescue(ctx, term, rescueBatch)
 	if err != nil || len(tasks) == 0 {
-		return rescueEvery, err
+		return l.o.RescueEvery, err
 	}
 	keepTurn, err := l.keepTurns(ctx, tasks)
 	if err != nil {
@@ -46,7 +43,7 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if len(tasks) == rescueBatch {
 		return 0, nil
 	}
-	return rescueEvery, nil
+	return l.o.RescueEvery, nil
 }
 
 // keepTurns tells the queues whose tasks keep their turn while they are retried.

@@ -39,6 +39,8 @@ type Options struct {
 	Maintain  func(ctx context.Context, term int64) error // nil: the engine has no housekeeping
 	Rescued   func(o store.Outcome)                       // told of each task taken from a dead worker
 	Log       *slog.Logger
+
+	RescueEvery time.Duration // between two looks for dead workers
 }
 
 // Leader leads when it can and does the chores while it leads. Make it with New,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -57,11 +59,27 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	err = s.query(ctx, "beat", func(raw [][]byte) error {
 		stops = append(stops, store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])})
 		return nil
-	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), n.ids, n.tokens, n.progress, n.outputs, n.logs)
+	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), n.ids, n.tokens, n.progress, n.outputs, n.logs)
 	if err != nil {
+		if errors.Is(err, store.ErrWorkerDead) {
+			s.witness.leave(b.Worker.ID)
+		}
 		return nil, fmt.Errorf("extend: %w", err)
 	}
+	if b.TTL > 0 {
+		s.witness.keep(b.Worker.ID)
+	} else {
+		s.witness.leave(b.Worker.ID)
+	}
 	return stops, nil
+}
+
+// every is how often a worker beats, at a guess if it does not say.
+func every(b store.Beat) time.Duration {
+	if b.Every > 0 {
+		return b.Every
+	}
+	return b.TTL / 3
 }
 
 // notes are store.Notes in columns, one for each task: a statement cannot write

@@ -50,6 +50,8 @@ type Store struct {
 	home   atomic.Bool // the tables are of this server
 	bell   bell
 
+	witness witness
+
 	trips, claims, repeats atomic.Int64
 }
 
@@ -70,6 +72,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
 	}
 	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}}
+	s.witness.s = s
 	files, err := statements.ReadDir("sql")
 	if err != nil {
 		return nil, err
@@ -111,8 +114,9 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the pool if Open made it.
+// Close closes the pool if Open made it, and the connection that attends workers.
 func (s *Store) Close() error {
+	s.witness.close()
 	if s.owned {
 		s.pool.Close()
 	}

@@ -45,7 +45,7 @@ type clause struct {
 
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, claimClauses, extendClauses, finishClauses, needClauses, turnClauses,
-		leadClauses, admitClauses, rescueClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, raceClauses, needRaceClauses)
+		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, raceClauses, needRaceClauses)
 }
 
 // T is a test of one clause on a database of its own.

@@ -283,14 +283,19 @@ create table tusk.stop (
   reason text not null
 );
 
+-- While attended is when this server was started, a session of the worker's process
+-- holds the worker's lock; suspected_at is when it was first found free.
 create table tusk.worker (
-  id          uuid        not null primary key,
-  about       jsonb       not null,
-  started_at  timestamptz not null,
-  beat_at     timestamptz not null,
-  expires_at  timestamptz not null,
-  dead        boolean     not null,
-  left_at     timestamptz
+  id           uuid        not null primary key,
+  about        jsonb       not null,
+  started_at   timestamptz not null,
+  beat_at      timestamptz not null,
+  late_at      timestamptz not null, -- when the next beat is overdue by half
+  expires_at   timestamptz not null,
+  dead         boolean     not null,
+  left_at      timestamptz,
+  attended     timestamptz,
+  suspected_at timestamptz
 );
 alter table tusk.worker set (fillfactor = 50);
 

@@ -2,7 +2,7 @@
 set local lock_timeout = '5s';
 
 -- A worker's heartbeat. Returns the attempts that somebody wants stopped.
-create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _note_ids uuid[], _note_tokens uuid[], _progress text[],
+create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _note_ids uuid[], _note_tokens uuid[], _progress text[],
   _outputs bytea[], _logs text[])
 returns table (id uuid, token uuid) language plpgsql as $$
 #variable_conflict use_column
@@ -24,9 +24,10 @@ begin
     update tusk.worker x set dead = true, left_at = _now where x.id = _id;
     return;
   end if;
-  insert into tusk.worker as x (id, about, started_at, beat_at, expires_at, dead)
-  values (_id, _about, _now, _now, _now + _ttl * interval '1 us', false)
-  on conflict (id) do update set about = excluded.about, beat_at = excluded.beat_at, expires_at = excluded.expires_at
+  insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead)
+  values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false)
+  on conflict (id) do update
+  set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null
   where not x.dead;
   if not found then
     raise exception 'the worker is dead' using errcode = 'TK001';
@@ -35,6 +36,43 @@ begin
   select s.id, s.token from tusk.stop s
   join tusk.running r on r.token = s.token and r.id = s.id
   where r.worker = _id;
+end $$;
+
+-- The lock that a session of a worker's process holds.
+create function tusk.worker_lock(_id uuid) returns bigint language sql immutable as $$
+  select ('x' || right(replace(_id::text, '-', ''), 16))::bit(64)::bigint
+$$;
+
+-- Takes the locks of workers for the session, and makes it known that it has them.
+create function tusk.attend(_ids uuid[]) returns void language sql as $$
+  select pg_advisory_lock(tusk.worker_lock(u)) from unnest(_ids) u order by tusk.worker_lock(u);
+  update tusk.worker w set attended = pg_postmaster_start_time(), suspected_at = null where w.id = any(_ids) and not w.dead;
+$$;
+
+-- Makes it known that a process lives which has lost its session: its workers live
+-- by their beats alone.
+create function tusk.unattend(_ids uuid[]) returns void language sql as $$
+  update tusk.worker w set attended = null, suspected_at = null where w.id = any(_ids) and w.attended is not null
+$$;
+
+-- Declares workers dead whose session has gone, if their beat is overdue as well and
+-- the lock was free before. What another server said, before a restart or a
+-- failover, means nothing here.
+create function tusk.miss_workers(_term bigint) returns void language plpgsql as $$
+declare
+  _now timestamptz := clock_timestamp();
+  w    tusk.worker;
+begin
+  for w in select * from tusk.worker x where not x.dead and x.attended = pg_postmaster_start_time() loop
+    continue when not pg_try_advisory_xact_lock(tusk.worker_lock(w.id));
+    if w.suspected_at is null then
+      perform tusk.hold_lead(_term);
+      update tusk.worker x set suspected_at = _now where x.id = w.id and x.beat_at = w.beat_at;
+    elsif w.suspected_at <= _now - interval '400 ms' and w.late_at <= _now then
+      perform tusk.hold_lead(_term);
+      update tusk.worker x set dead = true where x.id = w.id and x.beat_at = w.beat_at and x.suspected_at = w.suspected_at;
+    end if;
+  end loop;
 end $$;
 
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
@@ -128,6 +166,7 @@ begin
     perform tusk.hold_lead(_term);
     update tusk.worker w set dead = true where not w.dead and w.expires_at <= _now;
   end if;
+  perform tusk.miss_workers(_term);
   return query
   select h.*, l.token, l.worker
   from (
@@ -142,4 +181,4 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.rescue, tusk.admit, tusk.candidate, tusk.beat;
+drop function tusk.rescue, tusk.admit, tusk.candidate, tusk.miss_workers, tusk.unattend, tusk.attend, tusk.worker_lock, tusk.beat;

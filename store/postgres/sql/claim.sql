@@ -6,4 +6,4 @@ from tusk.claim($1, $2, $3, $4, $5, $6)
 
 -- name: beat
 -- $1 worker, $2 what it says about itself, $3 ttl, $4 to $8 notes
-select id, token from tusk.beat($1, $2::jsonb, $3, $4::uuid[], $5::uuid[], $6::text[], $7::bytea[], $8::text[])
+select id, token from tusk.beat($1, $2::jsonb, $3, $4, $5::uuid[], $6::uuid[], $7::text[], $8::bytea[], $9::text[])
