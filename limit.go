@@ -95,6 +95,13 @@ func (l *limitCache) forget() {
 	l.read = time.Time{}
 }
 
+// last returns the limits that were read last.
+func (l *limitCache) last() map[string]Limits {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limits
+}
+
 // of returns the limits of all queues as they were within limitsAge.
 func (l *limitCache) of(ctx context.Context, c *Client) (map[string]Limits, error) {
 	l.mu.Lock()
@@ -127,11 +134,17 @@ func (c *Client) takeTurns(ctx context.Context, tasks []store.NewTask) error {
 }
 
 // keepsTurn reports whether a task of the queue keeps its turn while it is retried.
+// While the limits cannot be read, what was last known of them counts. Of an unknown
+// queue it does: a turn that is kept costs time, one that is not costs the order.
 func (c *Client) keepsTurn(queue string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limitsAge)
 	defer cancel()
 	limits, err := c.limits.of(ctx, c)
-	return err == nil && limits[queue].BlockOnRetry
+	if err != nil {
+		limits = c.limits.last()
+	}
+	of, known := limits[queue]
+	return of.BlockOnRetry || err != nil && !known
 }
 
 const maxLimit = 1000000

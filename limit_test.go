@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // gauge counts how many run at a time, by any name.
@@ -167,6 +169,28 @@ func TestLimits(t *testing.T) {
 			s.stop(stop)
 		})
 	}
+	inBubble(t, "a task keeps its turn though the limits cannot be read when it fails", func(t *testing.T, s *shop) {
+		var ran order
+		blind := &blindStore{Store: s.store}
+		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error {
+			ran.add(fmt.Sprint(t.Args.N))
+			if t.Args.N == 0 && t.Attempt == 1 {
+				blind.is.Store(true)
+				time.AfterFunc(10*time.Second, func() { blind.is.Store(false) })
+				time.Sleep(5 * time.Second) // what is known of the limits is old by then
+				return tusk.RetryAfter(time.Minute, errors.New("x"))
+			}
+			return nil
+		})
+		s.limit(tusk.Limits{PerPartition: 1, BlockOnRetry: true})
+		s.enqueueFor("a", "", 3)
+		_, stop := (&shop{t: t, store: blind, client: clientOf(t, blind), mux: s.mux}).work(nil)
+		s.drain()
+		if want := "0 0 1 2"; ran.String() != want {
+			t.Errorf("ran %s, want %s", ran.String(), want)
+		}
+		s.stop(stop)
+	})
 	inBubble(t, "a tenant with very many tasks does not delay another's", func(t *testing.T, s *shop) {
 		g := measure(s, 10*time.Millisecond)
 		s.limit(tusk.Limits{})
@@ -407,4 +431,19 @@ func ExampleClient_TurnCounts() {
 	counts, _ := client.TurnCounts(ctx, "default")
 	fmt.Println(counts[0].Tenant, counts[0].Held, counts[0].Waiting)
 	// Output: acme 0 3
+}
+
+// blindStore cannot read records while it is blind.
+type blindStore struct {
+	store.Store
+	is atomic.Bool
+}
+
+func (b *blindStore) Unwrap() store.Store { return b.Store }
+
+func (b *blindStore) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	if b.is.Load() {
+		return nil, store.ErrUnavailable
+	}
+	return b.Store.Records(ctx, kind)
 }

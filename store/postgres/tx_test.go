@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
@@ -121,6 +122,70 @@ func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	list, err := s.List(ctx, store.Filter{})
 	if err != nil || len(list) != 1 || list[0].State != store.Completed || list[0].Priority != 1 || list[0].Attempt != 2 {
 		t.Fatalf("%+v, %v: want the completed task", list, err)
+	}
+}
+
+// Found by the storm: maintenance met a lease that a flush was just closing in part,
+// and reopened a task that a transaction of the user's had completed.
+func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w, term := startWorker(t, s), lead(t, s)
+	if _, err := s.Enqueue(ctx, newTasks(3, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 3, Token: store.NewToken()})
+	if err != nil || len(tasks) != 3 {
+		t.Fatal(len(tasks), err)
+	}
+	users, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer users.Rollback(ctx)
+	inside, err := s.Tx(users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := inside.Finish(ctx, completed(tasks[:1])); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	flush, err := pool.Begin(ctx) // what a flush of the second task does, stopped before its commit
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flush.Rollback(ctx)
+	for _, statement := range []string{"select from tusk.lease where token = $1 and $2 = any(ids) for no key update",
+		"update tusk.lease set open = set_bit(b'111', array_position(ids, $2) - 1, 0) where token = $1"} {
+		if _, err := flush.Exec(ctx, statement, tasks[0].Lease, tasks[1].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := users.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	maintained := make(chan error, 1)
+	go func() { maintained <- s.Maintain(ctx, term) }()
+	for ended := false; !ended && number(t, pool, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'") == 0; {
+		select {
+		case err := <-maintained:
+			maintained <- err
+			ended = true
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	if err := flush.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-maintained; err != nil {
+		t.Fatal(err)
+	}
+	again := store.Outcome{Task: &tasks[0], State: store.Retryable, Attempt: 1, Error: "not committed", Fingerprint: "f"}
+	if lost, err := s.Finish(ctx, []store.Outcome{again}); err != nil || len(lost) != 1 {
+		t.Fatalf("lost %v, %v: the task is completed, and its second outcome was accepted", lost, err)
+	}
+	if lost, err := s.Finish(ctx, completed(tasks[1:])); err != nil || len(lost) != 1 || lost[0] != tasks[1].ID {
+		t.Fatalf("lost %v, %v: want the second task alone, which had ended", lost, err)
 	}
 }
 

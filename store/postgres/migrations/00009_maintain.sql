@@ -8,6 +8,7 @@ create procedure tusk.tidy(_term bigint, _keep_positions int, _idle_xids bigint)
 #variable_conflict use_column
 declare
   _lane bigint;
+  _held tid[];
   x     record;
 begin
   perform tusk.lead(_term);
@@ -22,8 +23,12 @@ begin
     select l.token, l.lane from tusk.lease l
     where bit_count(l.open) = 0 or exists (select from tusk.finished f where f.token = l.token)
   loop
-    perform tusk.close(x.token, x.lane, '{}',
-      array(select l.ctid from tusk.lease l where l.token = x.token and l.lane = x.lane for update skip locked));
+    -- Whoever holds it closes it, too; judged without the lock, what has just been
+    -- closed would be open again.
+    _held := array(select l.ctid from tusk.lease l where l.token = x.token and l.lane = x.lane for update skip locked);
+    if cardinality(_held) > 0 then
+      perform tusk.close(x.token, x.lane, '{}', _held);
+    end if;
     commit;
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
