@@ -45,20 +45,14 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if len(present) == 0 {
 		return errors.New("no contender could be run")
 	}
-	for _, s := range scenario.All {
-		if !b.scenarios.MatchString(s.Name) {
-			continue
-		}
-		if err := b.through(ctx, s, present); err != nil {
+	chosen := slices.DeleteFunc(slices.Clone(scenario.All), func(s scenario.Scenario) bool { return !b.scenarios.MatchString(s.Name) })
+	for i, s := range chosen {
+		share := time.Until(b.report.Began.Add(b.size.Within)) / time.Duration(len(chosen)-i)
+		if err := b.through(ctx, s, present, share); err != nil {
 			return err
 		}
 	}
-	b.report.Ended = time.Now().UTC().Truncate(time.Second)
-	b.report.Servers = b.house.versions(context.WithoutCancel(ctx))
-	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
-		return err
-	}
-	return render.Write(b.file, b.report)
+	return nil
 }
 
 // pilot installs and tries every contender, and counts its round trips. Those that
@@ -118,16 +112,34 @@ func (b *bench) try(ctx context.Context, c peers.Contender, entry *render.Conten
 }
 
 // through takes all contenders through a scenario, in turn, each round beginning
-// with another one.
-func (b *bench) through(ctx context.Context, s scenario.Scenario, present []peers.Contender) error {
-	able := slices.DeleteFunc(slices.Clone(present), func(c peers.Contender) bool { return slices.Contains(c.Cannot, s.Name) })
+// with another one. There is at least one round, and no other that would take
+// longer than the scenario's share of the time.
+func (b *bench) through(ctx context.Context, s scenario.Scenario, present []peers.Contender, share time.Duration) error {
 	entry := render.Scenario{Name: s.Name, Title: s.Title, What: s.What, Waits: s.Waits, Runs: map[string][]harness.Sample{}}
+	var able []peers.Contender
+	for _, c := range present {
+		switch {
+		case slices.Contains(c.Cannot, s.Name):
+			entry.Cannot = append(entry.Cannot, c.Key())
+		case c.Aside && !s.Main && !b.full:
+			entry.Aside = append(entry.Aside, c.Key())
+		default:
+			able = append(able, c)
+		}
+	}
+	began := time.Now()
 	for round := range b.size.Rounds {
+		spent := time.Since(began)
+		if b.size.Within > 0 && round > 0 && spent+spent/time.Duration(round) > share {
+			break
+		}
 		for i := range able {
 			c := able[(i+round)%len(able)]
 			sample, _, err := b.once(ctx, c, s, false)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", s.Name, c.Key(), err)
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s, %s: %w", s.Name, c.Key(), ctx.Err())
+			} else if err != nil {
+				sample.Void = err.Error()
 			}
 			entry.Runs[c.Key()] = append(entry.Runs[c.Key()], sample)
 			b.report.Loads = append(b.report.Loads, load())
@@ -135,7 +147,17 @@ func (b *bench) through(ctx context.Context, s scenario.Scenario, present []peer
 		}
 	}
 	b.report.Scenarios = append(b.report.Scenarios, entry)
-	return nil
+	return b.save(ctx)
+}
+
+// save writes what there is until now.
+func (b *bench) save(ctx context.Context) error {
+	b.report.Ended = time.Now().UTC().Truncate(time.Second)
+	b.report.Servers = b.house.versions(ctx)
+	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
+		return err
+	}
+	return render.Write(b.file, b.report)
 }
 
 // once is one run in an empty database of its own. Through a relay, it counts and

@@ -14,7 +14,7 @@ const asynqSettings = "EnqueueContext one by one (it has no call for batches), 1
 var asynqContenders = []Contender{
 	{Name: "Asynq", Server: Redis, Version: module("github.com/hibiken/asynq"), New: newAsynq, Cannot: []string{"tenants", "held", "readers"},
 		Settings: asynqSettings + "appendfsync always, as durable as the others"},
-	{Name: "Asynq", Variant: "fsync every second", Server: RedisEvery, Version: module("github.com/hibiken/asynq"), New: newAsynq, Cannot: []string{"tenants", "held", "readers"},
+	{Name: "Asynq", Variant: "fsync every second", Aside: true, Server: RedisEvery, Version: module("github.com/hibiken/asynq"), New: newAsynq, Cannot: []string{"tenants", "held", "readers"},
 		Settings: asynqSettings + "appendfsync everysec: what was acknowledged in the last second may be lost"},
 }
 

@@ -22,7 +22,7 @@ var consuming = []string{"consume", "together", "rate", "held", "readers", "hist
 var limits = []Contender{
 	{Name: "limit: COPY", Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &limitPeer{copies: true} },
 		Settings: "bare COPY into a table of one column without an index", Cannot: consuming},
-	{Name: "limit: insert, delete + insert", Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &limitPeer{} },
+	{Name: "limit: insert, delete + insert", Aside: true, Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &limitPeer{} },
 		Settings: "inserts of a batch into a table of one column without an index; two loops that delete a batch in any order and insert it elsewhere",
 		Cannot:   []string{"rate", "history", "work", "long", "scheduled", "tenants"}},
 }

@@ -40,6 +40,7 @@ type Contender struct {
 	Full   bool                              // only in the full benchmark
 
 	Cannot []string // scenarios that it has no means for
+	Aside  bool     // in the short benchmark, in the main scenarios only
 }
 
 // Key tells contenders apart.

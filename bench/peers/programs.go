@@ -22,7 +22,7 @@ var riverSQLite = []Contender{{
 var graphile = []Contender{
 	{Name: "Graphile Worker", Server: Postgres, Script: "node/graphile.js", Version: locked("graphile-worker"), Cannot: []string{"tenants"},
 		Settings: "addJobs of a batch; concurrentJobs as the workers, a pool of 25" + batched},
-	{Name: "Graphile Worker", Variant: "not batching", Server: Postgres, Script: "node/graphile.js", Version: locked("graphile-worker"), Cannot: []string{"tenants", "long", "scheduled", "history"},
+	{Name: "Graphile Worker", Variant: "not batching", Aside: true, Server: Postgres, Script: "node/graphile.js", Version: locked("graphile-worker"), Cannot: []string{"tenants", "long", "scheduled", "history"},
 		Settings: "addJobs of a batch; concurrentJobs as the workers, a pool of 25; its defaults: each job fetched and completed by itself"},
 }
 

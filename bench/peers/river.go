@@ -20,7 +20,7 @@ const riverFast = "FetchCooldown 2 ms, FetchPollInterval 20 ms (as its own bench
 var river = []Contender{
 	{Name: "River", Server: Postgres, Version: module("github.com/riverqueue/river"), New: newRiver,
 		Settings: "InsertMany; MaxWorkers as the workers; " + riverFast, Cannot: []string{"tenants"}},
-	{Name: "River", Variant: "2,000 workers", Server: Postgres, Version: module("github.com/riverqueue/river"), New: newRiver,
+	{Name: "River", Variant: "2,000 workers", Aside: true, Server: Postgres, Version: module("github.com/riverqueue/river"), New: newRiver,
 		Settings: "InsertManyFast (COPY); MaxWorkers 2,000, as its own benchmark; " + riverFast, Cannot: []string{"tenants", "work", "long"}},
 }
 

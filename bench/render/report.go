@@ -43,6 +43,9 @@ type Scenario struct {
 	What  string                      `json:"what"`
 	Waits bool                        `json:"waits,omitempty"`
 	Runs  map[string][]harness.Sample `json:"runs"`
+
+	Cannot []string `json:"cannot,omitempty"` // they have no means for it
+	Aside  []string `json:"aside,omitempty"`  // only the full benchmark has the time for them
 }
 
 // Read a file of results.

@@ -43,7 +43,7 @@ func (r Report) markdown() string {
 	}
 	fmt.Fprintf(&b, "%s, %s, %v long: %s. Other programs' load on the machine: %.1f to %.1f, median %.1f. ", size, r.Began.Format("2 January 2006"),
 		r.Ended.Sub(r.Began).Round(time.Second), r.Machine, slices.Min(append(r.Loads, 99)), slices.Max(append(r.Loads, 0)), median(append(r.Loads, 0)))
-	fmt.Fprintf(&b, "Medians of %d interleaved runs, each in an empty database and a new process; ratios are medians of ratios of runs of the same round. 80 bytes of args; "+
+	fmt.Fprintf(&b, "Medians of up to %d interleaved runs, each in an empty database and a new process; ratios are medians of ratios of runs of the same round. 80 bytes of args; "+
 		"batches of 500, 100 handlers, 2 producers, where nothing else is said.\n\n", r.Rounds)
 	for _, name := range slices.Sorted(keys(r.Servers)) {
 		fmt.Fprintf(&b, "- %s %s\n", name, r.Servers[name])
@@ -85,16 +85,20 @@ func (r Report) summary(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s |", c.Key)
 		for _, s := range speeds {
-			fmt.Fprintf(b, " %s |", times(ratio(s.Runs[r.firstOf(c)], s.Runs[c.Key]), len(s.Runs[c.Key])))
+			fmt.Fprintf(b, " %s |", s.times(r.firstOf(c), c.Key))
 		}
 		b.WriteString("\n")
 	}
 }
 
-func times(ratio float64, runs int) string {
+// times says how many times faster the first is than another.
+func (s Scenario) times(first, key string) string {
+	ratio := ratio(s.Runs[first], s.Runs[key])
 	switch {
-	case runs == 0:
+	case slices.Contains(s.Cannot, key):
 		return "n/a"
+	case len(s.Runs[key]) == 0:
+		return "" // set aside
 	case ratio == 0:
 		return "void"
 	case ratio >= 10:
@@ -112,16 +116,15 @@ func (r Report) scenario(b *strings.Builder, s Scenario) {
 	} else {
 		b.WriteString("| | tasks/s | tasks | server CPU | client CPU | client memory | log | dead rows | growth |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n")
 	}
-	var notes, cannot []string
+	var notes []string
+	runs := r.Rounds
 	for _, c := range r.Contenders {
 		samples, ran := s.Runs[c.Key]
 		if !ran {
-			if c.NotRun == "" {
-				cannot = append(cannot, c.Key)
-			}
 			continue
 		}
 		f := figures(samples)
+		runs = min(runs, len(samples))
 		if f.Void != "" {
 			notes = append(notes, fmt.Sprintf("%s: %d of %d runs void: %s", c.Key, len(samples)-f.Runs, len(samples), oneLine(f.Void)))
 		}
@@ -133,8 +136,14 @@ func (r Report) scenario(b *strings.Builder, s Scenario) {
 		}
 		b.WriteString(f.row(c, s.Waits))
 	}
-	if len(cannot) > 0 {
-		notes = append(notes, "n/a: "+strings.Join(cannot, "; "))
+	if len(s.Cannot) > 0 {
+		notes = append(notes, "n/a: "+strings.Join(s.Cannot, "; "))
+	}
+	if len(s.Aside) > 0 {
+		notes = append(notes, "only in the full benchmark: "+strings.Join(s.Aside, "; "))
+	}
+	if runs < r.Rounds {
+		notes = append(notes, fmt.Sprintf("there was time for %d runs of each", runs))
 	}
 	if len(notes) > 0 {
 		b.WriteString("\n")

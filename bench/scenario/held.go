@@ -7,7 +7,7 @@ import (
 )
 
 var held = Scenario{
-	Name: "held", Title: "Produce and consume while a transaction is held open",
+	Name: "held", Title: "Produce and consume while a transaction is held open", Main: true,
 	What: "As above, while another session keeps a transaction open that sees the time before.",
 	Plan: togetherPlan,
 	Around: func(t Target) harness.Surroundings {

@@ -21,11 +21,12 @@ type Size struct {
 	Rate     float64       // tasks per second of the fixed rate
 	RateFor  time.Duration
 	Rounds   int
+	Within   time.Duration // all of it; rounds are left out for that. 0: however long it takes
 }
 
 // Short and Full are the two benchmarks.
 var (
-	Short = Size{Seconds: 1, Most: 100_000, History: 100_000, Patience: 10 * time.Second, Rate: 250, RateFor: 5 * time.Second, Rounds: 3}
+	Short = Size{Seconds: 1, Most: 100_000, History: 100_000, Patience: 3 * time.Second, Rate: 250, RateFor: 3 * time.Second, Rounds: 3, Within: 13 * time.Minute}
 	Full  = Size{Seconds: 15, Most: 1_000_000, History: 10_000_000, Patience: 15 * time.Minute, Rate: 1000, RateFor: time.Minute, Rounds: 5}
 )
 
@@ -34,6 +35,7 @@ type Scenario struct {
 	Name  string // as contenders refer to it
 	Title string
 	What  string // in a sentence
+	Main  bool   // all take part in the short benchmark, with all their variants
 	Waits bool   // the times from due to started are its result, not tasks per second
 
 	// Plan for a contender that does so many tasks per second.

@@ -3,7 +3,7 @@ package scenario
 import "github.com/tuskqueue/tusk/bench/harness"
 
 var together = Scenario{
-	Name: "together", Title: "Produce and consume",
+	Name: "together", Title: "Produce and consume", Main: true,
 	What: "Two producers store batches of 500 while 100 handlers run them.",
 	Plan: togetherPlan,
 }
