@@ -77,3 +77,5 @@ func number(t testing.TB, s *mysql.Store, text string, args ...any) (n int64) {
 func TestMySQLKeepsTheContract(t *testing.T) { storetest.Run(t, engine) }
 
 func TestMySQLDoesWhatTheReferenceDoes(t *testing.T) { storetest.Compare(t, engine) }
+
+func TestMySQLReruns(t *testing.T) { storetest.Reruns(t, engine, 1000) }

@@ -80,3 +80,5 @@ func plain(dsn string) string {
 }
 
 func TestCompare(t *testing.T) { storetest.Compare(t, engine(beginPgx)) }
+
+func TestReruns(t *testing.T) { storetest.Reruns(t, engine(beginPgx), 2000) }

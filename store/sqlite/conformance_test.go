@@ -40,3 +40,5 @@ var engine = storetest.Engine{
 func TestConformance(t *testing.T) { storetest.Run(t, engine) }
 
 func TestSameAsMemory(t *testing.T) { storetest.Compare(t, engine) }
+
+func TestReruns(t *testing.T) { storetest.Reruns(t, engine, 2000) }

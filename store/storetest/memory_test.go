@@ -20,4 +20,6 @@ func TestTheReferenceEngineKeepsTheContract(t *testing.T) { storetest.Run(t, inM
 
 func TestTheReferenceEngineDoesWhatItDoes(t *testing.T) { storetest.Compare(t, inMemory) }
 
+func TestTheReferenceEngineReruns(t *testing.T) { storetest.Reruns(t, inMemory, 20_000) }
+
 func BenchmarkTheReferenceEngine(b *testing.B) { storetest.Bench(b, inMemory) }
