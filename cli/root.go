@@ -34,8 +34,8 @@ var commands = []struct {
 	build []func(*App) *cobra.Command
 }{
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
-	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand}},
-	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
+	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
+	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand,
 		newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newVersionCommand}},
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -20,11 +19,10 @@ func newWorkflowsCommand(app *App) *cobra.Command {
 The runs of pipelines, and tasks with their children, are workflows, too: they go
 by the id of their first task.`,
 	}
-	c.AddCommand(newWorkflowsEnqueueCommand(app), newWorkflowsShowCommand(app),
-		newWorkflowEdit(app, "cancel", "Cancel all tasks of a workflow that have not finished", func(client *tusk.Client, ctx context.Context, id tusk.ID) (int, error) {
+	c.AddCommand(newWorkflowsListCommand(app), newWorkflowsEnqueueCommand(app), newWorkflowsShowCommand(app), newWorkflowsWatchCommand(app),
+		app.workflowCommand("cancel ID", "Cancel all tasks of a workflow that have not finished", func(ctx context.Context, client *tusk.Client, id tusk.ID) (int, error) {
 			return client.CancelWorkflow(ctx, id, "cancelled with its workflow")
-		}),
-		newWorkflowEdit(app, "retry", "Retry all tasks of a workflow that were discarded or cancelled", (*tusk.Client).RetryWorkflow))
+		}), newWorkflowsRetryCommand(app))
 	return c
 }
 
@@ -79,83 +77,49 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 	return c
 }
 
-// nodeRow is a task of a workflow.
-type nodeRow struct {
-	Name    string   `json:"name" col:"NAME"`
-	ID      tusk.ID  `json:"id" col:"ID"`
-	Kind    string   `json:"kind" col:"KIND"`
-	State   string   `json:"state" col:"STATE"`
-	Attempt int      `json:"attempt" col:"ATTEMPT"`
-	After   []string `json:"after" col:"AFTER"`
-	Reason  string   `json:"reason" col:"REASON"`
+func newWorkflowsRetryCommand(app *App) *cobra.Command {
+	var from string
+	c := app.workflowCommand("retry ID", "Retry all tasks of a workflow that were discarded or cancelled, or all from one task on",
+		func(ctx context.Context, client *tusk.Client, id tusk.ID) (int, error) {
+			if from != "" {
+				return client.RetryWorkflowFrom(ctx, id, from)
+			}
+			return client.RetryWorkflow(ctx, id)
+		})
+	c.Flags().StringVar(&from, "from", "", "`name` or id of a task that has finished: it and all that come after it run again, those that had completed, too")
+	return c
 }
 
-func newWorkflowsShowCommand(app *App) *cobra.Command {
+// workflowCommand changes a workflow and says how many tasks were changed.
+func (app *App) workflowCommand(use, short string, do func(context.Context, *tusk.Client, tusk.ID) (int, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show ID",
-		Short: "List the tasks of a workflow, parents first",
-		Args:  between(1, 1, "ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(args[0])
-			if err != nil {
-				return err
-			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			w, err := client.Workflow(cmd.Context(), id)
-			if err != nil {
-				return err
-			}
-			names := map[tusk.ID]string{}
-			for _, t := range w.Tasks {
-				names[t.ID] = or(t.Node, t.ID.String())
-			}
-			rows := make([]nodeRow, len(w.Tasks))
-			for i, t := range w.Tasks {
-				rows[i] = nodeRow{Name: t.Node, ID: t.ID, Kind: t.Kind, State: t.State.String(), Attempt: t.Attempt, After: []string{}, Reason: t.Reason}
-				for _, n := range t.Detail.Needs {
-					rows[i].After = append(rows[i].After, or(names[n.Task], n.Task.String()))
-				}
-			}
-			app.note("%s", progressOf(w))
-			return printList(app, rows)
-		},
-	}
-}
-
-func progressOf(w *tusk.WorkflowInfo) string {
-	text := fmt.Sprintf("%d tasks", len(w.Tasks))
-	for _, state := range slices.Sorted(maps.Keys(w.States)) {
-		text += fmt.Sprintf(", %d %v", w.States[state], state)
-	}
-	return text
-}
-
-func newWorkflowEdit(app *App, verb, short string, do func(*tusk.Client, context.Context, tusk.ID) (int, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:   verb + " ID",
+		Use:   use,
 		Short: short,
 		Args:  between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(args[0])
-			if err != nil {
-				return err
-			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			n, err := do(client, cmd.Context(), id)
-			if err != nil {
-				return err
-			}
-			return printOne(app, doneRow{id.String(), fmt.Sprintf("%d tasks", n)})
+			return app.withWorkflow(cmd.Context(), args[0], func(client *tusk.Client, id tusk.ID) error {
+				n, err := do(cmd.Context(), client, id)
+				if err != nil {
+					return err
+				}
+				return printOne(app, doneRow{id.String(), count(n, "task")})
+			})
 		},
 	}
+}
+
+// withWorkflow reads an id and opens the database.
+func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Client, tusk.ID) error) error {
+	id, err := tusk.ParseID(text)
+	if err != nil {
+		return err
+	}
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	return do(client, id)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

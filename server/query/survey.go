@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// SurveyBudget is how many tasks are looked through to find out which tenants and
-// which workflows there are: no engine keeps a list of either.
+// SurveyBudget is how many tasks are looked through for a page, to find out which
+// tenants and which workflows there are: no engine keeps a list of either.
 const SurveyBudget = 2000
 
 // Sees says which tasks somebody may know of.
@@ -50,7 +50,7 @@ type TenantSum struct {
 
 // Tenants sums up the newest unfinished tasks by tenant. Names that are known
 // otherwise are there in any case. whole says that no task was left out.
-func Tenants(ctx context.Context, client *tusk.Client, sees Sees, known []string) (tenants []TenantSum, looked int, whole bool, err error) {
+func Tenants(ctx context.Context, client *tusk.Client, sees Sees, known []string, budget int) (tenants []TenantSum, looked int, whole bool, err error) {
 	byName := map[string]*TenantSum{}
 	find := func(name string) *TenantSum {
 		if byName[name] == nil {
@@ -62,7 +62,7 @@ func Tenants(ctx context.Context, client *tusk.Client, sees Sees, known []string
 		find(name)
 	}
 	unfinished := slices.DeleteFunc(store.States(), store.State.Finished)
-	looked, more, err := look(ctx, client, tusk.Filter{States: unfinished}, SurveyBudget, func(t tusk.TaskInfo) bool {
+	looked, more, err := look(ctx, client, tusk.Filter{States: unfinished}, budget, func(t tusk.TaskInfo) bool {
 		if t.Tenant != "" && sees(t.Queue, t.Tenant) {
 			sum := find(t.Tenant)
 			sum.Counts[t.State.String()]++
@@ -95,9 +95,9 @@ const MaxWorkflows = 25
 
 // Workflows lists the workflows that the newest tasks belong to, those first that
 // got a task last. more is where to go on; zero: there are no others.
-func Workflows(ctx context.Context, client *tusk.Client, sees Sees, before tusk.ID) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
+func Workflows(ctx context.Context, client *tusk.Client, sees Sees, before tusk.ID, budget int) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
 	var ids []tusk.ID
-	looked, more, err = look(ctx, client, tusk.Filter{Before: before}, SurveyBudget, func(t tusk.TaskInfo) bool {
+	looked, more, err = look(ctx, client, tusk.Filter{Before: before}, budget, func(t tusk.TaskInfo) bool {
 		if !t.Workflow.IsZero() && sees(t.Queue, t.Tenant) && !slices.Contains(ids, t.Workflow) {
 			ids = append(ids, t.Workflow)
 		}

@@ -228,7 +228,7 @@ func tenants(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who.Sees, slices.Collect(maps.Keys(own)))
+	sums, looked, whole, err := query.Tenants(v.r.Context(), v.client, v.who.Sees, slices.Collect(maps.Keys(own)), query.SurveyBudget)
 	if err != nil {
 		return answer{}, err
 	}

@@ -27,7 +27,7 @@ func workflows(v *visit) (answer, error) {
 	}
 	d := workflowsData{Later: !before.IsZero()}
 	var more tusk.ID
-	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, before); err != nil {
+	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, before, query.SurveyBudget); err != nil {
 		return a, err
 	}
 	if !more.IsZero() {
