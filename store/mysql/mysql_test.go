@@ -2,7 +2,10 @@ package mysql_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
@@ -25,6 +28,10 @@ var engine = storetest.Engine{
 			t.Fatal(err)
 		}
 		return tx, tx.Commit, tx.Rollback
+	},
+	TakenBack: func(err error) bool {
+		said := (*driver.MySQLError)(nil)
+		return errors.As(err, &said) && said.Number == 1213
 	},
 }
 

@@ -48,7 +48,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	careful := false
 	err = u.do(ctx, func(w *work) error {
 		lost, err = w.finish(outcomes, careful)
-		careful = careful || errors.Is(err, errCareful)
+		careful = true // when it is done again
 		return err
 	})
 	return lost, wrap("finish", err)

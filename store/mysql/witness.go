@@ -31,7 +31,7 @@ type witness struct {
 	mu       sync.Mutex
 	conn     *sql.Conn
 	prefix   string
-	held     map[store.ID]bool
+	held     map[store.ID]bool // the locks to be held; true: they are
 	looks    map[store.ID]look
 	stop     chan struct{} // nil: no keeper runs
 	ended    chan struct{}
@@ -66,46 +66,54 @@ func (w *witness) watch(ctx context.Context, worker store.ID) bool {
 	if w.closed || !w.usable() {
 		return false
 	}
-	if w.held[worker] && w.conn != nil {
+	if w.held[worker] {
 		return true
 	}
-	w.held[worker] = true
+	w.held[worker] = false
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if !w.renew(ctx) {
-		return false
-	}
+	w.renew(ctx)
 	if w.stop == nil {
 		w.stop, w.ended = make(chan struct{}), make(chan struct{})
 		go w.keep(w.stop, w.ended)
 	}
-	return true
+	return w.held[worker]
 }
 
-// renew takes all locks that are to be held, on a new connection if the old one
-// is gone.
-func (w *witness) renew(ctx context.Context) bool {
+// renew takes the locks that are to be held and are not, on a new connection if
+// the old one is gone. A lock that a session holds of which the server does not
+// know yet that it is dead is taken later.
+func (w *witness) renew(ctx context.Context) {
+	if len(w.held) == 0 {
+		return
+	}
 	if w.conn == nil {
 		conn, err := w.store.db.Conn(ctx)
 		if err != nil {
-			return false
+			return
 		}
 		w.conn = conn
 	}
 	prefix, err := w.lockPrefix(ctx)
 	if err != nil {
 		w.lose()
-		return false
+		return
 	}
-	for worker := range w.held {
-		var got sql.NullInt64
-		name := prefix + strings.ToUpper(hex.EncodeToString(worker[:]))
-		if err := w.conn.QueryRowContext(ctx, "select get_lock(?, 0)", name).Scan(&got); err != nil {
-			w.lose()
-			return false
+	for worker, holds := range w.held {
+		if holds {
+			continue
 		}
+		var got sql.NullInt64
+		if err := w.conn.QueryRowContext(ctx, "select get_lock(?, 0)", lockName(prefix, worker)).Scan(&got); err != nil {
+			w.lose()
+			return
+		}
+		w.held[worker] = got.Int64 == 1
 	}
-	return true
+}
+
+func lockName(prefix string, worker store.ID) string {
+	return prefix + strings.ToUpper(hex.EncodeToString(worker[:]))
 }
 
 // lockPrefix is what the names of locks begin with: they are the server's, not
@@ -129,6 +137,9 @@ func (w *witness) lose() {
 		w.conn.Close()
 		w.conn = nil
 	}
+	for worker := range w.held {
+		w.held[worker] = false
+	}
 }
 
 // keep sees to it that the connection is alive, until it is stopped.
@@ -144,12 +155,12 @@ func (w *witness) keep(stop, ended chan struct{}) {
 		}
 		w.mu.Lock()
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		if w.conn == nil {
-			w.renew(ctx)
-		} else if _, err := w.conn.ExecContext(ctx, "do 1"); err != nil {
-			w.lose()
-			w.renew(ctx)
+		if w.conn != nil {
+			if _, err := w.conn.ExecContext(ctx, "do 1"); err != nil {
+				w.lose()
+			}
 		}
+		w.renew(ctx)
 		cancel()
 		w.mu.Unlock()
 	}
@@ -159,7 +170,7 @@ func (w *witness) keep(stop, ended chan struct{}) {
 func (w *witness) forget(worker store.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.held[worker] {
+	if _, known := w.held[worker]; !known {
 		return
 	}
 	delete(w.held, worker)
@@ -170,7 +181,7 @@ func (w *witness) forget(worker store.ID) {
 	if w.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		if _, err := w.conn.ExecContext(ctx, "do release_lock(?)", w.prefix+strings.ToUpper(hex.EncodeToString(worker[:]))); err != nil {
+		if _, err := w.conn.ExecContext(ctx, "do release_lock(?)", lockName(w.prefix, worker)); err != nil {
 			w.lose()
 		}
 	}

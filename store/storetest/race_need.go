@@ -193,8 +193,18 @@ func (g *graph) enqueue(s store.Store, r *rand.Rand) {
 	}
 }
 
-// inside does something in a user's own transaction.
+// inside does something in a user's own transaction, and again as a user does whose
+// database takes transactions back.
 func (g *graph) inside(s store.Store, do func(tx store.Tx) error) error {
+	for {
+		err := g.insideOnce(s, do)
+		if err == nil || g.engine.TakenBack == nil || !g.engine.TakenBack(err) {
+			return err
+		}
+	}
+}
+
+func (g *graph) insideOnce(s store.Store, do func(tx store.Tx) error) error {
 	engine, _ := store.As[store.Transactor](s)
 	raw, commit, rollback := g.engine.Begin(g.TB, s)
 	tx, err := engine.Tx(raw)

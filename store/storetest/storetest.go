@@ -26,6 +26,10 @@ type Engine struct {
 	// Begin opens a user's own transaction on the handle's database: what
 	// Transactor.Tx takes, and its end. Nil: the engine is no Transactor.
 	Begin func(t testing.TB, s store.Store) (tx any, commit, rollback func() error)
+	// TakenBack reports whether an error of a user's own transaction means that the
+	// database took it back because of others, so that its user begins anew, as is
+	// usual with that database. Nil: it never does.
+	TakenBack func(err error) bool
 	// Shared says that handles are independent. False: all are the same one.
 	Shared bool
 }
