@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 		os.Exit(playEnqueuer(os.Args[1], os.Args[2]))
 	case "worker":
 		os.Exit(play(playWorker))
+	case "serial":
+		os.Exit(play(playSerialWorker))
 	case "producer":
 		os.Exit(play(playProducer))
 	}
