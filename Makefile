@@ -3,12 +3,15 @@
 # make build   the tusk binary
 # make bench       Tusk beside its peers, under 15 minutes; installs what it needs
 # make bench-full  the same for hours: longer runs, more history, more peers
+# make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less); adds to docs/storm-results.md
+# make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
+# make fuzz        each fuzz target for a minute (TIME=10m for more)
 # make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help test check build deps bench bench-full bench-mysql
+.PHONY: help test check build deps storm storm-mutants fuzz bench bench-full bench-mysql
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -28,6 +31,16 @@ check: deps
 test: check
 	CGO_ENABLED=1 TUSK_TEST_ALL=1 go test -race -shuffle=on -timeout 20m ./...
 	CGO_ENABLED=0 go -C bench test -shuffle=on ./...
+
+storm: deps
+	STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
+		go test ./internal/storm -run '^TestStorm$$/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 4h
+
+storm-mutants: deps
+	STORM_MUTANTS=1 TUSK_TEST_ALL=1 go test ./internal/storm -run '^TestEveryMutant' -v -timeout 1h
+
+fuzz:
+	@./scripts/fuzz $(or $(TIME),1m)
 
 bench:
 	@./scripts/bench-deps

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -156,7 +157,7 @@ func parseTenants(texts []string) (map[string]tusk.TenantLimits, error) {
 		}
 		t := tusk.TenantLimits{Concurrency: n}
 		if weighted {
-			if t.Weight, err = strconv.ParseFloat(weight, 64); err != nil || !(t.Weight > 0) {
+			if t.Weight, err = strconv.ParseFloat(weight, 64); err != nil || !(t.Weight > 0) || math.IsInf(t.Weight, 0) {
 				return nil, fmt.Errorf("%q: the weight is a number above 0", text)
 			}
 		}

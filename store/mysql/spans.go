@@ -61,8 +61,8 @@ func decodeSpans(b []byte) ([]span, error) {
 // refsOf takes spans apart.
 func refsOf(spans []span) (refs []ref) {
 	for _, s := range spans {
-		for n := s.first; n <= s.last; n++ {
-			refs = append(refs, ref{s.place, n, s.lap})
+		for n := int(s.first); n <= int(s.last); n++ { // an int16 would never get past the last one
+			refs = append(refs, ref{s.place, int16(n), s.lap})
 		}
 	}
 	return refs
