@@ -35,14 +35,43 @@ func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
+	return c.infos(tasks), nil
+}
+
+// Search is List for people who wait: it looks at the newest budget tasks, or so,
+// and no further, however few of them match. more is where to go on, as Before of
+// the next search; zero: there are no others. Engines that find what matches by an
+// index may look at all.
+func (c *Client) Search(ctx context.Context, f Filter, budget int) (page []TaskInfo, more ID, err error) {
+	s, ok := store.As[store.Searcher](c.store)
+	if !ok {
+		setDefault(&f.Limit, 100)
+		page, err = c.List(ctx, f)
+		if err == nil && len(page) == f.Limit {
+			more = page[len(page)-1].ID
+		}
+		return page, more, err
+	}
+	if f.Limit < 0 || f.Limit > store.MaxPage || len(f.IDs) > store.MaxPage {
+		return nil, more, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)), store.MaxPage)
+	}
+	tasks, more, err := s.Search(ctx, f, budget)
+	if err != nil {
+		return nil, more, fmt.Errorf("search: %w", err)
+	}
+	return c.infos(tasks), more, nil
+}
+
+// infos reads what tasks say. What cannot be read of a task's settings must not hide
+// the task.
+func (c *Client) infos(tasks []store.Task) []TaskInfo {
 	infos := make([]TaskInfo, len(tasks))
 	for i := range tasks {
-		// What cannot be read of a task's settings must not hide the task.
 		if err := infos[i].read(&tasks[i]); err != nil {
 			c.config.Logger.Warn("list", "task", tasks[i].ID, "error", err)
 		}
 	}
-	return infos, nil
+	return infos
 }
 
 // Stats returns what attempts came to, by queue, kind and slice of time.

@@ -32,6 +32,15 @@ type Notifier interface {
 	Listen(ctx context.Context, wake func(queues ...string)) error
 }
 
+// Searcher is an engine whose List may read all tasks to find a few that match, or
+// none. Where there is no Searcher, List does.
+type Searcher interface {
+	// Search is List of those tasks alone that are among the newest budget, or so,
+	// below Before. It returns down to which id it has looked: Before of the search
+	// that goes on from there; zero: there are no others.
+	Search(ctx context.Context, f Filter, budget int) (tasks []Task, last ID, err error)
+}
+
 // Maintainer is an engine with housekeeping of its own: segments, partitions,
 // checkpoints. The leader calls it every few seconds.
 type Maintainer interface {

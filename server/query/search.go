@@ -45,14 +45,13 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 	f.Limit = firstLook
 	for p.Looked < SearchBudget && size < searchBytes {
 		f.Limit = min(f.Limit, SearchBudget-p.Looked)
-		tasks, err := client.List(ctx, f)
+		tasks, more, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
 			return p, err
 		}
 		for _, t := range tasks {
 			p.Looked++
 			size += len(t.Args)
-			f.Before = t.ID
 			if sees(t.Queue, t.Tenant) && matches(show(t.Args)) {
 				if p.Tasks = append(p.Tasks, t); len(p.Tasks) == limit {
 					p.More = t.ID
@@ -60,12 +59,11 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 				}
 			}
 		}
-		if len(tasks) < f.Limit {
+		if p.More, f.Before = more, more; more.IsZero() || len(tasks) < f.Limit {
 			return p, nil
 		}
 		f.Limit = max(min(store.MaxPage, lookBytes/(size/p.Looked+1)), 10)
 	}
-	p.More = f.Before
 	return p, nil
 }
 

@@ -22,22 +22,22 @@ type Sees = func(queue, tenant string) bool
 func look(ctx context.Context, client *tusk.Client, f tusk.Filter, budget int, each func(tusk.TaskInfo) (enough bool)) (looked int, more tusk.ID, err error) {
 	for looked < budget {
 		f.Limit = min(store.MaxPage, budget-looked)
-		tasks, err := client.List(ctx, f)
+		tasks, next, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
 			return looked, more, err
 		}
 		for _, t := range tasks {
 			looked++
-			f.Before = t.ID
 			if each(t) {
 				return looked, t.ID, nil
 			}
 		}
-		if len(tasks) < f.Limit {
-			return looked, tusk.ID{}, nil
+		if more = next; next.IsZero() || len(tasks) < f.Limit {
+			break
 		}
+		f.Before = next
 	}
-	return looked, f.Before, nil
+	return looked, more, nil
 }
 
 // TenantSum is what a survey found of a tenant.

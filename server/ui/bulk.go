@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
@@ -58,15 +59,25 @@ func startBulk(v *visit) (answer, error) {
 	return goTo("/bulk", "started"), nil
 }
 
-// count is exact up to a page; beyond, it says that there are more.
+// counting is how long a visitor waits for a count.
+const counting = 3 * time.Second
+
+// count is exact up to a page, where it does not take too long; beyond, it says
+// that there are more.
 func (v *visit) count(f tusk.Filter) (string, error) {
-	f.Limit = store.MaxPage
-	tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
-	text := strconv.Itoa(len(tasks))
-	if !more.IsZero() {
-		text += "+"
+	n := 0
+	for begun := time.Now(); ; {
+		f.Limit = store.MaxPage - n
+		tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
+		n += len(tasks)
+		switch {
+		case err != nil || more.IsZero():
+			return strconv.Itoa(n), err
+		case n == store.MaxPage || time.Since(begun) > counting:
+			return strconv.Itoa(n) + "+", nil
+		}
+		f.Before = more
 	}
-	return text, err
 }
 
 func filterWords(q query.Tasks) string {

@@ -132,6 +132,12 @@ func (v *visit) group(fingerprint string) *groupRow {
 // Budget is how many tasks a search in args looks through.
 func (tasksData) Budget() int { return query.SearchBudget }
 
+// ListBudget is how many tasks a page looks through where no index finds what matches.
+func (tasksData) ListBudget() int { return query.ListBudget }
+
+// Short reports whether the page is not full though there may be more.
+func (d tasksData) Short() bool { return d.Looked == 0 && d.Next != "" && len(d.Tasks) < pageSize }
+
 type taskData struct {
 	*tusk.TaskInfo
 	Detail  store.Detail
