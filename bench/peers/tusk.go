@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os/exec"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -16,14 +18,23 @@ import (
 )
 
 var tuskPostgres = []Contender{{
-	Name: "Tusk", Server: Postgres, Version: tusk.Version, New: func(string) harness.Peer { return &tuskPeer{} },
+	Name: "Tusk", Server: Postgres, Version: commit, New: func(string) harness.Peer { return &tuskPeer{} },
 	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
 }}
 
 var tuskSQLite = []Contender{{
-	Name: "Tusk on SQLite", Server: SQLite, Version: tusk.Version, New: func(string) harness.Peer { return &tuskPeer{file: true} },
+	Name: "Tusk on SQLite", Server: SQLite, Version: commit, New: func(string) harness.Peer { return &tuskPeer{file: true} },
 	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
 }}
+
+// commit of the source that is measured, or its version where there is no git.
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return tusk.Version()
+	}
+	return strings.TrimSpace(string(out))
+}
 
 type tuskPeer struct {
 	file   bool

@@ -5,6 +5,7 @@ package render
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -122,13 +123,15 @@ func figures(samples []harness.Sample) (f Figures) {
 
 func perSecond(s harness.Sample) float64 { return float64(s.Tasks) / s.Took.Seconds() }
 
-// ratio is how many times faster the first is: the median of the ratios of runs of
-// the same round. 0: not known.
-func ratio(first, second []harness.Sample) float64 {
+// ratio compares runs of the same round and returns the median. 0: not known.
+func ratio(first, second []harness.Sample, compare func(first, second harness.Sample) float64) float64 {
 	var all []float64
 	for i := range min(len(first), len(second)) {
-		if first[i].Void == "" && second[i].Void == "" {
-			all = append(all, perSecond(first[i])/perSecond(second[i]))
+		if first[i].Void != "" || second[i].Void != "" {
+			continue
+		}
+		if r := compare(first[i], second[i]); !math.IsInf(r, 0) && !math.IsNaN(r) { // too short to be measured
+			all = append(all, r)
 		}
 	}
 	if len(all) == 0 {

@@ -66,15 +66,25 @@ func keys(m map[string]string) func(yield func(string) bool) {
 	}
 }
 
-// summary says how many times faster Tusk is, scenario by scenario.
+// summary says how many times better Tusk is, scenario by scenario: in speed, and in
+// processor time, which depends less on what else the machine does.
 func (r Report) summary(b *strings.Builder) {
+	r.comparison(b, "Tusk's tasks per second over the others', on the same server where there is one (below 1: the other is faster):",
+		func(tusk, other harness.Sample) float64 { return perSecond(tusk) / perSecond(other) })
+	r.comparison(b, "The others' processor time per task, of server and client together, over Tusk's (below 1: the other takes less):",
+		func(tusk, other harness.Sample) float64 { return processor(other) / processor(tusk) })
+}
+
+func processor(s harness.Sample) float64 { return float64(s.ServerCPU+s.ClientCPU) / float64(s.Tasks) }
+
+func (r Report) comparison(b *strings.Builder, title string, better func(tusk, other harness.Sample) float64) {
 	var speeds []Scenario
 	for _, s := range r.Scenarios {
 		if !s.Waits {
 			speeds = append(speeds, s)
 		}
 	}
-	b.WriteString("\nTusk's tasks per second over the others', on the same server where there is one (below 1: the other is faster):\n\n| |")
+	fmt.Fprintf(b, "\n%s\n\n| |", title)
 	for _, s := range speeds {
 		fmt.Fprintf(b, " %s |", s.Name)
 	}
@@ -85,15 +95,14 @@ func (r Report) summary(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s |", c.Key)
 		for _, s := range speeds {
-			fmt.Fprintf(b, " %s |", s.times(r.firstOf(c), c.Key))
+			fmt.Fprintf(b, " %s |", s.times(ratio(s.Runs[r.firstOf(c)], s.Runs[c.Key], better), c.Key))
 		}
 		b.WriteString("\n")
 	}
 }
 
-// times says how many times faster the first is than another.
-func (s Scenario) times(first, key string) string {
-	ratio := ratio(s.Runs[first], s.Runs[key])
+// times says how many times better Tusk is than another.
+func (s Scenario) times(ratio float64, key string) string {
 	switch {
 	case slices.Contains(s.Cannot, key):
 		return "n/a"
@@ -143,7 +152,7 @@ func (r Report) scenario(b *strings.Builder, s Scenario) {
 		notes = append(notes, "only in the full benchmark: "+strings.Join(s.Aside, "; "))
 	}
 	if runs < r.Rounds {
-		notes = append(notes, fmt.Sprintf("there was time for %d runs of each", runs))
+		notes = append(notes, fmt.Sprintf("there was time for %d of %d runs of each", runs, r.Rounds))
 	}
 	if len(notes) > 0 {
 		b.WriteString("\n")

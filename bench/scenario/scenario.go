@@ -5,6 +5,7 @@ package scenario
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,9 +64,19 @@ func plan(order harness.Order, tasks int) harness.Plan {
 	return harness.Plan{Order: order, Tasks: tasks, Batch: batch, Workers: workers, Producers: 2}
 }
 
-// tasks for so many seconds, in whole hundreds.
+// steps are numbers of tasks that runs have: contenders that are about as fast have
+// the same, so that what a run costs at its beginning and its end weighs the same.
+var steps = []int{500, 2000, 8000, 30_000, 100_000, 300_000, 1_000_000}
+
+// tasks for about so many seconds: the step that is nearest by its ratio.
 func (s Size) tasks(perSecond float64, seconds float64) int {
-	return min(max(int(perSecond*seconds)/100*100, 500), s.Most)
+	best, farthest := steps[0], math.Inf(1)
+	for _, step := range steps {
+		if far := math.Abs(math.Log(float64(step) / (perSecond * seconds))); step <= s.Most && far < farthest {
+			best, farthest = step, far
+		}
+	}
+	return best
 }
 
 // hold opens a transaction that keeps the server from forgetting rows, as a report
