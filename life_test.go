@@ -256,3 +256,97 @@ func ExampleOptions_ephemeral() {
 	fmt.Println(errors.Is(err, tusk.ErrNotFound))
 	// Output: true
 }
+
+func TestAging(t *testing.T) {
+	ctx := context.Background()
+	// flood keeps urgent tasks coming, more than a worker can run.
+	flood := func(s *shop, for_ time.Duration) {
+		for range int(for_ / time.Second) {
+			for range 3 {
+				s.enqueue(count{-1}, nil)
+			}
+			time.Sleep(time.Second)
+		}
+	}
+	for _, limited := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("a task does not starve behind urgent ones, in turns: %v", limited), func(t *testing.T, s *shop) {
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { time.Sleep(time.Second); return nil })
+			if limited {
+				s.limit(tusk.Limits{Concurrency: 1})
+			}
+			for range 50 {
+				s.enqueue(count{-1}, nil)
+			}
+			starved := s.enqueue(count{1}, &tusk.Options{Priority: 100})
+			_, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
+			flood(s, 2*time.Minute)
+			if got := s.get(starved); got.Attempt != 0 || got.Priority != 100 {
+				t.Fatalf("it does not starve: %v at %d", got.State, got.Priority)
+			}
+			if err := s.client.SetAging(ctx, "default", tusk.Aging{Every: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			flood(s, 2*time.Minute)
+			if got := s.get(starved); got.Priority > 50 || got.Priority < 12 {
+				t.Errorf("at %d after two minutes", got.Priority)
+			}
+			flood(s, 8*time.Minute)
+			if got := s.get(starved); got.Priority != 0 {
+				t.Errorf("at %d after ten minutes", got.Priority)
+			}
+			if q, err := s.client.Queues(ctx); err != nil || q[0].Aging.Every != time.Minute {
+				t.Errorf("%+v, %v", q, err)
+			}
+			s.drain()
+			s.stop(stop)
+		})
+	}
+	inBubble(t, "every waiting task rises once in a sweep, however many there are", func(t *testing.T, s *shop) {
+		tusk.HandleKind(s.mux, "other", func(context.Context, *tusk.Task[struct{}]) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+		tasks := make([]tusk.NewTask, 2500)
+		for i := range tasks {
+			tasks[i] = tusk.NewTask{Args: count{i}, Options: &tusk.Options{Priority: 8, Tags: []string{"all"}}}
+		}
+		if _, err := s.client.EnqueueMany(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+		floor := s.enqueue(count{0}, &tusk.Options{Priority: -8})
+		if err := s.client.SetAging(ctx, "default", tusk.Aging{Every: time.Hour, To: -4}); err != nil {
+			t.Fatal(err)
+		}
+		at := map[int16]int{}
+		time.Sleep(90 * time.Minute)
+		for before := (tusk.ID{}); ; {
+			page, err := s.client.List(ctx, tusk.Filter{Tags: []string{"all"}, Limit: 1000, Before: before})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, task := range page {
+				at[task.Priority]++
+				before = task.ID
+			}
+			if len(page) < 1000 {
+				break
+			}
+		}
+		if at[2] != 2500 || s.get(floor).Priority != -8 {
+			t.Errorf("%v, and %d", at, s.get(floor).Priority)
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "bad aging is refused", func(t *testing.T, s *shop) {
+		if err := s.client.SetAging(ctx, "q", tusk.Aging{Every: time.Millisecond}); !errors.Is(err, tusk.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}
+
+func ExampleClient_SetAging() {
+	ctx, client := context.Background(), newClient()
+	// Tasks with the priority 10 are as urgent as those with 0 after 20 minutes.
+	_ = client.SetAging(ctx, "default", tusk.Aging{Every: 5 * time.Minute})
+	queues, _ := client.Queues(ctx)
+	fmt.Println(queues[0].Name, queues[0].Aging.Every)
+	// Output: default 5m0s
+}

@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/loop"
+	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
 )
 
 const (
-	queueRecord  = "queue"
+	queueRecord  = tend.QueueKind
 	queueRefresh = time.Second // how soon a worker learns of a pause
 )
 
@@ -23,12 +24,29 @@ const (
 type Queue struct {
 	Name   string
 	Paused bool
+	Aging  Aging
 	Tasks  map[State]int64 // unfinished ones
 	Oldest time.Duration   // how long the oldest available task has been due
 }
 
 type queueSettings struct {
-	Paused bool `json:"paused,omitempty"`
+	Paused bool  `json:"paused,omitempty"`
+	Aging  Aging `json:"aging,omitzero"`
+}
+
+// Aging lets the tasks of a queue rise while they wait.
+type Aging = tend.Aging
+
+// SetAging has the tasks of a queue rise while they wait, or with a zero Aging no
+// longer. It is off by default: it has the process that leads read what waits, once
+// for each rise, and a rise costs as much as a change of priority by hand.
+func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
+	if a.Every != 0 {
+		if err := within("every", a.Every, time.Second, MaxAhead); err != nil {
+			return err
+		}
+	}
+	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Aging = a })
 }
 
 // PauseQueue keeps workers from claiming tasks of the queue, within about a
@@ -69,7 +87,7 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 		if err := json.Unmarshal(r.Body, &s); err != nil {
 			return nil, fmt.Errorf("queues: settings of %s: %w", r.Name, err)
 		}
-		find(r.Name).Paused = s.Paused
+		find(r.Name).Paused, find(r.Name).Aging = s.Paused, s.Aging
 	}
 	queues := make([]Queue, 0, len(byName))
 	for _, q := range byName {

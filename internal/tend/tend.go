@@ -28,6 +28,7 @@ type Store interface {
 	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
 	List(ctx context.Context, f store.Filter) ([]store.Task, error)
 	Workers(ctx context.Context) ([]store.Worker, error)
+	Count(ctx context.Context) ([]store.Count, error)
 }
 
 // Options of a Leader. All but Maintain and Rescued are needed.
@@ -56,7 +57,8 @@ type Leader struct {
 	until time.Time     // by this process's monotonic clock
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 
-	turns   turns // of the chore that hands them out, and read by it alone
+	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
+	turns   turns             // of the chore that hands them out, and read by it alone
 	carrier *bulk.Carrier
 }
 
@@ -69,6 +71,7 @@ func New(s Store, o Options) *Leader {
 		l.lead,
 		l.chore("admit", 15*time.Second, l.admit),
 		l.chore("turn", 30*time.Second, l.turn),
+		l.chore("age", 30*time.Second, l.age),
 		l.chore("rescue", 15*time.Second, l.rescue),
 		l.chore("schedule", 30*time.Second, l.schedule),
 		l.chore("prune", time.Minute, l.prune),

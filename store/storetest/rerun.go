@@ -27,7 +27,7 @@ func Reruns(t *testing.T, e Engine, n int) {
 		}
 	}
 	seed, _ := strconv.ParseUint(os.Getenv("TUSK_TEST_SEED"), 10, 64)
-	const together, perStore = 200, 20_000
+	const together, perStore = 1000, 20_000
 	var s store.Store
 	var leader store.ID
 	for from := 0; from < n && !t.Failed(); from += together {
