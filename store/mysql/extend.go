@@ -12,7 +12,10 @@ import (
 // Extend implements store.Leaser. The beat comes first and by itself: it waits
 // for nobody who holds one of the worker's tasks in a long transaction.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
-	watched := b.TTL > 0 && s.witness.watch(ctx, b.Worker.ID)
+	watched := int64(0)
+	if b.TTL > 0 {
+		watched = s.witness.watch(ctx, b.Worker.ID)
+	}
 	left := false
 	err = s.write(ctx, func(w *work) error {
 		left, err = w.beat(&b, watched)
@@ -46,7 +49,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 
 // beat writes a worker's beat down. It reports whether the worker has signed off
 // before and does so again, which changes nothing.
-func (w *work) beat(b *store.Beat, watched bool) (left bool, err error) {
+func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	known, dead := false, 0
 	var started int64
 	w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
@@ -71,12 +74,16 @@ func (w *work) beat(b *store.Beat, watched bool) (left bool, err error) {
 		return false, err
 	}
 	labels := []any{[]byte(b.Worker.Host), b.Worker.PID, queues, b.Worker.Concurrency, []byte(b.Worker.Version)}
-	expires := w.now + b.TTL.Microseconds()
+	every := b.Every
+	if every <= 0 {
+		every = b.TTL / 3
+	}
+	late, expires := w.now+every.Microseconds()*3/2, w.now+b.TTL.Microseconds()
 	if !known {
-		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, expires, watched)...)
+		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched)...)
 		return false, nil
 	}
-	w.do(q("worker.beat"), append(labels, w.now, expires, watched, b.Worker.ID[:])...)
+	w.do(q("worker.beat"), append(labels, w.now, late, expires, watched, b.Worker.ID[:])...)
 	return false, nil
 }
 

@@ -18,15 +18,11 @@ type leader struct {
 	expires int64
 }
 
-// readLeader reads the leader's row, locked as the statement says, and the time.
-func (w *work) readLeader(text string) (l leader, err error) {
-	err = w.ask(func(rows *sql.Rows) error {
-		var id []byte
-		err := rows.Scan(&id, &l.term, &l.expires, &w.now)
-		copy(l.id[:], id)
-		return err
-	}, text)
-	return l, err
+func (l *leader) read(rows *sql.Rows) error {
+	var id []byte
+	err := rows.Scan(&id, &l.term, &l.expires)
+	copy(l.id[:], id)
+	return err
 }
 
 // Lead implements store.Keeper.
@@ -39,12 +35,9 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leade
 }
 
 func (w *work) lead(c store.Candidate) (store.Leadership, error) {
-	l, err := w.readLeader(q("leader.lock"))
-	if err != nil {
-		return store.Leadership{}, err
-	}
-	w.now, err = w.fresh()
-	if err != nil {
+	var l leader
+	w.buf = append(w.buf, stmt{q("leader.lock"), nil, func(rows *sql.Rows) error { return l.read(rows) }})
+	if _, err := w.fresh(); err != nil {
 		return store.Leadership{}, err
 	}
 	w.store.places.learn(w.now)
@@ -77,10 +70,8 @@ func (w *work) fresh() (now int64, err error) {
 // leads fails unless the term is the one that runs. The leader's row stays
 // locked against a change of hands until the commit.
 func (w *work) leads(term int64) error {
-	l, err := w.readLeader(q("leader.check"))
-	if err != nil {
-		return err
-	}
+	var l leader
+	w.buf = append(w.buf, stmt{q("leader.check"), nil, func(rows *sql.Rows) error { return l.read(rows) }})
 	if _, err := w.fresh(); err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ import (
 )
 
 // Store is a ledger in a MySQL or MariaDB database. It implements store.Store,
-// store.Transactor, store.Migrator, store.Maintainer, store.Checker and store.Meter.
+// store.Transactor, store.Migrator, store.Maintainer, store.Checker,
+// store.Witness and store.Meter.
 type Store struct {
 	db       *sql.DB
 	owned    bool // opened by Open: closed by Close
@@ -159,5 +160,6 @@ var (
 	_ store.Migrator   = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
 	_ store.Checker    = (*Store)(nil)
+	_ store.Witness    = (*Store)(nil)
 	_ store.Meter      = (*Store)(nil)
 )

@@ -18,10 +18,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		if err := w.leads(term); err != nil {
 			return err
 		}
-		if err := w.declare(gone); err != nil {
-			return err
-		}
-		leases, err := w.readLeases(q("rescue.leases"))
+		leases, err := w.ofTheDead(gone)
 		if err != nil {
 			return err
 		}
@@ -51,20 +48,21 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks[:min(len(tasks), limit)], nil
 }
 
-// declare declares those workers dead that have not beaten in time, and those
-// that the witness has seen go. Each is found first and locked by its id, as its
-// own beat does: locks taken along another index would meet that the other way
-// round.
-func (w *work) declare(gone []departed) error {
+// ofTheDead declares those workers dead that have not beaten in time, and those
+// that the witness has seen go, and returns the leases of all that are dead. Each
+// is found first and locked by its id, as its own beat does: locks taken along
+// another index would meet that the other way round.
+func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 	var overdue []any
-	err := w.ask(func(rows *sql.Rows) error {
+	w.buf = append(w.buf, stmt{q("rescue.overdue"), []any{w.now}, func(rows *sql.Rows) error {
 		var id []byte
 		err := rows.Scan(&id)
 		overdue = append(overdue, slices.Clone(id))
 		return err
-	}, q("rescue.overdue"), w.now)
-	if err != nil {
-		return err
+	}})
+	leases, err = w.readLeases(q("rescue.leases"))
+	if err != nil || len(overdue)+len(gone) == 0 {
+		return leases, err
 	}
 	for _, id := range overdue {
 		w.do(q("rescue.declare"), id, w.now)
@@ -72,7 +70,7 @@ func (w *work) declare(gone []departed) error {
 	for _, g := range gone {
 		w.do(q("witness.declare"), g.worker[:], g.beatAt)
 	}
-	return nil
+	return w.readLeases(q("rescue.leases"))
 }
 
 // running returns which of the tasks of leases are still open.

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"encoding/hex"
+	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,27 +17,29 @@ import (
 
 // A second witness of a worker's life, beside its beat: a named lock on a
 // connection on which nothing else happens. The server releases it at once when
-// the process dies, and anybody may ask who holds it. A worker is taken for dead
-// before its beat runs out when both witnesses agree: the lock was free in two
-// looks and the worker did not beat in between.
+// the process dies, and anybody may ask who holds it. See docs/design/liveness.md.
 const (
-	patience = 5 * time.Second // between the two looks, at least
-	pulse    = time.Second     // how often a process sees to its own lock
+	patience = 400 * time.Millisecond // between the two looks, at least
+	pulse    = time.Second            // how often a process sees to its own lock
+	sameRun  = 2 * time.Second        // the server's uptime is told in whole seconds
 )
+
+// Witnesses implements store.Witness.
+func (s *Store) Witnesses() bool { return s.witness.usable() }
 
 // witness holds the locks of this process's workers, and looks after those of
 // others.
 type witness struct {
-	store    *Store
-	patience time.Duration
-	mu       sync.Mutex
-	conn     *sql.Conn
-	prefix   string
-	held     map[store.ID]bool // the locks to be held; true: they are
-	looks    map[store.ID]look
-	stop     chan struct{} // nil: no keeper runs
-	ended    chan struct{}
-	closed   bool
+	store  *Store
+	mu     sync.Mutex
+	conn   *sql.Conn
+	run    int64 // when the server that it leads to was started, about
+	prefix string
+	held   map[store.ID]bool // the locks to be held; true: they are
+	looks  map[store.ID]look
+	stop   chan struct{} // nil: no keeper runs
+	ended  chan struct{}
+	closed bool
 }
 
 // look is when a worker's lock was first found free, and its beat then.
@@ -48,7 +52,7 @@ type departed struct {
 }
 
 func newWitness(s *Store) *witness {
-	return &witness{store: s, patience: patience, held: map[store.ID]bool{}, looks: map[store.ID]look{}}
+	return &witness{store: s, held: map[store.ID]bool{}, looks: map[store.ID]look{}}
 }
 
 // usable reports whether a connection can be spared. On Galera locks are those of
@@ -58,16 +62,16 @@ func (w *witness) usable() bool {
 	return !w.store.galera && (limit == 0 || limit >= 4)
 }
 
-// watch takes the lock of a worker of this process, and reports whether it is
-// held.
-func (w *witness) watch(ctx context.Context, worker store.ID) bool {
+// watch takes the lock of a worker of this process, and returns the run of the
+// server on which it is held; 0: it is not.
+func (w *witness) watch(ctx context.Context, worker store.ID) (run int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || !w.usable() {
-		return false
+		return 0
 	}
 	if w.held[worker] {
-		return true
+		return w.run
 	}
 	w.held[worker] = false
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -77,7 +81,10 @@ func (w *witness) watch(ctx context.Context, worker store.ID) bool {
 		w.stop, w.ended = make(chan struct{}), make(chan struct{})
 		go w.keep(w.stop, w.ended)
 	}
-	return w.held[worker]
+	if w.held[worker] {
+		return w.run
+	}
+	return 0
 }
 
 // renew takes the locks that are to be held and are not, on a new connection if
@@ -93,6 +100,10 @@ func (w *witness) renew(ctx context.Context) {
 			return
 		}
 		w.conn = conn
+		if w.run, err = startOf(ctx, conn); err != nil {
+			w.lose()
+			return
+		}
 	}
 	prefix, err := w.lockPrefix(ctx)
 	if err != nil {
@@ -110,6 +121,34 @@ func (w *witness) renew(ctx context.Context) {
 		}
 		w.held[worker] = got.Int64 == 1
 	}
+}
+
+// startOf tells the runs of servers apart: by when they began, to the second.
+// After a restart or a failover locks mean nothing until they are taken again.
+func startOf(ctx context.Context, on runner) (at int64, err error) {
+	var name string
+	var uptime, now int64
+	rows, err := on.QueryContext(ctx, "show global status like 'Uptime'")
+	if err = one(rows, err, &name, &uptime); err != nil {
+		return 0, err
+	}
+	rows, err = on.QueryContext(ctx, q("clock"))
+	if err = one(rows, err, &now); err != nil {
+		return 0, err
+	}
+	return now - uptime*time.Second.Microseconds(), nil
+}
+
+// one reads the only row of an answer.
+func one(rows *sql.Rows, err error, into ...any) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return errors.Join(sql.ErrNoRows, rows.Err())
+	}
+	return rows.Scan(into...)
 }
 
 func lockName(prefix string, worker store.ID) string {
@@ -157,12 +196,23 @@ func (w *witness) keep(stop, ended chan struct{}) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		if w.conn != nil {
 			if _, err := w.conn.ExecContext(ctx, "do 1"); err != nil {
+				w.disown(ctx)
 				w.lose()
 			}
 		}
 		w.renew(ctx)
 		cancel()
 		w.mu.Unlock()
+	}
+}
+
+// disown says of the workers of this process that their beats alone count from
+// now on. When that cannot be said, nothing else can either.
+func (w *witness) disown(ctx context.Context) {
+	for worker, holds := range w.held {
+		if holds {
+			_, _ = w.store.db.ExecContext(ctx, q("witness.disown"), worker[:])
+		}
 	}
 }
 
@@ -204,47 +254,61 @@ func (w *witness) close() {
 	w.lose()
 }
 
-// gone returns the workers that are dead by both witnesses. It is asked again and
-// again by the leader; an error only means that the beat decides.
+// gone returns the workers whose lock is free in two looks and whose beat is
+// overdue. It is asked again and again by the leader; an error only means that the
+// beat decides.
 func (w *witness) gone(ctx context.Context) (gone []departed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.store.galera {
 		return nil
 	}
-	prefix, err := w.lockPrefix(ctx)
-	if err != nil {
-		return nil
-	}
-	rows, err := w.store.db.QueryContext(ctx, q("witness.watched"), prefix)
-	if err != nil {
-		return nil
-	}
-	defer rows.Close()
 	looks := map[store.ID]look{}
-	for rows.Next() {
-		var id []byte
-		var beatAt, now int64
-		var holder sql.NullInt64
-		if err := rows.Scan(&id, &beatAt, &holder, &now); err != nil {
-			return nil
-		}
-		if holder.Valid {
-			continue
-		}
-		worker := store.ID(id)
+	runs := map[store.ID]int64{}
+	err := w.free(ctx, func(worker store.ID, beatAt, lateAt, run, now int64) {
 		first, seen := w.looks[worker]
 		if !seen || first.beatAt != beatAt {
 			first = look{now, beatAt}
 		}
-		looks[worker] = first
-		if now-first.at >= w.patience.Microseconds() {
+		looks[worker], runs[worker] = first, run
+		if now-first.at >= patience.Microseconds() && lateAt <= now {
 			gone = append(gone, departed{worker, beatAt})
 		}
-	}
-	if rows.Err() != nil {
+	})
+	if w.looks = looks; err != nil || len(gone) == 0 {
 		return nil
 	}
-	w.looks = looks
-	return gone
+	run, err := startOf(ctx, w.store.db)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(gone, func(d departed) bool {
+		return time.Duration(run-runs[d.worker]).Abs()*time.Microsecond > sameRun
+	})
+}
+
+// free finds the living workers that hold a lock, as they said, and hold it no
+// longer.
+func (w *witness) free(ctx context.Context, each func(worker store.ID, beatAt, lateAt, run, now int64)) error {
+	prefix, err := w.lockPrefix(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := w.store.db.QueryContext(ctx, q("witness.watched"), prefix)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id []byte
+		var beatAt, lateAt, run, now int64
+		var holder sql.NullInt64
+		if err := rows.Scan(&id, &beatAt, &lateAt, &run, &holder, &now); err != nil {
+			return err
+		}
+		if !holder.Valid {
+			each(store.ID(id), beatAt, lateAt, run, now)
+		}
+	}
+	return rows.Err()
 }

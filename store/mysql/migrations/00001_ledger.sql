@@ -209,8 +209,9 @@ create table if not exists tusk_stop (
     primary key (place, n)
 ) engine = innodb default charset = utf8mb4;
 
--- `dead`: 1 declared dead, 2 signed off. `watched`: it holds a named lock on a
--- connection of its own, see witness.go.
+-- `dead`: 1 declared dead, 2 signed off. `late_at`: when its next beat is overdue.
+-- `watched`: when the server was started on which it holds a named lock, on a
+-- connection of its own, see witness.go; 0: it holds none.
 create table if not exists tusk_worker (
     id          binary(16) not null,
     host        varbinary(1024) not null,
@@ -220,9 +221,10 @@ create table if not exists tusk_worker (
     version     varbinary(1024) not null,
     started_at  bigint not null,
     beat_at     bigint not null,
+    late_at     bigint not null,
     expires_at  bigint not null,
     dead        tinyint not null,
-    watched     tinyint not null,
+    watched     bigint not null,
     primary key (id),
     key tusk_worker_dead (dead, expires_at)
 ) engine = innodb default charset = utf8mb4;

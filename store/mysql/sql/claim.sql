@@ -5,12 +5,12 @@ select dead from tusk_worker where id = ?
 select dead, started_at from tusk_worker where id = ? for update
 
 -- name: worker.insert
-insert into tusk_worker (id, host, pid, queues, concurrency, version, started_at, beat_at, expires_at, dead, watched)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
+insert into tusk_worker (id, host, pid, queues, concurrency, version, started_at, beat_at, late_at, expires_at, dead, watched)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
 
 -- name: worker.beat
 update tusk_worker
-set host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, beat_at = ?, expires_at = ?, watched = ?
+set host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, beat_at = ?, late_at = ?, expires_at = ?, watched = ?
 where id = ?
 
 -- name: worker.leave

@@ -1,8 +1,8 @@
 -- name: leader.lock
-select id, term, expires_at, :now from tusk_leader where one = 1 for update
+select id, term, expires_at from tusk_leader where one = 1 for update
 
 -- name: leader.check
-select id, term, expires_at, :now from tusk_leader where one = 1 lock in share mode
+select id, term, expires_at from tusk_leader where one = 1 lock in share mode
 
 -- name: leader.write
 update tusk_leader set id = ?, term = ?, expires_at = ? where one = 1

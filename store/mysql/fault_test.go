@@ -1,0 +1,275 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+)
+
+// inject has inserts into tables fail now and then, as the server does when it
+// takes a transaction back.
+func inject(t *testing.T, text func(table string) string) {
+	t.Helper()
+	s := fresh(t)
+	tables := []string{"tusk_task", "tusk_ready", "tusk_lease", "tusk_delta"}
+	for _, table := range tables {
+		exec(t, s, text(table))
+	}
+	run(t, s, 1000)
+	for _, table := range tables {
+		exec(t, s, "drop trigger injected_"+table)
+	}
+	m, err := s.Measure(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d transactions begun anew", m.Conflicts)
+}
+
+func TestDeadlocksAreSurvived(t *testing.T) {
+	inject(t, func(table string) string {
+		return fmt.Sprintf(`create trigger injected_%s before insert on %s for each row
+			if rand() < 0.05 then signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'; end if`, table, table)
+	})
+}
+
+func TestLockTimeoutsAreSurvived(t *testing.T) {
+	inject(t, func(table string) string {
+		return fmt.Sprintf(`create trigger injected_%s before insert on %s for each row
+			if rand() < 0.02 then signal sqlstate 'HY000' set mysql_errno = 1205, message_text = 'injected'; end if`, table, table)
+	})
+}
+
+func TestARealDeadlockIsSurvived(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	tasks := newTasks(2, "q")
+	for i := range tasks {
+		tasks[i].Key = fmt.Sprint("k", i)
+	}
+	enqueue(t, s, tasks...)
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tkey = 'k1' for update"); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { // locks k0, then waits for k1
+		again := newTasks(2, "q")
+		again[0].Key, again[1].Key = "k0", "k1"
+		_, err := s.Enqueue(ctx, again)
+		ended <- err
+	}()
+	for number(t, s, "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'") == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	_, err = tx.Exec("select 1 from tusk_key where queue = 'q' and tkey = 'k0' for update")
+	if err == nil { // the other one was the victim
+		err = tx.Rollback()
+	}
+	if other := <-ended; other != nil {
+		t.Error(other, err)
+	}
+}
+
+func TestNothingIsLostWhenConnectionsAreKilled(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s, killer := open(t, dsn), open(t, dsn)
+	ctx, cancel := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	var killed atomic.Int64
+	g.Go(func() {
+		for ctx.Err() == nil {
+			ids := connections(t, killer)
+			for i, id := range ids {
+				if i%2 == 0 {
+					if _, err := killer.DB().Exec(fmt.Sprintf("kill connection %d", id)); err == nil {
+						killed.Add(1)
+					}
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(30 * time.Millisecond):
+			}
+		}
+	})
+	run(t, s, 4000)
+	cancel()
+	g.Wait()
+	if killed.Load() == 0 {
+		t.Error("nothing was killed")
+	}
+	t.Logf("%d connections killed", killed.Load())
+}
+
+// connections returns the connections to a database, but for those that ask.
+func connections(t *testing.T, s *mysql.Store) (ids []int64) {
+	t.Helper()
+	rows, err := s.DB().Query(`select id from information_schema.processlist
+		where db = database() and id <> connection_id() and coalesce(info, '') not like '%processlist%'`)
+	if err != nil {
+		return nil // it was killed itself
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			t.Error(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestNothingIsLostWhenTheServerIsKilled(t *testing.T) {
+	server := mysqltest.Start(t)
+	dsn := server.Database(t)
+	migrate(t, dsn)
+	s := open(t, dsn)
+	ctx, cancel := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	g.Go(func() {
+		for range 2 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+			}
+			server.Kill()
+			if err := server.Run(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	run(t, s, 4000)
+	cancel()
+	g.Wait()
+}
+
+// TestALeaseOutlivesAFinishThatWasTakenBack holds a lease while the finish of its
+// last task fails, and others end: nobody may forget whose its task is.
+func TestALeaseOutlivesAFinishThatWasTakenBack(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(40, "q")...)
+	held := claim(t, s, w, 1)
+	exec(t, s, "create trigger broken before insert on tusk_delta for each row signal sqlstate '45000' set message_text = 'broken'")
+	if _, err := s.Finish(ctx, completed(held)); !errors.Is(err, store.ErrNotCommitted) {
+		t.Fatal(err)
+	}
+	exec(t, s, "drop trigger broken")
+	for range 39 { // leases that are over are deleted together
+		finish(t, s, claim(t, s, w, 1))
+	}
+	if n := number(t, s, "select count(*) from tusk_lease where token = ?", held[0].Lease[:]); n != 1 {
+		t.Fatalf("%d leases", n)
+	}
+	if n := number(t, s, "select count(*) from tusk_lease"); n > 17 {
+		t.Errorf("%d leases are left", n)
+	}
+	if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}}); err != nil {
+		t.Fatal(err)
+	}
+	term := lead(t, s)
+	got, err := s.Rescue(ctx, term, 10)
+	if err != nil || len(got) != 1 || got[0].ID != held[0].ID {
+		t.Fatal(got, err)
+	}
+	if n := number(t, s, "select count(*) from tusk_lease"); n != 1 {
+		t.Errorf("%d leases are left", n)
+	}
+}
+
+// TestATokenThatComesAgainKeepsItsLease repeats a claim after all that it got has
+// ended: the lease of what it gets then is another one.
+func TestATokenThatComesAgainKeepsItsLease(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(40, "q")...)
+	c := store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	first, err := s.Claim(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, s, first)
+	c.Again = true
+	second, err := s.Claim(ctx, c)
+	if err != nil || len(second) != 1 || second[0].ID == first[0].ID {
+		t.Fatal(second, err)
+	}
+	for range 38 {
+		finish(t, s, claim(t, s, w, 1))
+	}
+	if n := number(t, s, "select count(*) from tusk_lease where token = ?", c.Token[:]); n != 1 {
+		t.Fatalf("%d leases", n)
+	}
+	finish(t, s, second)
+}
+
+func TestALeaseThatNobodyCouldDeleteIsSweptUp(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s, other := open(t, dsn), open(t, dsn)
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(2, "q")...)
+	tasks := claim(t, s, w, 2)
+	finish(t, other, tasks[:1]) // which knows no lease of this process
+	exec(t, s, "update tusk_lease set claimed_at = claimed_at - 3600000000")
+	term := lead(t, s)
+	sweep := func(want int64) {
+		t.Helper()
+		if err := s.Maintain(t.Context(), term); err != nil {
+			t.Fatal(err)
+		}
+		if n := number(t, s, "select count(*) from tusk_lease"); n != want {
+			t.Errorf("%d leases, want %d", n, want)
+		}
+	}
+	sweep(1)
+	finish(t, other, tasks[1:])
+	sweep(0)
+}
+
+func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(1, "q")...)
+	tasks := claim(t, s, w, 1)
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := u.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	note := store.Note{ID: tasks[0].ID, Lease: tasks[0].Lease, Progress: &store.Progress{Percent: 50}}
+	if _, err := s.Extend(soon, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour, Notes: []store.Note{note}}); err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Claim(soon, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}); err != nil || len(got) > 0 {
+		t.Error(got, err)
+	}
+}
