@@ -242,6 +242,7 @@ func expired(keep store.Retention, now int64) (string, []any) {
 // eraseMarked deletes those tasks of a day by themselves that something else
 // depends on: a key, or the number of dead tasks in a group of errors.
 func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error {
+	from, last := int64(0), int64(0)
 	for {
 		deleted := 0
 		err := s.write(ctx, func(w *work) error {
@@ -254,7 +255,7 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 				r, err := readRow(found)
 				rows = append(rows, r)
 				return err
-			}, text, maxPruned)
+			}, text, from, maxPruned)
 			if err != nil || len(rows) == 0 {
 				return err
 			}
@@ -271,7 +272,7 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 			for _, r := range rows {
 				w.tally(r, -1)
 			}
-			deleted = len(rows)
+			deleted, last = len(rows), rows[len(rows)-1].place
 			w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
 			if err := w.erase(rows); err != nil {
 				return err
@@ -281,5 +282,6 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 		if err != nil || deleted == 0 {
 			return err
 		}
+		from = last
 	}
 }

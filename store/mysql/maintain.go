@@ -14,7 +14,7 @@ const (
 )
 
 // Maintain implements store.Maintainer: it makes days in advance, adds up what
-// transactions left to be added, and deletes leases that have ended without
+// transactions left to be added, and deletes leases and stops that have ended without
 // anybody noticing.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if now := time.Now().UnixNano(); now-s.made.Load() > int64(daysEvery) {
@@ -30,7 +30,34 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.foldAll(ctx, term); err != nil {
 		return wrap("maintain", err)
 	}
-	return wrap("maintain", s.sweepLeases(ctx, term))
+	if err := s.sweepLeases(ctx, term); err != nil {
+		return wrap("maintain", err)
+	}
+	return wrap("maintain", s.sweepStops(ctx, term))
+}
+
+// sweepStops forgets the wish to stop what has ended meanwhile: who completes a
+// task does not look for one.
+func (s *Store) sweepStops(ctx context.Context, term int64) error {
+	var over []ref
+	err := s.view(ctx, func(w *work) error {
+		over = nil
+		return w.ask(func(rows *sql.Rows) error {
+			var r ref
+			err := rows.Scan(&r.place, &r.n, &r.lap)
+			over = append(over, r)
+			return err
+		}, q("stop.over"))
+	})
+	if err != nil || len(over) == 0 {
+		return err
+	}
+	return s.write(ctx, func(w *work) error {
+		for _, r := range over {
+			w.do(q("stop.forget"), r.place, r.n, r.lap)
+		}
+		return w.leads(term)
+	})
 }
 
 // foldAll adds up what there is, in steps.

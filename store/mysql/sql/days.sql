@@ -13,6 +13,7 @@ select 1 from tusk_task partition (:partition) where not (:expired) or state < 6
 -- name: days.depended
 select :columns
 from tusk_task partition (:partition)
-where tkey is not null or failure is not null or needed = 1
+where place >= ? and (tkey is not null or failure is not null or needed = 1)
+order by place, n
 limit ?
 for update

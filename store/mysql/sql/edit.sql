@@ -2,6 +2,15 @@
 insert into tusk_stop (place, n, lap, reason) values (?, ?, ?, ?)
 on duplicate key update lap = values(lap), reason = values(reason)
 
+-- name: stop.over
+select s.place, s.n, s.lap
+from tusk_stop s left join tusk_task t force index (primary) on t.place = s.place and t.n = s.n and t.lap = s.lap and t.state = 3
+where t.place is null
+limit 500
+
+-- name: stop.forget
+delete from tusk_stop where place = ? and n = ? and lap = ?
+
 -- name: task.delete
 delete t from tusk_task t force index (primary) where :tasks
 

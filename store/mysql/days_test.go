@@ -1,0 +1,133 @@
+package mysql_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+)
+
+// at opens a handle whose sessions live at an instant.
+func at(t *testing.T, dsn string, when time.Time) *mysql.Store {
+	t.Helper()
+	return open(t, dsn+fmt.Sprintf("?timestamp=%d", when.Unix()))
+}
+
+// prune prunes until there is nothing left to do, and returns how much that was.
+func prune(t *testing.T, s *mysql.Store, term int64, keep store.Retention) (all int) {
+	t.Helper()
+	for {
+		n, err := s.Prune(t.Context(), term, keep, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all += n; n < 1000 {
+			return all
+		}
+	}
+}
+
+const daysOf = "select count(*) from information_schema.partitions where table_schema = database() and table_name = 'tusk_task'"
+
+func TestADayGoesAsAWholeWhenNothingOfItIsKept(t *testing.T) {
+	t.Run("at once", func(t *testing.T) { dayGoes(t, true) })
+	t.Run("when the last is not kept any more", func(t *testing.T) { dayGoes(t, false) })
+}
+
+func dayGoes(t *testing.T, atOnce bool) {
+	dsn := mysqltest.Database(t)
+	past, now := at(t, dsn, time.Now().Add(-20*24*time.Hour)), open(t, dsn)
+	if _, err := past.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	w := startWorker(t, past)
+	tasks := newTasks(2500, "q")
+	tasks[0].Key, tasks[0].Tags = "k", []string{"x"}
+	enqueue(t, past, tasks...)
+	held := claim(t, past, w, len(tasks))
+	if _, err := past.Edit(ctx, store.Edit{IDs: []store.ID{held[7].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err) // its handler will have completed by then
+	}
+	outcomes := completed(held)
+	outcomes[1].State, outcomes[1].Error, outcomes[1].Fingerprint, outcomes[1].Reason = store.Discarded, "no", "f", "gave up"
+	outcomes[2].State = store.Cancelled
+	if lost, err := past.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	term := lead(t, now)
+	if err := now.Maintain(ctx, term); err != nil { // makes today's partition, and sums up
+		t.Fatal(err)
+	}
+	enqueue(t, now, newTasks(10, "q")...)
+	before := number(t, now, daysOf)
+	keep := store.Retention{Completed: 7 * 24 * time.Hour, Cancelled: 7 * 24 * time.Hour, Discarded: 7 * 24 * time.Hour}
+	if !atOnce { // one task is kept for longer
+		longer := keep
+		longer.Discarded = 30 * 24 * time.Hour
+		if n := prune(t, now, term, longer); n != 2499 {
+			t.Errorf("deleted %d, want all but the one that is kept for longer", n)
+		}
+		if n := number(t, now, daysOf); n != before {
+			t.Errorf("%d days, had %d", n, before)
+		}
+		now = open(t, dsn) // what it refused to drop a handle looks at again only after a while
+	}
+	prune(t, now, term, keep)
+	if n := number(t, now, daysOf); n >= before {
+		t.Errorf("%d days, had %d", n, before)
+	}
+	if err := now.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"tusk_attempt", "tusk_label", "tusk_key", "tusk_stop", "tusk_finished"} {
+		if n := number(t, now, "select count(*) from "+table); n != 0 {
+			t.Errorf("%s: %d rows are left", table, n)
+		}
+	}
+	if list, err := now.List(ctx, store.Filter{}); err != nil || len(list) != 10 {
+		t.Errorf("%d tasks are left, %v", len(list), err)
+	}
+	groups, err := now.Errors(ctx, store.ErrorFilter{})
+	if err != nil || len(groups) != 1 || groups[0].Dead != 0 || groups[0].Count != 1 {
+		t.Errorf("%+v, %v", groups, err)
+	}
+}
+
+func TestADayOfWhichATaskIsUnfinishedStays(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	past, now := at(t, dsn, time.Now().Add(-20*24*time.Hour)), open(t, dsn)
+	if _, err := past.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, past, newTasks(1, "q")...)
+	term := lead(t, now)
+	if err := now.Maintain(t.Context(), term); err != nil {
+		t.Fatal(err)
+	}
+	days := number(t, now, daysOf)
+	prune(t, now, term, store.Retention{Completed: 24 * time.Hour, Cancelled: 24 * time.Hour, Discarded: 24 * time.Hour})
+	if n := number(t, now, daysOf); n != days {
+		t.Errorf("%d days, had %d", n, days)
+	}
+	if got := claim(t, now, startWorker(t, now), 1); len(got) != 1 {
+		t.Error("the task is gone")
+	}
+}
+
+func TestDaysAreMadeAheadAndOnlyOnce(t *testing.T) {
+	s := fresh(t)
+	days := number(t, s, daysOf)
+	if days < 4 {
+		t.Errorf("%d days", days)
+	}
+	if err := s.Maintain(t.Context(), lead(t, s)); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, s, daysOf); n != days {
+		t.Errorf("%d days, had %d", n, days)
+	}
+}

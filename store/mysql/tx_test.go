@@ -1,0 +1,162 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// plain opens a pool as a program does that knows nothing of Tusk: one statement
+// at a time, prepared, at the server's own isolation.
+func plain(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := driver.NewConfig()
+	config.User, config.Net, config.Addr, config.DBName = u.User.Username(), "tcp", u.Host, strings.Trim(u.Path, "/")
+	config.Passwd, _ = u.User.Password()
+	connector, err := driver.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func TestAPoolOfTheUsersKeepsTheContract(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs all clauses again")
+	}
+	own := engine
+	own.New = func(t testing.TB) func() store.Store {
+		dsn := mysqltest.Database(t)
+		migrate(t, dsn)
+		return func() store.Store {
+			s, err := mysql.New(plain(t, dsn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+	}
+	storetest.Run(t, own)
+}
+
+func TestATransactionOfTheUsersHoldsTasksAndFinishes(t *testing.T) {
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
+		t.Run(level.String(), func(t *testing.T) { inATransaction(t, level) })
+	}
+}
+
+func inATransaction(t *testing.T, level sql.IsolationLevel) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s, db := open(t, dsn), plain(t, dsn)
+	ctx := t.Context()
+	begin := func() (*sql.Tx, store.Tx) {
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := s.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx, u
+	}
+	w := startWorker(t, s)
+	for _, commit := range []bool{false, true} {
+		tx, u := begin()
+		tasks := newTasks(3, "q")
+		tasks[1].Key, tasks[2].Tags, tasks[2].Settings = "k", []string{"a b"}, []byte{0}
+		if results, err := u.Enqueue(ctx, tasks); err != nil || results[1].Result != store.Added {
+			t.Fatal(results, err)
+		}
+		if got := claim(t, s, w, 10); len(got) != 0 {
+			t.Fatal("claimed before the commit")
+		}
+		if err := end(tx, commit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tasks := claim(t, s, w, 10)
+	if len(tasks) != 3 {
+		t.Fatal(len(tasks))
+	}
+	for _, commit := range []bool{false, true} {
+		tx, u := begin()
+		if lost, err := u.Finish(ctx, completed(tasks[:2])); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+		if lost, err := s.Finish(ctx, completed(tasks[2:])); err != nil || commit != (len(lost) == 1) {
+			t.Fatal("a finish beside an open transaction:", lost, err)
+		}
+		if err := end(tx, commit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) != 3 {
+		t.Fatal(lost, err)
+	}
+	if list, err := s.List(ctx, store.Filter{States: []store.State{store.Completed}}); err != nil || len(list) != 3 {
+		t.Fatal(list, err)
+	}
+}
+
+func end(tx *sql.Tx, commit bool) error {
+	if commit {
+		return tx.Commit()
+	}
+	return tx.Rollback()
+}
+
+func TestAnErrorLeavesTheUsersTransactionAsItWas(t *testing.T) {
+	s := fresh(t)
+	ctx := context.Background()
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	bad := newTasks(2, "q")
+	bad[1].Kind = strings.Repeat("x", 300)
+	if _, err := u.Enqueue(ctx, bad); err == nil {
+		t.Fatal("a name that has no room was stored")
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, s, "select count(*) from tusk_task"); n != 1 {
+		t.Errorf("%d tasks", n)
+	}
+}
+
+func TestOnlyTransactionsOfDatabaseSQLWillDo(t *testing.T) {
+	s := fresh(t)
+	for _, tx := range []any{nil, (*sql.Tx)(nil), "tx"} {
+		if _, err := s.Tx(tx); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "*sql.Tx") {
+			t.Error(err)
+		}
+	}
+}
