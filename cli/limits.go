@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -19,12 +20,15 @@ type limitRow struct {
 	Concurrency   int                          `json:"concurrency" col:"CONCURRENCY"`
 	PerTenant     int                          `json:"per_tenant" col:"PER_TENANT"`
 	PerPartition  int                          `json:"per_partition" col:"PER_PARTITION"`
+	PerWorker     int                          `json:"per_worker" col:"PER_WORKER"`
 	Rate          *tusk.Rate                   `json:"rate"`
 	RateText      string                       `json:"-" col:"RATE"`
 	TenantRate    *tusk.Rate                   `json:"tenant_rate"`
 	PartitionRate *tusk.Rate                   `json:"partition_rate"`
 	Tenants       map[string]tusk.TenantLimits `json:"tenants"`
 	BlockOnRetry  bool                         `json:"block_on_retry" col:"BLOCK_ON_RETRY"`
+	Held          int64                        `json:"held" col:"HELD"`
+	Waiting       int64                        `json:"waiting" col:"WAITING"`
 }
 
 func newLimitsCommand(app *App) *cobra.Command {
@@ -35,7 +39,7 @@ func newLimitsCommand(app *App) *cobra.Command {
 weight, however many tasks each has. Limits count for tasks that are enqueued
 after they were first set; changes count for all tasks that wait.`,
 	}
-	c.AddCommand(newLimitsListCommand(app), newLimitsSetCommand(app), &cobra.Command{
+	c.AddCommand(newLimitsListCommand(app), newLimitsShowCommand(app), newLimitsSetCommand(app), &cobra.Command{
 		Use:   "remove QUEUE…",
 		Short: "Take the limits of queues away",
 		Args:  between(1, -1, "QUEUE"),
@@ -49,7 +53,7 @@ after they were first set; changes count for all tasks that wait.`,
 func newLimitsListCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the queues that have limits",
+		Short: "List the queues that have limits, with what has a turn and what is pending",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, closeStore, err := app.Client(cmd.Context(), existing)
@@ -61,12 +65,76 @@ func newLimitsListCommand(app *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			held, waiting, err := turnsOf(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
 			rows := make([]limitRow, 0, len(limits))
 			for _, queue := range sortedKeys(limits) {
 				l := limits[queue]
-				rows = append(rows, limitRow{queue, l.Concurrency, l.PerTenant, l.PerPartition, l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate, l.Tenants, l.BlockOnRetry})
+				rows = append(rows, limitRow{queue, l.Concurrency, l.PerTenant, l.PerPartition, l.PerWorker, l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate,
+					l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]})
 			}
 			return list(app, rows, "no queue has limits")
+		},
+	}
+}
+
+// turnsOf counts, by queue, the tasks that have their turn and those that are pending.
+func turnsOf(ctx context.Context, client *tusk.Client) (held, waiting map[string]int64, err error) {
+	counts, err := client.TurnCounts(ctx, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	queues, err := client.Queues(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	held, waiting = map[string]int64{}, map[string]int64{}
+	for _, c := range counts {
+		held[c.Queue] += c.Held
+	}
+	for _, q := range queues {
+		waiting[q.Name] = q.Tasks[tusk.StatePending]
+	}
+	return held, waiting, nil
+}
+
+// turnRow is who has turns and who waits for them.
+type turnRow struct {
+	Tenant    string `json:"tenant" col:"TENANT"`
+	Partition string `json:"partition" col:"PARTITION"`
+	Held      int64  `json:"held" col:"HELD"`
+	Waiting   int    `json:"waiting" col:"WAITING"`
+	More      bool   `json:"more" col:"MORE"`
+}
+
+func newLimitsShowCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show QUEUE",
+		Short: "Show who has turns in a queue and who waits for one",
+		Long: `Show how many tasks of each tenant and partition of a queue have their turn, and
+how many wait for it: first those that wait, the longest waiting first. At most
+1,000 are shown and counted of each; MORE says that more wait.`,
+		Args: between(1, 1, "QUEUE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := tusk.ValidateName("queue", args[0]); err != nil {
+				return err
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			counts, err := client.TurnCounts(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			rows := make([]turnRow, len(counts))
+			for i, c := range counts {
+				rows[i] = turnRow{c.Tenant, c.Partition, c.Held, c.Waiting, c.More}
+			}
+			return list(app, rows, "nobody has a turn or waits for one")
 		},
 	}
 }
@@ -84,7 +152,8 @@ func newLimitsSetCommand(app *App) *cobra.Command {
 is only made fair between its tenants.`,
 		Example: `  tusk limits set reports --concurrency 20 --per-tenant 2 --tenant acme=5:3
   tusk limits set mail --rate 100/1m --tenant-rate 10/1s
-  tusk limits set sync --per-partition 1 --block-on-retry`,
+  tusk limits set sync --per-partition 1 --block-on-retry
+  tusk limits set gpu --per-worker 1`,
 		Args: between(1, 1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
@@ -111,6 +180,7 @@ is only made fair between its tenants.`,
 	f.Var(numberFlag(&l.Concurrency, 1, 1000000), "concurrency", "tasks of the queue that may run at a time")
 	f.Var(numberFlag(&l.PerTenant, 1, 1000000), "per-tenant", "tasks of each tenant that may run at a time")
 	f.Var(numberFlag(&l.PerPartition, 1, 1000000), "per-partition", "tasks of each partition of a tenant that may run at a time; 1: one after another")
+	f.Var(numberFlag(&l.PerWorker, 1, 1000000), "per-worker", "tasks of the queue that each worker may hold; alone it takes no turns")
 	f.StringArrayVar(&tenants, "tenant", nil, "`NAME=CONCURRENCY[:WEIGHT]` of one tenant; 0: as for all")
 	f.Var(rateFlag(&l.Rate), "rate", "tasks that may start in a period, such as 100/1m")
 	f.Var(rateFlag(&l.TenantRate), "tenant-rate", "the same for each tenant")

@@ -37,6 +37,12 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	"delay":       func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Delay)) },
 	"expires_at":  func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.ExpiresAt)) },
 	"expires_in":  func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.ExpiresIn)) },
+	"deadline":    func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.Deadline)) },
+	"deadline_in": func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.DeadlineIn)) },
+	"weight":      func(l *line, raw json.RawMessage) error { return typedField(raw, &l.options.Weight, "a whole number") },
+	"ephemeral": func(l *line, raw json.RawMessage) error {
+		return typedField(raw, &l.options.Ephemeral, "true or false")
+	},
 	"source_time": func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.SourceTime)) },
 	"unique":      func(l *line, raw json.RawMessage) error { return readField(raw, uniqueFlag(&l.options.Unique)) },
 	"timeout":     func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Timeout)) },

@@ -23,7 +23,7 @@ type queueRow struct {
 func newQueuesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queues",
-		Short: "List, pause and resume queues",
+		Short: "List, pause and resume queues, and have their tasks age",
 	}
 	c.AddCommand(
 		&cobra.Command{
@@ -33,7 +33,8 @@ func newQueuesCommand(app *App) *cobra.Command {
 			RunE:  func(cmd *cobra.Command, _ []string) error { return app.listQueues(cmd.Context()) },
 		},
 		newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue),
-		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue))
+		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue),
+		newQueuesAgeCommand(app))
 	return c
 }
 
@@ -60,6 +61,38 @@ func (app *App) listQueues(ctx context.Context) error {
 type doneRow struct {
 	Name   string `json:"name" col:"NAME"`
 	Result string `json:"result" col:"RESULT"`
+}
+
+func newQueuesAgeCommand(app *App) *cobra.Command {
+	var a tusk.Aging
+	var off bool
+	c := &cobra.Command{
+		Use:   "age QUEUE…",
+		Short: "Let the tasks of queues rise while they wait",
+		Long: `Let the tasks of queues rise while they wait, so that none starves behind more
+urgent ones: after each time of --every, a task that waits is half as far from the
+priority --to. It costs the process that leads a look at what waits each time.`,
+		Example: `  tusk queues age reports --every 5m
+  tusk queues age reports --off`,
+		Args: between(1, -1, "QUEUE"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			result := "ages"
+			switch {
+			case off:
+				a, result = tusk.Aging{}, "does not age"
+			case a.Every == 0:
+				return usage("", "--every is missing: how long a task waits for each rise, or --off")
+			}
+			return app.forEach(cmd.Context(), "queue", names, result, func(c *tusk.Client, ctx context.Context, name string) error {
+				return c.SetAging(ctx, name, a)
+			})
+		},
+	}
+	c.Flags().Var(durationFlag(&a.Every), "every", "how long a task waits for each rise; 1s at least")
+	c.Flags().Var(numberFlag(&a.To, -32768, 32767), "to", "the priority that tasks rise to; default 0")
+	c.Flags().BoolVar(&off, "off", false, "tasks no longer age")
+	c.MarkFlagsMutuallyExclusive("every", "off")
+	return c
 }
 
 func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {

@@ -42,6 +42,10 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	f.Var(durationFlag(&o.Delay), "delay", "do not run before so long from now")
 	f.Var(instantFlag(&o.ExpiresAt), "expires-at", "discard the task if it has not started by this instant")
 	f.Var(durationFlag(&o.ExpiresIn), "expires-in", "discard the task if it has not started within this time")
+	f.Var(instantFlag(&o.Deadline), "deadline", "stop the task and give it up at this instant")
+	f.Var(durationFlag(&o.DeadlineIn), "deadline-in", "stop the task and give it up after this time")
+	f.Var(numberFlag(&o.Weight, 1, 1000000), "weight", "what the task counts in rates; default 1")
+	f.BoolVar(&o.Ephemeral, "ephemeral", false, "do not keep the task when it is completed")
 	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue has it")
 	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun"), "on-conflict", "when the key is taken: skip, replace or rerun; default skip")
 	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
@@ -49,6 +53,7 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("key", "unique")
 	cmd.MarkFlagsMutuallyExclusive("run-at", "delay")
 	cmd.MarkFlagsMutuallyExclusive("expires-at", "expires-in")
+	cmd.MarkFlagsMutuallyExclusive("deadline", "deadline-in")
 }
 
 // complete checks what the flags say together.

@@ -22,6 +22,7 @@ type taskRow struct {
 	EnqueuedAt  instant           `json:"enqueued_at" col:"ENQUEUED"`
 	RunAt       instant           `json:"run_at" col:"RUN_AT"`
 	ExpiresAt   instant           `json:"expires_at" one:"EXPIRES"`
+	Deadline    instant           `json:"deadline" one:"DEADLINE"`
 	ClaimedAt   instant           `json:"claimed_at" one:"CLAIMED"`
 	FinishedAt  instant           `json:"finished_at" one:"FINISHED"`
 	Key         string            `json:"key" col:"KEY"`
@@ -39,7 +40,7 @@ type taskRow struct {
 func rowOf(t tusk.TaskInfo) taskRow {
 	row := taskRow{ID: t.ID, State: t.State, Queue: t.Queue, Kind: t.Kind, Tenant: t.Tenant, Priority: t.Priority,
 		Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
-		EnqueuedAt: instant(t.EnqueuedAt), RunAt: instant(t.RunAt), ExpiresAt: instant(t.ExpiresAt),
+		EnqueuedAt: instant(t.EnqueuedAt), RunAt: instant(t.RunAt), ExpiresAt: instant(t.ExpiresAt), Deadline: instant(t.Deadline),
 		ClaimedAt: instant(t.ClaimedAt), FinishedAt: instant(t.FinishedAt),
 		Key: t.Key, Tags: t.Tags, Reason: t.Reason, Timeout: seconds(t.Timeout), Backoff: backoffText(t.Backoff),
 		Schedule: t.Schedule, Tick: instant(t.Tick), Metadata: t.Metadata, Args: t.Args}
