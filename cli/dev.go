@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,13 +17,16 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
+	"github.com/tuskqueue/tusk/server/fixture"
 )
 
 const devDatabase = "sqlite:tusk-dev.db"
 
 type devFlags struct {
 	addr             string
+	port             int
 	reset, ephemeral bool
+	demo             bool
 	kinds            kindFlags
 	worker           tusk.WorkerConfig
 }
@@ -41,6 +45,8 @@ flag --db names them.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&d.addr, "addr", defaultAddr, "`address` of the pages, on loopback; when it is taken, the next free port")
+	f.Var(numberFlag(&d.port, 1, 65535), "port", "`port` of the pages on 127.0.0.1, in place of --addr")
+	f.BoolVar(&d.demo, "demo", false, "a fake load that fills every page; best with --ephemeral")
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
 	f.BoolVar(&d.ephemeral, "ephemeral", false, "use a temporary file and delete it at the end")
 	f.StringSliceVar(&d.worker.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
@@ -49,12 +55,23 @@ flag --db names them.`,
 }
 
 func (app *App) dev(ctx context.Context, d *devFlags) error {
+	if d.port != 0 {
+		d.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port))
+	}
 	if err := checkLoopback(d.addr); err != nil {
 		return err
 	}
 	mux, err := d.kinds.mux()
 	if err != nil {
 		return err
+	}
+	if d.demo {
+		fixture.Register(mux, ctx.Done())
+		for _, queue := range fixture.Queues() {
+			if !slices.Contains(d.worker.Queues, queue) {
+				d.worker.Queues = append(d.worker.Queues, queue)
+			}
+		}
 	}
 	cleanUp, err := app.devDatabase(d)
 	if err != nil {
@@ -84,7 +101,11 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	app.welcome(listener.Addr().String(), mux.Kinds(), d)
 	stopTelling := app.tell(worker)
 	defer stopTelling()
-	err = together(ctx, worker.Run, func(ctx context.Context) error { return site.Serve(ctx, listener, nil, false) })
+	parts := []func(context.Context) error{worker.Run, func(ctx context.Context) error { return site.Serve(ctx, listener, nil, false) }}
+	if d.demo {
+		parts = append(parts, func(ctx context.Context) error { return showOff(ctx, client, site) })
+	}
+	err = together(ctx, parts...)
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)
 	}

@@ -126,3 +126,25 @@ func TestAnEndpointIsRegisteredAndItsSecretShownOnce(t *testing.T) {
 	sh.fails(exitNotFound, "not_found", nil, "endpoints", "remove", "mail")
 	sh.fails(exitNotFound, "not_found", nil, "endpoints", "rotate", "mail")
 }
+
+func TestDevShowsEveryPageWithSomethingOnIt(t *testing.T) {
+	sh := newShell(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	p := sh.start("dev", "--ephemeral", "--demo", "--addr", "127.0.0.1:0")
+	url := strings.TrimSuffix(p.await(`(http://\S+/openapi.json)`), "openapi.json")
+	for _, path := range []string{"queues", "tasks", "tasks?state=discarded", "errors", "schedules", "workers", "pipelines", "workflows", "limits", "tenants", "bulk", "endpoints", "access", "audit"} {
+		for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			status, body := get(t, url+path)
+			if status == 200 && strings.Contains(body, "data-row") || path == "access" && strings.Contains(body, ">demo ") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("/%s has nothing on it: %d", path, status)
+			}
+		}
+	}
+	p.signal(syscall.SIGINT)
+	if status := p.status(); status != exitOK {
+		t.Fatalf("status %d: %s", status, p.log())
+	}
+}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,8 @@ import (
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/fixture"
 	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 var maskAll = &mask.Mask{All: true}
@@ -136,22 +140,49 @@ func TestSlowSendersAreCutOff(t *testing.T) {
 	}
 }
 
+// counting counts what the feed asks.
+type counting struct {
+	*memory.Store
+	counts, workers, stats atomic.Int64
+}
+
+func (c *counting) Count(ctx context.Context) ([]store.Count, error) {
+	c.counts.Add(1)
+	return c.Store.Count(ctx)
+}
+
+func (c *counting) Workers(ctx context.Context) ([]store.Worker, error) {
+	c.workers.Add(1)
+	return c.Store.Workers(ctx)
+}
+
+func (c *counting) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	c.stats.Add(1)
+	return c.Store.Stats(ctx, f)
+}
+
+// TestOneQueryFeedsAllWatchers has 200 browsers watch for three ticks: the database
+// is asked once a tick, whoever watches.
 func TestOneQueryFeedsAllWatchers(t *testing.T) {
-	s := start(t)
-	var wait sync.WaitGroup
-	for i := range 50 {
-		path := "/api/v1/events"
-		if i%2 == 0 {
-			path = "/live"
-		}
+	const watchers, ticks = 200, 3
+	asked := &counting{Store: memory.New()}
+	s := startOn(t, newClient(t, asked))
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: watchers}}
+	t.Cleanup(client.CloseIdleConnections)
+	var wait, ready sync.WaitGroup
+	ready.Add(watchers)
+	for i := range watchers {
+		path := map[bool]string{true: "/live", false: "/api/v1/events"}[i%2 == 0]
 		wait.Go(func() {
+			var once sync.Once
+			defer once.Do(ready.Done)
 			r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+path, nil)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			r.Header.Set("Authorization", "Bearer "+s.token)
-			a, err := http.DefaultClient.Do(r)
+			a, err := client.Do(r)
 			if err != nil {
 				t.Error(err)
 				return
@@ -159,18 +190,33 @@ func TestOneQueryFeedsAllWatchers(t *testing.T) {
 			defer a.Body.Close()
 			lines := bufio.NewScanner(a.Body)
 			lines.Buffer(nil, 1<<20)
-			for lines.Scan() {
-				if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-					if !json.Valid([]byte(data)) {
-						t.Errorf("not JSON: %s", data)
-					}
+			for events := 0; lines.Scan(); {
+				data, ok := strings.CutPrefix(lines.Text(), "data: ")
+				if !ok {
+					continue
+				}
+				if !json.Valid([]byte(data)) {
+					t.Errorf("not JSON: %s", data)
+				}
+				if events++; events == 1 {
+					once.Do(ready.Done)
+					ready.Wait() // all watch at the same time
+				}
+				if events == ticks+1 {
 					return
 				}
 			}
-			t.Error("the stream ended without an event")
+			t.Error("the stream ended early")
 		})
 	}
+	ready.Wait()
+	begun := time.Now()
+	before := asked.counts.Load() + asked.workers.Load() + asked.stats.Load()
 	wait.Wait()
+	most := 3 * (int64(time.Since(begun)/time.Second) + 2) // counts, workers and statistics, once a second
+	if n := asked.counts.Load() + asked.workers.Load() + asked.stats.Load() - before; n < 3 || n > most {
+		t.Errorf("%d watchers in %v took %d queries, want at most %d", watchers, time.Since(begun), n, most)
+	}
 }
 
 // TestNothingThatIsSentBreaksTheServer sends random requests to every route: no
