@@ -32,7 +32,7 @@ type bench struct {
 // The first pilot run has so many tasks, and the others four times as many as the
 // one before until one is long enough to tell how many tasks a run should have.
 const (
-	pilotTasks  = 3000
+	pilotTasks  = 1000
 	pilotLength = 600 * time.Millisecond
 )
 
@@ -181,9 +181,10 @@ func (b *bench) once(ctx context.Context, c peers.Contender, s scenario.Scenario
 	return sample, place.counted(), err
 }
 
-// patience is how long a run may take: far longer than it should.
+// patience is how long a run may take, with making its tables: far longer than it
+// should.
 func patience(size scenario.Size, p harness.Plan) time.Duration {
-	return 30*time.Second + time.Duration(20*size.Seconds*float64(time.Second)) + 2*p.Patience + p.DueIn
+	return 90*time.Second + time.Duration(20*size.Seconds*float64(time.Second)) + 2*p.Patience + p.DueIn
 }
 
 func say(format string, values ...any) { fmt.Fprintf(os.Stderr, format+"\n", values...) }

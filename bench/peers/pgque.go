@@ -15,7 +15,7 @@ import (
 var pgque = []Contender{{
 	Name: "PgQue", Server: Postgres, Version: func() string { return os.Getenv("PGQUE_VERSION") }, New: func(string) harness.Peer { return &pgquePeer{} },
 	SQL: "PGQUE_SQL", Cannot: []string{"tenants", "scheduled"},
-	Settings: "send_batch; one consumer of receive and ack, a batch being what a tick brings; ticks every 10 ms (default 100 ms), ticker_max_lag 10 ms",
+	Settings: "send_batch; one consumer of receive and ack, a batch being what a tick brings; ticks every 10 ms (default 100 ms), ticker_max_lag 10 ms; its maintenance at its own intervals",
 }}
 
 type pgquePeer struct {
@@ -54,15 +54,17 @@ func (q *pgquePeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 	return err
 }
 
-// Work ticks and consumes: what its documentation gives to a scheduler and to the
-// user.
+// Work ticks, maintains and consumes: the jobs that it gives to a scheduler, at
+// their intervals, and the user's part.
 func (q *pgquePeer) Work(ctx context.Context, handle func(n int)) error {
 	crew, ctx := errgroup.WithContext(ctx)
 	crew.Go(func() error { return q.every(ctx, 10*time.Millisecond, "select pgque.ticker()") })
+	crew.Go(func() error { return q.every(ctx, 30*time.Second, "select pgque.maint_retry_events()") })
 	crew.Go(func() error { return q.every(ctx, 30*time.Second, "select pgque.maint()") })
+	crew.Go(func() error { return q.every(ctx, 10*time.Second, "select pgque.maint_rotate_tables_step2()") })
 	crew.Go(func() error {
 		one := consumers{loops: 1, workers: q.plan.Workers, pause: 2 * time.Millisecond}
-		return one.run(ctx, q.plan.Work == 0, q.receive, handle)
+		return one.run(ctx, q.plan.Work == 0, q.receiveAgain, handle)
 	})
 	return crew.Wait()
 }
@@ -80,6 +82,18 @@ func (q *pgquePeer) every(ctx context.Context, period time.Duration, statement s
 			return stopped(ctx, err)
 		}
 	}
+}
+
+// receiveAgain tries again when its bookkeeping is being rotated: that can hide the
+// consumer's tick, and be an error.
+func (q *pgquePeer) receiveAgain(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {
+	for range 10 {
+		if numbers, finish, err = q.receive(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return numbers, finish, err
 }
 
 func (q *pgquePeer) receive(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {

@@ -206,7 +206,7 @@ func thousands(n int) string {
 }
 
 func (r Report) settings(b *strings.Builder) {
-	b.WriteString("\n#### Who was run, and how\n\nRound trips and connections were counted by a relay, in a run of 3,000 tasks produced and consumed that was not timed.\n\n" +
+	b.WriteString("\n#### Who was run, and how\n\nRound trips and connections were counted by a relay, in a run of 1,000 tasks produced and consumed that was not timed.\n\n" +
 		"| | version | settings | round trips per task | connections |\n|---|---|---|---:|---:|\n")
 	for _, c := range r.Contenders {
 		if c.NotRun != "" {
