@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"time"
 
@@ -99,16 +100,26 @@ func (b *bench) try(ctx context.Context, c peers.Contender, entry *render.Conten
 		if sample.Void != "" {
 			return errors.New(sample.Void)
 		}
-		b.speed[c.Key()] = float64(sample.Tasks) / sample.Took.Seconds()
+		b.speed[c.Key()] = likelySpeed(sample)
 		if relayed {
 			entry.RoundTrips, entry.Connections, relayed = counted.trips/pilotTasks, counted.connections, false
 			continue
 		}
-		if sample.Took > pilotLength || tasks == b.size.Most {
+		if float64(tasks)/b.speed[c.Key()] > pilotLength.Seconds() || tasks == b.size.Most {
 			return nil
 		}
 		tasks = min(4*tasks, b.size.Most)
 	}
+}
+
+// likelySpeed is how fast a contender would be if it had the machine for itself, so
+// that how many tasks its runs have does not follow from what else goes on: by its
+// processor time, but at most four times as fast as it was.
+func likelySpeed(s harness.Sample) float64 {
+	was := float64(s.Tasks) / s.Took.Seconds()
+	processors := float64(runtime.NumCPU()) / 1.5 // it would not keep all of them busy
+	alone := processors * float64(s.Tasks) / max((s.ServerCPU + s.ClientCPU).Seconds(), 0.01)
+	return max(was, min(4*was, alone))
 }
 
 // through takes all contenders through a scenario, in turn, each round beginning

@@ -2,7 +2,9 @@ package main
 
 import (
 	"testing"
+	"time"
 
+	"github.com/tuskqueue/tusk/bench/harness"
 	"github.com/tuskqueue/tusk/bench/peers"
 	"github.com/tuskqueue/tusk/bench/scenario"
 )
@@ -31,5 +33,18 @@ func TestPlansOfEverySizeHaveTasks(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestABusyMachineDoesNotMakeAContenderLookSlow(t *testing.T) {
+	sample := func(took, cpu time.Duration) harness.Sample {
+		return harness.Sample{Result: harness.Result{Tasks: 1000, Took: took}, ServerCPU: cpu}
+	}
+	quiet, busy := likelySpeed(sample(100*time.Millisecond, 150*time.Millisecond)), likelySpeed(sample(300*time.Millisecond, 150*time.Millisecond))
+	if busy < quiet/3+1 || busy > 4*1000/0.3 {
+		t.Errorf("%v tasks/s on a busy machine, %v on a quiet one", busy, quiet)
+	}
+	if idle := likelySpeed(sample(10*time.Second, 0)); idle != 400 {
+		t.Errorf("a contender that waits does %v tasks/s, want four times what it did", idle)
 	}
 }
