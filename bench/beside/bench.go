@@ -118,7 +118,7 @@ func (b *bench) try(ctx context.Context, c peers.Contender, entry *render.Conten
 func likelySpeed(s harness.Sample) float64 {
 	was := float64(s.Tasks) / s.Took.Seconds()
 	processors := float64(runtime.NumCPU()) / 1.5 // it would not keep all of them busy
-	alone := processors * float64(s.Tasks) / max((s.ServerCPU + s.ClientCPU).Seconds(), 0.01)
+	alone := processors * float64(s.Tasks) / max((s.ServerCPU+s.ClientCPU).Seconds(), 0.01)
 	return max(was, min(4*was, alone))
 }
 
