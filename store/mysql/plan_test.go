@@ -1,0 +1,254 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+)
+
+// planned makes a store with some of everything: two places of many tasks, and
+// many places of one.
+func planned(t *testing.T) *Store {
+	t.Helper()
+	ctx := t.Context()
+	s, err := Open(ctx, mysqltest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	enqueue := func(size int, delay time.Duration) {
+		tasks := make([]store.NewTask, size)
+		for i := range tasks {
+			n++
+			tasks[i] = store.NewTask{ID: store.ID{1, byte(n >> 8), byte(n)}, Kind: "k", Queue: "q", Tenant: "t", Delay: delay, Args: []byte("{}")}
+		}
+		if _, err := s.Enqueue(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		enqueue(1, 0)
+	}
+	enqueue(900, 0)
+	enqueue(600, time.Hour)
+	worker := store.ID{9}
+	if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if _, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// access is a line of a plan: how a table is read, by which index, and how much of
+// the key is used.
+type access struct {
+	table, kind, key string
+	keyLen, rows     int
+}
+
+func (s access) String() string {
+	return fmt.Sprintf("%s by %s (%s, %d bytes, %d rows)", s.table, s.key, s.kind, s.keyLen, s.rows)
+}
+
+func explained(t *testing.T, s *Store, text string, args ...any) (steps []access) {
+	t.Helper()
+	rows, err := s.db.Query("explain "+text, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		values := make([]sql.NullString, len(names))
+		into := make([]any, len(names))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		at := func(name string) string { return values[slices.Index(names, name)].String }
+		one := access{table: at("table"), kind: at("type"), key: at("key")}
+		one.keyLen, _ = strconv.Atoi(at("key_len")) // of an index_merge it is none
+		one.rows, _ = strconv.Atoi(at("rows"))
+		steps = append(steps, one)
+	}
+	return steps
+}
+
+func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
+	s := planned(t)
+	var place, at, runAt int64
+	if err := s.db.QueryRow("select place from tusk_task group by place having count(*) = 900").Scan(&place); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.QueryRow("select at from tusk_ready where place = ? limit 1", place).Scan(&at); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.db.QueryRow("select min(run_at) from tusk_waiting").Scan(&runAt); err != nil {
+		t.Fatal(err)
+	}
+	far := []span{{place, 20, 39, 0}, {place, 80, 80, 0}, {place, 300, 319, 0}}
+	laps := func(name string) (string, []any) {
+		condition, args := whereLaps([]ref{{place, 3, 0}, {place, 4, 0}, {place, 700, 0}})
+		text := strings.Replace(strings.Replace(q(name), ":tasks", condition, 1), ":ago", "0", 1)
+		return text, append([]any{1, []byte("w"), 1}, args...)
+	}
+	id := store.ID{1}
+	lane := []any{[]byte("q"), 0, at, place, 288}
+	const taskKey, laneKey = 10, 277 // place and n; queue, priority, at, place and first
+	for _, test := range []struct {
+		name   string
+		text   string
+		args   []any
+		table  string
+		key    string
+		least  int // bytes of the key that are used
+		atMost int // rows
+	}{
+		{"ready.take", q("ready.take"), []any{id[:], []byte("q"), 2}, "tusk_ready", "PRIMARY", 257, 1000},
+		{"ready.cut", q("ready.cut"), append([]any{1, 2}, lane...), "tusk_ready", "PRIMARY", laneKey, 1},
+		{"ready.delete", q("ready.delete"), lane, "tusk_ready", "PRIMARY", laneKey, 1},
+		{"ready.find", q("ready.find"), []any{place, 0, 31, 31, 31}, "tusk_ready", "tusk_ready_place", 10, 32},
+		{"lease.read", list("lease.read", "?", 2), []any{id[:], id[:]}, "tusk_lease", "PRIMARY", 16, 2},
+		{"lease.of worker", q("lease.of worker"), []any{id[:]}, "tusk_lease", "tusk_lease_worker", 16, 30},
+		{"task.find", list("task.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
+		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
+		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
+		{"admit.due", q("admit.due"), []any{runAt, 10}, "tusk_waiting", "PRIMARY", 8, 1000},
+		{"key.lock", q("key.lock"), []any{[]byte("q"), []byte("k")}, "tusk_key", "PRIMARY", 1, 1},
+		{"record.lock", q("record.lock"), []any{[]byte("q"), []byte("k")}, "tusk_record", "PRIMARY", 1, 1},
+		{"rescue.overdue", q("rescue.overdue"), []any{1}, "tusk_worker", "tusk_worker_dead", 9, 2},
+		{"lease.delete", strings.Replace(q("lease.delete"), ":leases", "token = ? and claimed_at = ? or token = ? and claimed_at = ?", 1),
+			[]any{id[:], 1, id[:], 2}, "l", "PRIMARY", 16, 2},
+		{"delta.delete", list("delta.delete", "?", 3), []any{1, 2, 3}, "d", "PRIMARY", 8, 3},
+		{"label.drop", list("label.drop", "?", 2), []any{[]byte("s1"), []byte("s1"), id[:], id[:]}, "l", "PRIMARY", 1000, 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			check(t, explained(t, s, test.text, test.args...), test.table, test.key, test.least, test.atMost)
+		})
+	}
+	for _, name := range []string{"task.read", "task.lent", "task.lock", "lease.open", "finish.lock"} {
+		t.Run(name, func(t *testing.T) {
+			text, args := among(name, far)
+			check(t, explained(t, s, text, args...), "tusk_task", "PRIMARY", taskKey, 41)
+		})
+	}
+	for _, name := range []string{"task.delete", "attempt.delete", "note.delete"} {
+		t.Run(name, func(t *testing.T) {
+			text, args := among(name, far)
+			check(t, explained(t, s, text, args...), "t", "PRIMARY", taskKey, 41)
+		})
+	}
+	t.Run("finish.complete", func(t *testing.T) {
+		text, args := laps("finish.complete")
+		check(t, explained(t, s, text, args...), "tusk_task", "PRIMARY", taskKey, 3)
+	})
+}
+
+// check fails unless a table is read by ranges of a key, or by equality.
+func check(t *testing.T, steps []access, table, key string, least, atMost int) {
+	t.Helper()
+	for _, one := range steps {
+		if one.kind == "" && one.table == "" { // the server knows without a look
+			return
+		}
+		if one.table != table {
+			continue
+		}
+		if one.rows <= 1 { // an empty table is read in any way
+			return
+		}
+		if !slices.Contains([]string{"range", "ref", "eq_ref", "const", "index"}, one.kind) || one.kind == "index" && atMost < 1<<30 ||
+			one.key != key || one.keyLen < least || one.rows > atMost {
+			t.Errorf("%v, want by %s with at least %d bytes, at most %d rows", one, key, least, atMost)
+		}
+		return
+	}
+	t.Errorf("%s is not read: %v", table, steps)
+}
+
+func TestEveryListGoesAlongAnIndex(t *testing.T) {
+	s := planned(t)
+	for _, test := range []struct {
+		filter store.Filter
+		key    string
+	}{
+		{store.Filter{}, "tusk_task_id"},
+		{store.Filter{Before: store.ID{9}}, "tusk_task_id"},
+		{store.Filter{IDs: []store.ID{{1}, {2}}}, "tusk_task_id"},
+		{store.Filter{Queues: []string{"q"}}, "tusk_task_kind"},
+		{store.Filter{Kinds: []string{"k"}, Before: store.ID{9}}, "tusk_task_kind"},
+		{store.Filter{Tenants: []string{"t"}}, "PRIMARY"},
+		{store.Filter{Tags: []string{"x", "y"}}, "PRIMARY"},
+		{store.Filter{Key: "k"}, "PRIMARY"},
+		{store.Filter{Workflow: store.ID{7}, Before: store.ID{9}}, "PRIMARY"},
+		{store.Filter{States: []store.State{store.Scheduled}}, "PRIMARY"},
+		{store.Filter{States: []store.State{store.Running}}, "PRIMARY"},
+	} {
+		t.Run(fmt.Sprintf("%+v", test.filter), func(t *testing.T) {
+			test.filter.Limit = 10
+			texts := listed(t, s, test.filter)
+			if len(texts) == 0 {
+				t.Fatal("no statement")
+			}
+			for _, one := range texts {
+				if !strings.Contains(one.text, "order by t.id desc") && !strings.Contains(one.text, "order by l.id desc") {
+					continue
+				}
+				first := explained(t, s, one.text, one.args...)[0]
+				if first.table != "" && (first.key != test.key || first.kind == "ALL") {
+					t.Errorf("%v, want by %s", first, test.key)
+				}
+			}
+		})
+	}
+}
+
+// listed returns the statements that answer a List.
+func listed(t *testing.T, s *Store, f store.Filter) (texts []stmt) {
+	t.Helper()
+	err := s.view(context.Background(), func(w *work) error {
+		w.session.on = &spy{w.session.on, &texts}
+		l := &listing{work: w, f: &f}
+		return l.find()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+// spy notes the questions that it passes on.
+type spy struct {
+	runner
+	texts *[]stmt
+}
+
+func (s *spy) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if _, text, sent := strings.Cut(query, "start transaction read only;\n"); sent {
+		*s.texts = append(*s.texts, stmt{text: text, args: args})
+	} else {
+		*s.texts = append(*s.texts, stmt{text: query, args: args})
+	}
+	return s.runner.QueryContext(ctx, query, args...)
+}
