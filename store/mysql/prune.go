@@ -15,7 +15,7 @@ const forgetAfter = 24 * time.Hour
 
 // Prune implements store.Keeper. It walks the lists that finishes left, by queue
 // and outcome, the oldest first, so that it never looks at a task that stays.
-// Days of which nothing is to be kept any more go as a whole, see partition.go.
+// Days of which nothing is to be kept any more go as a whole, see days.go.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	var classes []counted
 	if err := s.foldAll(ctx, term); err != nil {

@@ -81,8 +81,8 @@ var leadClauses = []clause{
 
 var admitClauses = []clause{
 	{"admit/due tasks become available in order of their run time, others wait", func(t *T) {
-		late := t.addOne(delay(120 * time.Millisecond))
-		soon := t.addOne(delay(60 * time.Millisecond))
+		added := t.add(newTask(delay(120*time.Millisecond)), newTask(delay(60*time.Millisecond)))
+		late, soon := added[0].ID, added[1].ID
 		never := t.addOne(delay(time.Hour))
 		did := t.admit(10)
 		if did.Next > time.Hour {

@@ -1,0 +1,123 @@
+package mysql
+
+import (
+	"database/sql"
+	"encoding/json"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// details reads what only Detail shows; nil unless it was asked for.
+func (l *listing) details() (map[ref]*store.Detail, error) {
+	if !l.f.Detail || len(l.rows) == 0 {
+		return nil, nil
+	}
+	at, laps, refs := map[ref]*store.Detail{}, map[ref]ref{}, []ref(nil)
+	for _, r := range l.rows {
+		at[r.ref] = &store.Detail{}
+		laps[ref{r.place, r.n, 0}] = r.ref
+		refs = append(refs, ref{r.place, r.n, 0})
+	}
+	of := func(r ref) *store.Detail { return at[laps[ref{r.place, r.n, 0}]] }
+	err := inParts(spansOf(refs), maxSpans, func(part []span) error {
+		text, args := among("attempt.read", part)
+		l.buf = append(l.buf, stmt{text, args, func(rows *sql.Rows) error { return readAttempt(rows, of) }})
+		text, args = among("note.read", part)
+		l.buf = append(l.buf, stmt{text, args, func(rows *sql.Rows) error { return readNote(rows, of) }})
+		text, args = among("stop.read", part)
+		return l.ask(func(rows *sql.Rows) error {
+			var r ref
+			err := rows.Scan(&r.place, &r.n, &r.lap)
+			if d := at[r]; d != nil {
+				d.CancelRequested = true
+			}
+			return err
+		}, text, args...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.needStates(at, refs); err != nil {
+		return nil, err
+	}
+	for _, r := range l.rows {
+		d := at[r.ref]
+		d.CancelRequested = d.CancelRequested && r.running()
+		if own, any := r.attempt(); any {
+			d.Attempts = append(d.Attempts, own)
+		}
+		last := len(d.Attempts) - 1
+		kept := d.Attempts[:0]
+		for i, a := range d.Attempts {
+			if a.Error != "" || i == last {
+				kept = append(kept, a)
+			}
+		}
+		d.Attempts = kept
+	}
+	return at, nil
+}
+
+// needStates reads what tasks need and what has become of it.
+func (l *listing) needStates(at map[ref]*store.Detail, refs []ref) error {
+	needs, err := l.needsOf(refs)
+	if err != nil || len(needs) == 0 {
+		return err
+	}
+	var all []openNeed
+	for _, some := range needs {
+		all = append(all, some...)
+	}
+	states, err := l.statesOf(all)
+	for _, r := range l.rows {
+		for _, n := range needs[ref{r.place, r.n, 0}] {
+			at[r.ref].Needs = append(at[r.ref].Needs, store.NeedState{Need: n.Need, State: states[n.Task]})
+		}
+	}
+	return err
+}
+
+// attempt returns the attempt of which the task's own row says all.
+func (r *row) attempt() (a store.Attempt, any bool) {
+	if r.State != store.Completed || r.Worker.IsZero() {
+		return a, false
+	}
+	return store.Attempt{Number: r.Attempt, Worker: r.Worker, StartedAt: r.ClaimedAt, EndedAt: r.FinishedAt, Outcome: store.Completed}, true
+}
+
+func readAttempt(rows *sql.Rows, of func(ref) *store.Detail) error {
+	var r ref
+	var a store.Attempt
+	var started, ended int64
+	var worker, text, trace, fingerprint []byte
+	if err := rows.Scan(&r.place, &r.n, &r.lap, &a.Number, &worker, &started, &ended, &a.Outcome, &text, &trace, &fingerprint); err != nil {
+		return err
+	}
+	copy(a.Worker[:], worker)
+	a.StartedAt, a.EndedAt = instant(started), instant(ended)
+	a.Error, a.Trace, a.Fingerprint = string(text), string(trace), string(fingerprint)
+	d := of(r)
+	d.Attempts = append(d.Attempts, a)
+	return nil
+}
+
+func readNote(rows *sql.Rows, of func(ref) *store.Detail) error {
+	var r ref
+	var body []byte
+	var n noteJSON
+	if err := rows.Scan(&r.place, &r.n, &body); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, &n); err != nil {
+		return err
+	}
+	d := of(r)
+	if n.Progress != nil {
+		d.Progress = n.Progress
+	}
+	if n.Output != nil {
+		d.Output = n.Output
+	}
+	d.Logs = append(d.Logs, n.Logs...)
+	return nil
+}

@@ -1,0 +1,297 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// List implements store.Reader. It reads along the index that leaves the least
+// to look at: ids, then what few tasks have, then queue and kind.
+func (s *Store) List(ctx context.Context, f store.Filter) (page []store.Task, err error) {
+	if f.Limit <= 0 {
+		f.Limit = 100
+	}
+	f.Limit = min(f.Limit, store.MaxPage)
+	err = s.view(ctx, func(w *work) error {
+		l := &listing{work: w, f: &f}
+		if err := l.find(); err != nil {
+			return err
+		}
+		page, err = l.tasks()
+		return err
+	})
+	if err != nil {
+		return nil, wrap("list", err)
+	}
+	return page, nil
+}
+
+// listing is one attempt to answer a List.
+type listing struct {
+	*work
+	f    *store.Filter
+	rows []*row
+}
+
+// find collects the rows of a page.
+func (l *listing) find() error {
+	f := l.f
+	label := labelOf(f)
+	switch {
+	case len(f.IDs) > 0:
+		return inParts(f.IDs, 500, func(ids []store.ID) error {
+			var args []any
+			for _, id := range ids {
+				args = append(args, id[:])
+			}
+			return l.along("force index (tusk_task_id)", "t.id in ("+marks(len(ids))+")", args...)
+		})
+	case label != "":
+		return l.labelled(label)
+	case len(f.States) == 1 && f.States[0] == store.Running:
+		return l.running()
+	case len(f.Queues) > 0 || len(f.Kinds) > 0:
+		return l.byKind()
+	}
+	return l.along("force index (tusk_task_id)", "true")
+}
+
+// labelOf returns a label that all tasks of a filter have; empty when there is
+// none.
+func labelOf(f *store.Filter) string {
+	switch {
+	case f.Key != "":
+		return "k" + f.Key
+	case !f.Workflow.IsZero():
+		return "w" + string(f.Workflow[:])
+	case f.Fingerprint != "":
+		return "e" + f.Fingerprint
+	case len(f.Tags) > 0:
+		return "g" + f.Tags[0]
+	case len(f.Tenants) == 1:
+		return "t" + f.Tenants[0]
+	case len(f.States) == 1:
+		return stateLabel(f.States[0])
+	}
+	return ""
+}
+
+func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+
+// filter returns the conditions of a filter, and their arguments.
+func (l *listing) filter() (string, []any) {
+	f := l.f
+	conditions, args := []string{"true"}, []any(nil)
+	add := func(condition string, some ...any) {
+		conditions, args = append(conditions, condition), append(args, some...)
+	}
+	among := func(column string, values []string) {
+		if len(values) > 0 {
+			add(column + " in (" + marks(len(values)) + ")")
+			for _, v := range values {
+				args = append(args, []byte(v))
+			}
+		}
+	}
+	among("t.queue", f.Queues)
+	among("t.kind", f.Kinds)
+	among("t.tenant", f.Tenants)
+	if len(f.States) > 0 {
+		var any []string
+		for _, state := range f.States {
+			any = append(any, stateConditions[state])
+		}
+		add("(" + strings.Join(any, " or ") + ")")
+	}
+	if f.Key != "" {
+		add("t.tkey = ?", []byte(f.Key))
+	}
+	if !f.Workflow.IsZero() {
+		add("t.workflow = ?", f.Workflow[:])
+	}
+	if f.Fingerprint != "" {
+		add("t.fingerprint = ?", []byte(f.Fingerprint))
+	}
+	for _, tag := range f.Tags {
+		add("exists (select 1 from tusk_label g where g.label = ? and g.id = t.id and g.place = t.place)", []byte("g"+tag))
+	}
+	if !f.From.IsZero() {
+		add("t.enqueued_at >= ?", f.From.UnixMicro())
+	}
+	if !f.Until.IsZero() {
+		add("t.enqueued_at < ?", f.Until.UnixMicro())
+	}
+	if !f.Before.IsZero() {
+		add("t.id < ?", f.Before[:])
+	}
+	return strings.Join(conditions, " and "), args
+}
+
+// stateConditions tell states apart. A task of state 3 is available while it is
+// on the list.
+var stateConditions = map[store.State]string{
+	store.Scheduled: "t.state = 1",
+	store.Pending:   "t.state = 2",
+	store.Available: "t.state = 3 and r.place is not null",
+	store.Running:   "t.state = 3 and r.place is null",
+	store.Retryable: "t.state = 5",
+	store.Completed: "t.state = 6",
+	store.Cancelled: "t.state = 7",
+	store.Discarded: "t.state = 8",
+}
+
+// along lists tasks along an index, with one more condition.
+func (l *listing) along(index, condition string, args ...any) error {
+	filter, more := l.filter()
+	text := strings.Replace(strings.Replace(q("list.tasks"), ":index", index, 1), ":filter", condition+" and "+filter, 1)
+	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
+}
+
+// labelled lists tasks that have a label.
+func (l *listing) labelled(label string) error {
+	filter, more := l.filter()
+	condition, args := "l.label = ?", []any{[]byte(label)}
+	if !l.f.Before.IsZero() {
+		condition += " and l.id < ?"
+		args = append(args, l.f.Before[:])
+	}
+	text := strings.Replace(q("list.labelled"), ":filter", condition+" and "+filter, 1)
+	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
+}
+
+func (l *listing) collect(rows *sql.Rows) error {
+	available := false
+	r, err := readRow(rows, &available)
+	if err != nil {
+		return err
+	}
+	if available {
+		r.ready = &ready{}
+	}
+	l.rows = append(l.rows, r)
+	return nil
+}
+
+// running lists what the leases hold.
+func (l *listing) running() error {
+	leases, err := l.readLeases(q("lease.all"))
+	if err != nil {
+		return err
+	}
+	var spans []span
+	for _, lease := range leases {
+		spans = append(spans, lease.spans...)
+	}
+	return inParts(spans, maxSpans, func(part []span) error {
+		condition, args := where(part)
+		condition = strings.ReplaceAll(strings.ReplaceAll(condition, "place", "t.place"), " n ", " t.n ")
+		return l.along("force index (primary)", condition, args...)
+	})
+}
+
+// maxKinds is how many kinds are listed apart and put together.
+const maxKinds = 100
+
+// byKind lists the tasks of each kind that is meant, and takes the newest.
+func (l *listing) byKind() error {
+	var kinds []name
+	err := l.kinds(func(queue, kind string) bool {
+		if (len(l.f.Queues) == 0 || slices.Contains(l.f.Queues, queue)) && (len(l.f.Kinds) == 0 || slices.Contains(l.f.Kinds, kind)) {
+			kinds = append(kinds, name{queue, kind})
+		}
+		return len(kinds) <= maxKinds
+	})
+	if err != nil {
+		return err
+	}
+	if len(kinds) > maxKinds {
+		return l.along("force index (tusk_task_id)", "true")
+	}
+	for _, of := range kinds {
+		if err := l.along("force index (tusk_task_kind)", "t.queue = ? and t.kind = ?", []byte(of.queue), []byte(of.key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kinds walks the queues and kinds that there are, an index entry for each.
+func (w *work) kinds(each func(queue, kind string) bool) error {
+	var queue, kind []byte
+	found := false
+	next := func(text string, args ...any) error {
+		found = false
+		return w.ask(func(rows *sql.Rows) error { found = true; return rows.Scan(&queue, &kind) }, text, args...)
+	}
+	for queue = []byte{}; ; {
+		if err := next(q("queue.next"), slices.Clone(queue)); err != nil || !found {
+			return err
+		}
+		for found {
+			if !each(string(queue), string(kind)) {
+				return nil
+			}
+			if err := next(q("kind.next"), slices.Clone(queue), slices.Clone(kind)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// tasks turns the newest rows into what List returns.
+func (l *listing) tasks() ([]store.Task, error) {
+	slices.SortFunc(l.rows, func(a, b *row) int { return cmp.Or(slices.Compare(b.ID[:], a.ID[:]), byPlace(a.ref, b.ref)) })
+	l.rows = slices.CompactFunc(l.rows, func(a, b *row) bool { return a.ref == b.ref })
+	l.rows = l.rows[:min(len(l.rows), l.f.Limit)]
+	details, err := l.details()
+	if err != nil {
+		return nil, err
+	}
+	leases, err := l.leasesOf(l.rows)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]store.Task, len(l.rows))
+	for i, r := range l.rows {
+		t := r.Task
+		t.Worker = store.ID{}
+		if r.running() {
+			t.State = store.Running
+			if held := leases[r.ref]; held != nil {
+				t = r.lent(held)
+			}
+		}
+		t.Detail = details[r.ref]
+		tasks[i] = t
+	}
+	return tasks, nil
+}
+
+// leasesOf finds the leases of running tasks.
+func (w *work) leasesOf(rows []*row) (map[ref]*lease, error) {
+	found := map[ref]*lease{}
+	if !slices.ContainsFunc(rows, (*row).running) {
+		return found, nil
+	}
+	leases, err := w.readLeases(q("lease.all"))
+	if err != nil {
+		return nil, err
+	}
+	at := map[ref]*lease{}
+	for _, l := range leases {
+		for _, r := range refsOf(l.spans) {
+			at[r] = l
+		}
+	}
+	for _, r := range rows {
+		if r.running() {
+			found[r.ref] = at[r.ref]
+		}
+	}
+	return found, nil
+}
