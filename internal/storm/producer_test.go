@@ -123,8 +123,8 @@ func (a *producer) task(kind string, o *tusk.Options) tusk.NewTask {
 
 func (a *producer) keyed(ctx context.Context) error {
 	o := a.options(queueKeyed)
-	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(12)), []tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
-	return a.enqueue(ctx, []tusk.NewTask{a.task([]string{doEcho, doFlaky, doSlow}[a.random.IntN(3)], o)})
+	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(4)), []tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
+	return a.enqueue(ctx, []tusk.NewTask{a.task([]string{doEcho, doFlaky, doSlow, doSlow}[a.random.IntN(4)], o)})
 }
 
 // rerun tells of a newer version of a source, sometimes of an older one.
@@ -132,7 +132,7 @@ func (a *producer) rerun(ctx context.Context) error {
 	var tasks []tusk.NewTask
 	for range 1 + a.random.IntN(4) {
 		o := a.options(queueKeyed)
-		o.Key, o.OnConflict = fmt.Sprint("source", a.random.IntN(8)), tusk.Rerun
+		o.Key, o.OnConflict = fmt.Sprint("source", a.random.IntN(4)), tusk.Rerun
 		task := a.task(doRerun, o)
 		args := task.Args.(kindOf)
 		if a.random.IntN(6) == 0 {

@@ -1,0 +1,282 @@
+package tend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tuskqueue/tusk/internal/tick"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ttl = 6 * time.Second
+
+var errPlanned = errors.New("planned")
+
+// shaky is a store that fails or dawdles as it is told.
+type shaky struct {
+	store.Store
+	before func(method string) error
+}
+
+func (s *shaky) fail(method string) error {
+	if s.before == nil {
+		return nil
+	}
+	return s.before(method)
+}
+
+func (s *shaky) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	if err := s.fail("Lead"); err != nil {
+		return store.Leadership{}, err
+	}
+	return s.Store.Lead(ctx, c)
+}
+
+func (s *shaky) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	if err := s.fail("Admit"); err != nil {
+		return store.Admitted{}, err
+	}
+	return s.Store.Admit(ctx, term, limit)
+}
+
+func (s *shaky) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	if err := s.fail("PutRecord"); err != nil {
+		return 0, nil, err
+	}
+	return s.Store.PutRecord(ctx, p)
+}
+
+// lead runs a leader on a store. Kill ends it without a word, as SIGKILL does.
+func lead(s Store, id byte) (l *Leader, kill func()) {
+	l = New(s, Options{ID: store.ID{id}, TTL: ttl, RescueEvery: time.Second, NewID: newID, Retention: func() store.Retention { return store.Retention{} },
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	ctx, cancel := context.WithCancel(context.Background())
+	var loops sync.WaitGroup
+	for _, one := range l.Loops() {
+		loops.Go(func() { one.Run(ctx, nil) })
+	}
+	return l, func() { cancel(); loops.Wait() }
+}
+
+var ids struct {
+	sync.Mutex
+	n uint64
+}
+
+func newID() store.ID {
+	ids.Lock()
+	defer ids.Unlock()
+	ids.n++
+	return store.ID{6: 0x70, 8: 0x80, 13: byte(ids.n >> 16), 14: byte(ids.n >> 8), 15: byte(ids.n)}
+}
+
+func plan(t *testing.T, s store.Store, name string, of tick.Schedule) {
+	t.Helper()
+	body, err := json.Marshal(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: tick.RecordKind, Name: name, Body: body}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ticks returns the ticks that a schedule has fired, in order.
+func ticks(t *testing.T, s store.Store) (at []time.Time) {
+	t.Helper()
+	for f := (store.Filter{Limit: store.MaxPage}); ; {
+		page, err := s.List(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range page {
+			var settings struct{ Tick time.Time }
+			if err := json.Unmarshal(task.Settings, &settings); err != nil {
+				t.Fatal(err)
+			}
+			at = append(at, settings.Tick)
+		}
+		if len(page) < f.Limit {
+			slices.SortFunc(at, time.Time.Compare)
+			return at
+		}
+		f.Before = page[len(page)-1].ID
+	}
+}
+
+// TestLeadersThatComeAndGoFireEachTickOnce lets leaders be killed, resign, stand
+// still and lose their database, at random moments, and looks at what
+// their schedule has fired. The seed repeats what went wrong.
+func TestLeadersThatComeAndGoFireEachTickOnce(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 7))
+			var dice sync.Mutex
+			chance := func(n int) bool { dice.Lock(); defer dice.Unlock(); return random.IntN(n) == 0 }
+			inner := memory.New()
+			s := &shaky{Store: inner, before: func(string) error {
+				if chance(10) {
+					return errPlanned
+				}
+				if chance(10) {
+					time.Sleep(time.Second) // between the look at the term and the write
+				}
+				return nil
+			}}
+			plan(t, inner, "s", tick.Schedule{Spec: "@every 20s", Kind: "k", Missed: tick.MissedAll, Cap: tick.MaxCap, Overlap: tick.OverlapAllow})
+			leaders := map[byte]*Leader{}
+			kills := map[byte]func(){}
+			for id := range byte(3) {
+				leaders[id], kills[id] = lead(s, id+1)
+			}
+			next := byte(10)
+			for range 25 {
+				time.Sleep(time.Duration(random.IntN(60)) * time.Second)
+				for id, kill := range kills {
+					if chance(3) {
+						if chance(2) {
+							leaders[id].Resign(context.Background()) // its error is the store's
+						}
+						kill()
+						delete(kills, id)
+						next++
+						leaders[next], kills[next] = lead(s, next)
+						break
+					}
+				}
+			}
+			time.Sleep(3 * ttl)
+			for _, kill := range kills {
+				kill()
+			}
+			fired := ticks(t, inner)
+			if len(fired) < 20 {
+				t.Fatalf("seed %d: %d ticks", seed, len(fired))
+			}
+			for i := 1; i < len(fired); i++ {
+				if d := fired[i].Sub(fired[i-1]); d != 20*time.Second {
+					t.Fatalf("seed %d: ticks %v and %v are %v apart", seed, fired[i-1], fired[i], d)
+				}
+			}
+		})
+	}
+}
+
+func TestOfAllLeadersOneLeadsAndAnotherFollowsWithinATerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		first, killFirst := lead(s, 1)
+		time.Sleep(time.Second)
+		second, killSecond := lead(s, 2)
+		time.Sleep(time.Minute)
+		if first.Term() != 1 || second.Term() != 0 {
+			t.Fatalf("terms %d and %d, want the first to lead", first.Term(), second.Term())
+		}
+		killFirst()
+		killed := time.Now()
+		for second.Term() == 0 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if waited := time.Since(killed); second.Term() != 2 || waited > ttl+ttl/3+time.Second {
+			t.Errorf("term %d after %v", second.Term(), waited)
+		}
+		if first.Term() != 0 {
+			t.Error("the killed one thinks that it leads")
+		}
+		if err := second.Resign(context.Background()); err != nil || second.Term() != 0 {
+			t.Errorf("resigned: term %d, %v", second.Term(), err)
+		}
+		killSecond()
+	})
+}
+
+func TestALeaderThatCannotRenewStepsDownInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := false
+		var mu sync.Mutex
+		s := &shaky{Store: memory.New(), before: func(method string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if down && method == "Lead" {
+				return errPlanned
+			}
+			return nil
+		}}
+		l, kill := lead(s, 1)
+		time.Sleep(time.Second)
+		mu.Lock()
+		down = true
+		mu.Unlock()
+		time.Sleep(ttl)
+		if l.Term() != 0 {
+			t.Errorf("still leads term %d", l.Term())
+		}
+		kill()
+	})
+}
+
+// A leader of whose chores one fails does the others (riverqueue/river#1161).
+func TestAChoreThatFailsDoesNotKeepTheOthersFromTheirWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memory.New()
+		s := &shaky{Store: inner, before: func(method string) error {
+			if method == "Admit" {
+				panic("planned")
+			}
+			return nil
+		}}
+		plan(t, inner, "s", tick.Schedule{Spec: "@every 1m", Kind: "k", Missed: tick.MissedAll, Overlap: tick.OverlapAllow})
+		_, kill := lead(s, 1)
+		time.Sleep(10*time.Minute + time.Second)
+		kill()
+		if n := len(ticks(t, inner)); n < 9 {
+			t.Errorf("%d ticks while another chore failed", n)
+		}
+	})
+}
+
+// What rescue reads of a task may be unreadable: the others are rescued, and so is
+// that one (rails/solid_queue#699, riverqueue/river PR 1324).
+func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		ctx := t.Context()
+		worker := store.ID{99}
+		tasks := []store.NewTask{{ID: newID(), Queue: "q", Kind: "k", Args: []byte("no JSON"), Settings: []byte("no settings")}, {ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}")}}
+		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Enqueue(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+		if claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5, Token: store.NewToken()}); err != nil || len(claimed) != 2 {
+			t.Fatal(len(claimed), err)
+		}
+		_, kill := lead(s, 1)
+		time.Sleep(10 * time.Second)
+		kill()
+		list, err := s.List(ctx, store.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range list {
+			if task.State == store.Running || task.Crashes != 1 {
+				t.Errorf("task %v is %v with %d crashes", task.ID, task.State, task.Crashes)
+			}
+		}
+	})
+}
