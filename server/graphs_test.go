@@ -76,7 +76,7 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	page := s.do("GET", "/workflows/"+f.Workflow.String(), nil).want(t, 200, nil).body
-	if strings.Count(page, `class="node `) != 7 || strings.Count(page, `class="edge `) != 7 || !strings.Contains(page, `aria-label="pack: discarded, attempt 1"`) {
+	if strings.Count(page, `class="node `) != 7 || strings.Count(page, `class="edge `) != 7 || !strings.Contains(page, `class="node discarded"`) {
 		t.Error("the graph is not the workflow")
 	}
 	run := s.do("GET", "/workflows/"+f.Run.String(), nil).want(t, 200, nil).body

@@ -16,22 +16,22 @@ type graph struct {
 // node is a box of a graph with two lines of text.
 type node struct {
 	Title, Sub string // cut to fit
-	Label      string // everything, for those who cannot see it
 	Class, To  string
 	X, Y       int
 
 	after []*node
 	layer int
 	place float64 // within its layer, while it is being found
+	bend  bool    // no box: an edge passes here
 }
 
 type edge struct{ Path, Class string }
 
 const (
-	nodeWidth, nodeHeight = 172, 46
-	layerGap, rowGap      = 56, 14
+	nodeWidth, nodeHeight = 160, 46
+	layerGap, rowGap      = 44, 14
 	margin                = 6
-	titleRunes, subRunes  = 21, 26
+	titleRunes, subRunes  = 18, 21
 	sweeps                = 6
 )
 
@@ -42,6 +42,7 @@ const MaxDrawn = 200
 func draw(nodes []*node) *graph {
 	g := &graph{Nodes: nodes}
 	layers := layersOf(nodes)
+	ways := bendsOf(nodes, layers)
 	arrange(layers)
 	rows := 0
 	for _, layer := range layers {
@@ -56,14 +57,53 @@ func draw(nodes []*node) *graph {
 	}
 	g.Width = 2*margin + len(layers)*nodeWidth + max(len(layers)-1, 0)*layerGap
 	g.Height = 2*margin + rows*nodeHeight + max(rows-1, 0)*rowGap
-	for _, n := range nodes {
-		for _, p := range n.after {
-			x1, y1, x2, y2 := p.X+nodeWidth, p.Y+nodeHeight/2, n.X, n.Y+nodeHeight/2
-			bend := max((x2-x1)/2, layerGap/2)
-			g.Edges = append(g.Edges, edge{fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, x1+bend, y1, x2-bend, y2, x2-4, y2), p.Class})
-		}
+	for _, w := range ways {
+		g.Edges = append(g.Edges, edge{w.path(), w.from.Class})
 	}
 	return g
+}
+
+// way is an edge with the places that it passes.
+type way struct {
+	from, to *node
+	bends    []*node
+}
+
+// bendsOf gives an edge over several layers a place in each, so that it passes
+// between boxes and not behind them. The places stand in for the node in after.
+func bendsOf(nodes []*node, layers [][]*node) (ways []way) {
+	for _, n := range nodes {
+		for i, p := range n.after {
+			w := way{from: p, to: n}
+			for before, at := p, p.layer+1; at < n.layer; at++ {
+				b := &node{bend: true, layer: at, after: []*node{before}}
+				layers[at] = append(layers[at], b)
+				w.bends = append(w.bends, b)
+				before, n.after[i] = b, b
+			}
+			ways = append(ways, w)
+		}
+	}
+	return ways
+}
+
+// path is the edge as SVG has it: curves between layers, straight through them.
+func (w way) path() string {
+	x, y := w.from.X+nodeWidth, w.from.Y+nodeHeight/2
+	path := fmt.Sprintf("M%d %d", x, y)
+	for _, n := range append(w.bends, w.to) {
+		x2, y2 := n.X, n.Y+nodeHeight/2
+		turn := max((x2-x)/2, layerGap/2)
+		if n == w.to {
+			x2 -= 4 // room for the arrow
+		}
+		path += fmt.Sprintf("C%d %d %d %d %d %d", x+turn, y, x2-turn, y2, x2, y2)
+		if x, y = x2, y2; n.bend {
+			x += nodeWidth
+			path += fmt.Sprintf("H%d", x)
+		}
+	}
+	return path
 }
 
 // layersOf puts every node behind all that it comes after.

@@ -2,6 +2,8 @@ package ui
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -16,10 +18,14 @@ func TestAGraphHasEveryNodeBehindItsParentsAndNoTwoInOnePlace(t *testing.T) {
 				nodes[i].after = append(nodes[i].after, nodes[rapid.IntRange(0, i-1).Draw(rt, "parent")])
 			}
 		}
+		parents := map[*node][]*node{}
+		for _, n := range nodes {
+			parents[n] = slices.Clone(n.after)
+		}
 		g := draw(nodes)
 		taken := map[[2]int]bool{}
 		for _, n := range g.Nodes {
-			for _, p := range n.after {
+			for _, p := range parents[n] {
 				if p.X >= n.X {
 					rt.Fatalf("%s is not behind %s", n.Title, p.Title)
 				}
@@ -47,5 +53,19 @@ func TestEdgesDoNotCrossWhereTheyNeedNot(t *testing.T) {
 	draw([]*node{a, b, x, y})
 	if (a.Y < b.Y) != (y.Y < x.Y) {
 		t.Error(a.Y, b.Y, x.Y, y.Y)
+	}
+}
+
+func TestALongEdgePassesBetweenBoxes(t *testing.T) {
+	a, b := &node{Title: "a"}, &node{Title: "b"}
+	b.after = []*node{a}
+	c := &node{Title: "c", after: []*node{a, b}}
+	g := draw([]*node{a, b, c})
+	if len(g.Edges) != 3 || b.X == c.X || !strings.Contains(g.Edges[1].Path, "H") {
+		t.Error(g.Edges)
+	}
+	bend := c.after[0]
+	if !bend.bend || bend.Y == b.Y {
+		t.Error("the edge lies behind a box")
 	}
 }

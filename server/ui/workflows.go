@@ -119,7 +119,7 @@ func (v *visit) graphOf(tasks []tusk.TaskInfo) *graph {
 			title = t.Kind
 		}
 		state := t.State.String()
-		nodes[i] = &node{Title: title, Sub: state, Class: state, To: v.url("tasks", t.ID), Label: fmt.Sprintf("%s: %s, attempt %d", title, state, t.Attempt)}
+		nodes[i] = &node{Title: title, Sub: state, Class: state, To: v.url("tasks", t.ID)}
 		if t.Node != "" && t.Node != t.Kind {
 			nodes[i].Sub = state + " · " + t.Kind
 		}
@@ -241,7 +241,6 @@ func (v *visit) stageNode(r stageRow, before []*node) *node {
 	case r.Counts["available"] > 0:
 		n.Class = "available"
 	}
-	n.Label = n.Title + ": " + n.Sub
 	if len(before) > 0 {
 		n.after = before[len(before)-1:]
 	}
