@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,12 @@ func (o *order) add(name string) {
 	o.names = append(o.names, name)
 }
 
+func (o *order) clear() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.names = nil
+}
+
 func (o *order) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,9 +189,9 @@ func TestWorkflows(t *testing.T) {
 	})
 	inBubble(t, "a part of it runs again, from a task on", func(t *testing.T, s *shop) {
 		var ran order
-		broken := true
+		var mended atomic.Bool
 		tusk.Handle(s.mux, func(_ context.Context, task *tusk.Task[count]) error {
-			if ran.add(task.Node); task.Node == "c" && broken {
+			if ran.add(task.Node); task.Node == "c" && !mended.Load() {
 				return tusk.Discard(errors.New("broken"))
 			}
 			return nil
@@ -204,13 +211,13 @@ func TestWorkflows(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
-		broken = false
+		mended.Store(true)
 		for _, from := range []struct {
 			node string
 			want int
 			runs string
 		}{{"c", 3, "c d e"}, {run.Tasks["b"].String(), 2, "b d"}, {"a", 5, "a b c d e"}} {
-			ran = order{}
+			ran.clear()
 			if n, err := s.client.RetryWorkflowFrom(ctx, run.ID, from.node); n != from.want || err != nil {
 				t.Errorf("from %s: %d, %v", from.node, n, err)
 			}
@@ -229,17 +236,19 @@ func TestWorkflows(t *testing.T) {
 	})
 	inBubble(t, "callbacks run when all have completed, and when all have ended", func(t *testing.T, s *shop) {
 		for _, fails := range []bool{false, true} {
-			var seen []tusk.Input
+			inputs := make(chan []tusk.Input, 1)
 			tusk.Handle(s.mux, func(ctx context.Context, task *tusk.Task[count]) error {
 				if task.Args.N == 3 && fails {
 					return tusk.Discard(errors.New("broken"))
 				}
 				return nil
 			})
-			tusk.HandleKind(s.mux, "callback", func(ctx context.Context, task *tusk.Task[count]) (err error) {
-				if task.Node == "finished" {
-					seen, err = task.Inputs(ctx)
+			tusk.HandleKind(s.mux, "callback", func(ctx context.Context, task *tusk.Task[count]) error {
+				if task.Node != "finished" {
+					return nil
 				}
+				seen, err := task.Inputs(ctx)
+				inputs <- seen
 				return err
 			})
 			w := tusk.NewWorkflow()
@@ -256,6 +265,7 @@ func TestWorkflows(t *testing.T) {
 			_, stop := s.work(nil)
 			time.Sleep(time.Minute)
 			want := map[bool]tusk.State{false: tusk.StateCompleted, true: tusk.StateCancelled}[fails]
+			seen := <-inputs
 			if succeeded, finished := s.get(run.Tasks["succeeded"]), s.get(run.Tasks["finished"]); succeeded.State != want || finished.State != tusk.StateCompleted || len(seen) != 12 {
 				t.Errorf("fails %v: %v, %v, %d inputs", fails, succeeded.State, finished.State, len(seen))
 			}
