@@ -36,6 +36,7 @@ type Carrier struct {
 	o      Options
 	others map[store.ID]sighting  // of operations that others carry
 	due    map[store.ID]time.Time // of the next page of operations that are throttled
+	size   int                    // of the next page
 }
 
 // sighting is since when an operation's record has had its version.
@@ -46,7 +47,7 @@ type sighting struct {
 
 // New makes a carrier.
 func New(s Store, o Options) *Carrier {
-	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{}}
+	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{}, size: firstOnPage}
 }
 
 const (
@@ -179,15 +180,28 @@ func (c *Carrier) page(ctx context.Context, o *carried) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.o.Patience*2/3)
 	defer cancel()
+	began := time.Now()
 	err := c.change(ctx, &o.Operation)
+	c.resize(time.Since(began))
 	if o.Error = ""; err != nil {
 		o.Error = err.Error()
 	}
 	return err
 }
 
+// resize has pages take about half a second: locks are held for no longer, and what
+// is done twice when a process dies is little.
+func (c *Carrier) resize(took time.Duration) {
+	switch {
+	case took < 250*time.Millisecond:
+		c.size = min(c.size*2, mostOnPage)
+	case took > time.Second:
+		c.size = max(c.size/2, leastOnPage)
+	}
+}
+
 func (c *Carrier) change(ctx context.Context, o *Operation) error {
-	f := o.page()
+	f := o.page(c.size)
 	tasks, err := c.store.List(ctx, f)
 	if err != nil {
 		return err

@@ -80,19 +80,21 @@ func within(patterns []string, name string) bool {
 }
 
 const (
-	mostOnPage = 500
+	mostOnPage  = 500
+	firstOnPage = 100
+	leastOnPage = 10
 	// instant is how exactly engines and clients agree on time: a task that was
 	// enqueued within it before the operation began is meant.
 	instant = time.Millisecond
 )
 
-// page is the filter of the operation's next page.
-func (o *Operation) page() store.Filter {
+// page is the filter of the operation's next page, of at most so many tasks.
+func (o *Operation) page(most int) store.Filter {
 	f := o.Filter
 	if until := o.StartedAt.Add(instant); f.Until.IsZero() || until.Before(f.Until) {
 		f.Until = until
 	}
-	f.Before, f.Limit, f.Detail = o.Cursor, mostOnPage, false
+	f.Before, f.Limit, f.Detail = o.Cursor, most, false
 	if o.PerSecond > 0 {
 		f.Limit = min(f.Limit, o.PerSecond)
 	}
