@@ -34,7 +34,9 @@ var faults = []fault{
 	{"F3", "stop a worker while it starts", "", 1, func(s *storm) error { return s.stop(s.fleet.start(s.worker()), 1) }},
 	{"F5", "kill the database server", servers, 1, killServer},
 	{"F5", "kill a backend", postgreses, 1, killBackend},
-	{"F7", "terminate backends", servers, 8, func(s *storm) error { return endSessions(s, "select pg_terminate_backend($1)", "kill %d") }},
+	{"F7", "terminate backends", servers, 8, func(s *storm) error {
+		return endSessions(s, "end of a session", "select pg_terminate_backend($1)", "kill %d")
+	}},
 	{"F10", "reset all connections", servers, 3, func(s *storm) error { s.ground.proxy.cut(); return nil }},
 	{"F10", "swallow everything for longer than a lease", servers, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
 	{"F10", "refuse and reset by turns", servers, 2, flap},
@@ -45,7 +47,9 @@ var faults = []fault{
 	{"F15", "make the database read-only", postgreses, 1, readOnly},
 	{"F18", "take all connections", servers, 1, takeConnections},
 	{"F19", "restart pgbouncer", "pgbouncer", 6, restartBouncer},
-	{"F20", "cancel statements", servers, 6, func(s *storm) error { return endSessions(s, "select pg_cancel_backend($1)", "kill query %d") }},
+	{"F20", "cancel statements", servers, 6, func(s *storm) error {
+		return endSessions(s, "cancel of a statement", "select pg_cancel_backend($1)", "kill query %d")
+	}},
 	{"F20", "hold the write lock", "sqlite", 2, holdWriteLock},
 	{"F21", "pin the horizon", servers, 1, pinHorizon},
 	{"F22", "lock a table", servers, 2, lockTable},
@@ -129,7 +133,7 @@ func (s *storm) session() (int64, error) {
 }
 
 // endSessions ends a few sessions, or what they are doing.
-func endSessions(s *storm, postgres, mysql string) error {
+func endSessions(s *storm, what, postgres, mysql string) error {
 	for range 1 + s.random.IntN(6) {
 		pid, err := s.session()
 		if err != nil || pid == 0 {
@@ -142,7 +146,7 @@ func endSessions(s *storm, postgres, mysql string) error {
 			s.ground.exec(ctx, postgres, pid)
 		}
 		cancel()
-		s.count(strings.Fields(strings.TrimPrefix(postgres, "select pg_"))[0][:6] + " of a session")
+		s.count(what)
 		time.Sleep(time.Duration(s.random.IntN(100)) * time.Millisecond)
 	}
 	return nil
