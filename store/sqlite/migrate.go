@@ -20,7 +20,7 @@ var migrations embed.FS
 
 const (
 	versions = "tusk_migration" // the table in which goose keeps the schema's version
-	newest   = 3                // the version that this program needs
+	newest   = 4                // the version that this program needs
 )
 
 // check fails unless the store is open and the schema the one that this program

@@ -147,7 +147,7 @@ func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 		"line.drop":     "(task=?)",
 		"need.waiting":  "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
 		"need.end":      "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
-		"need.left":     "SEARCH tusk_need USING INDEX tusk_need_task (task=?)",
+		"need.left":     "SEARCH tusk_need USING INDEX tusk_need_left (task=?)",
 		"need.failed":   "SCAN tusk_need USING INDEX tusk_need_failed",
 		"need.parent":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",
 		"lease.holds":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",

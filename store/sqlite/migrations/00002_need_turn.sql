@@ -28,8 +28,7 @@ create index tusk_need_open on tusk_need (needed) where open is not null;
 create index tusk_need_failed on tusk_need (num) where open = 2;
 
 -- One row for each queue, tenant and partition in which a task has a turn (`held`
--- counts them) or waits for one, or did: those are deleted now and then. `since` is
--- the position of who has waited longest.
+-- counts them) or waits for one; `since` is the position of who has waited longest.
 create table tusk_turn (
     id        integer primary key,
     queue     text not null,
@@ -40,8 +39,7 @@ create table tusk_turn (
     unique (queue, tenant, partition)
 );
 create index tusk_turn_since on tusk_turn (since) where since is not null;
-create index tusk_turn_held on tusk_turn (id) where held > 0;
-create index tusk_turn_idle on tusk_turn (id) where held = 0 and since is null;
+create index tusk_turn_held on tusk_turn (queue, tenant, partition) where held > 0;
 
 -- The tasks that wait for their turn and for nothing else. Positions of all turns
 -- are given out from one count, in order of arrival.
