@@ -63,7 +63,7 @@ func TestPictures(t *testing.T) {
 	b := openBrowser(t, s.URL)
 	for _, theme := range []string{"light", "dark"} {
 		b.as(1280, theme)
-		for name, path := range map[string]string{"overview": "/", "tasks": "/tasks", "task": "/tasks/" + f.Retryable.String(), "errors": "/errors"} {
+		for name, path := range map[string]string{"overview": "/", "tasks": "/tasks", "task": "/tasks/" + f.Retryable.String(), "errors": "/errors", "workflow": "/workflows/" + f.Workflow.String()} {
 			b.open(path)
 			var png []byte
 			b.run(chromedp.Sleep(700*time.Millisecond), chromedp.ActionFunc(func(ctx context.Context) (err error) {
