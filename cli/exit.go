@@ -54,6 +54,7 @@ var known = []struct {
 }{
 	{tusk.ErrNotFound, "not_found", exitNotFound, ""},
 	{tusk.ErrRefused, "refused", exitConflict, "tusk tasks show ID says where the task is"},
+	{store.ErrMoved, "database_moved", exitUsage, "first look with tusk db rebase --dry-run"},
 	{store.ErrSchemaMissing, "schema_missing", exitUsage, "--auto-migrate does it on the way"},
 	{store.ErrSchemaOld, "schema_old", exitUsage, "--auto-migrate does it on the way"},
 	{store.ErrSchemaNew, "schema_new", exitUsage, "install the version of tusk that migrated it, or a newer one"},

@@ -80,6 +80,14 @@ type Checker interface {
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
+// Rebaser is an engine whose tables mean something on one server only.
+type Rebaser interface {
+	// Rebase makes tables that were restored from another server (ErrMoved) usable on
+	// this one, while nobody works, and returns how many tasks can be claimed: tasks
+	// that were running are available again. With dry it only counts them.
+	Rebase(ctx context.Context, dry bool) (tasks int64, err error)
+}
+
 // Meter is an engine that counts what it costs, for benchmarks.
 type Meter interface {
 	Measure(ctx context.Context) (Measures, error)

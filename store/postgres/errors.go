@@ -72,6 +72,12 @@ func neverStored(err error) bool {
 	return errors.As(err, &refused) || pgconn.SafeToRetry(err)
 }
 
+// isDeadlock reports whether the server gave up one of two that wait for each other.
+func isDeadlock(err error) bool {
+	var said *pgconn.PgError
+	return errors.As(err, &said) && said.Code == "40P01"
+}
+
 // isMissing reports whether a table or schema does not exist.
 func isMissing(err error) bool {
 	var said *pgconn.PgError

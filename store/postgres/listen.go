@@ -116,38 +116,3 @@ func (s *Store) notify(queue string) {
 	defer cancel()
 	_, _ = s.pool.Exec(ctx, s.sql["notify"], s.channel(), queue)
 }
-
-// Check looks at the server and says what breaks Tusk's promises (an error) or
-// weakens them (warnings).
-func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	var version int
-	var replica bool
-	var fsync, fullPages, commit, isolation string
-	err = s.pool.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &isolation)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("check: %w", translate(err))
-	case version < 140000:
-		return nil, fmt.Errorf("check: PostgreSQL %d is too old: want 14 or later", version/10000)
-	case replica:
-		return nil, fmt.Errorf("check: %w: this server is a replica", store.ErrReadOnly)
-	case isolation != "read committed":
-		return nil, fmt.Errorf("check: default_transaction_isolation is %q: want read committed", isolation)
-	}
-	for _, setting := range [][3]string{{"fsync", fsync, "on"}, {"full_page_writes", fullPages, "on"}, {"synchronous_commit", commit, "on"}} {
-		if setting[1] == "off" {
-			warnings = append(warnings, setting[0]+" is off: a crash of the server may lose acknowledged tasks; set it to "+setting[2])
-		}
-	}
-	all, err := s.Migrations(ctx)
-	if err != nil {
-		return warnings, fmt.Errorf("check: %w", err)
-	}
-	if all[0].AppliedAt.IsZero() {
-		return warnings, fmt.Errorf("check: %w", store.ErrSchemaMissing)
-	}
-	if all[len(all)-1].AppliedAt.IsZero() {
-		return warnings, fmt.Errorf("check: %w", store.ErrSchemaOld)
-	}
-	return warnings, nil
-}

@@ -75,10 +75,16 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	s.lanes.Clear() // what was known may be gone
 	s.home.Store(false)
 	var results []*goose.MigrationResult
-	if version >= at {
-		results, err = provider.UpTo(ctx, version)
-	} else {
-		results, err = provider.DownTo(ctx, version)
+	for range 10 { // a step that needs several tables may meet workers in another order
+		var part []*goose.MigrationResult
+		if version >= at {
+			part, err = provider.UpTo(ctx, version)
+		} else {
+			part, err = provider.DownTo(ctx, version)
+		}
+		if results = append(results, part...); !isDeadlock(err) {
+			break
+		}
 	}
 	var taken []store.Migration
 	for _, r := range results {

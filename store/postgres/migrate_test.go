@@ -3,8 +3,11 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -86,4 +89,104 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 	if _, err := postgres.New(pool, postgres.Options{Schema: `x"; drop`}); err == nil {
 		t.Fatal("that is no schema name")
 	}
+}
+
+// nextStep changes the schema as the step of a later release would: it only adds.
+const nextStep = `
+set local lock_timeout = '5s';
+alter table tusk.task add column later_a text;
+alter table tusk.waiting add column later_b int not null default 0;
+alter table tusk.lease add column later_c text;
+alter table tusk.worker add column later_d text;
+create table tusk.later (id int);
+insert into tusk.migration (version_id, is_applied) values (9000, true)`
+
+func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	var g sync.WaitGroup
+	g.Go(func() { load(t, s, 2000) })
+	eventually(t, "tasks are claimed", func() bool { return number(t, pool, "select count(*) from tusk.outcome") > 0 })
+	var err error
+	for range 10 { // as Migrate does it
+		if _, err = pool.Exec(ctx, nextStep); err == nil || !strings.Contains(err.Error(), "deadlock") {
+			break
+		}
+	}
+	g.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, _ := open(t, pool.Config().ConnString(), false) // a program that starts on it
+	if _, err := old.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	goRound(t, old, startWorker(t, old), 100)
+	delayed := newTasks(2, "q")
+	delayed[0].Delay, delayed[1].Key = time.Hour, "k"
+	if _, err := old.Enqueue(ctx, delayed); err != nil {
+		t.Fatal(err)
+	}
+	goRound(t, s, w, 10)
+	if _, err := old.Migrate(ctx, -1); !errors.Is(err, store.ErrSchemaNew) {
+		t.Errorf("it migrates what it does not know: %v", err)
+	}
+	if _, err := pool.Exec(ctx, "update tusk.server set oldest_program = 9000"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Check(ctx); !errors.Is(err, store.ErrSchemaNew) {
+		t.Error(err)
+	}
+}
+
+func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
+	s, _ := fresh(t)
+	ctx := context.Background()
+	all, err := s.Migrations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done atomic.Bool
+	var g sync.WaitGroup
+	g.Go(func() {
+		defer done.Store(true)
+		load(t, s, 2000)
+	})
+	rounds := 0
+	for before := all[len(all)-2].Version; !done.Load() || rounds == 0; rounds++ {
+		for _, version := range []int64{before, -1} {
+			if steps, err := s.Migrate(ctx, version); err != nil || len(steps) != 1 {
+				t.Fatal(steps, err)
+			}
+		}
+	}
+	g.Wait()
+	t.Logf("down and up %d times", rounds)
+}
+
+func TestAMigrationGivesUpWaitingForALockAndCanBeRepeated(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "select from tusk.record"); err != nil { // and it stays open
+		t.Fatal(err)
+	}
+	if steps, err := s.Migrate(ctx, 0); err == nil {
+		t.Fatalf("%d steps down, %v", len(steps), err)
+	}
+	if _, err := s.Check(ctx); !errors.Is(err, store.ErrSchemaOld) {
+		t.Error(err)
+	}
+	if err := tx.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	goRound(t, s, startWorker(t, s), 10)
 }

@@ -2,13 +2,12 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
-// ErrMoved says that the tables came from another server, by a dump or a
-// logical copy: their transaction ids mean nothing here.
-var ErrMoved = errors.New("the database was restored from another server: stop all workers and run tusk db rebase")
+var _ store.Rebaser = (*Store)(nil)
 
 // atHome fails unless the tables were made on this server. It asks once.
 func (s *Store) atHome(ctx context.Context) error {
@@ -20,18 +19,21 @@ func (s *Store) atHome(ctx context.Context) error {
 		return translate(err)
 	}
 	if !home {
-		return ErrMoved
+		return store.ErrMoved
 	}
 	s.home.Store(true)
 	return nil
 }
 
-// Rebase makes a restored database usable on its new server and returns how
-// many tasks can be claimed. Tasks that were running at the time of the copy
-// are available again.
-func (s *Store) Rebase(ctx context.Context) (open int64, err error) {
-	if err := s.pool.QueryRow(ctx, s.sql["rebase"]).Scan(&open); err != nil {
+// Rebase implements store.Rebaser, for a dump or a logical copy: the transaction
+// ids in it mean nothing here.
+func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
+	name := "rebase"
+	if dry {
+		name = "unfinished"
+	}
+	if err := s.pool.QueryRow(ctx, s.sql[name]).Scan(&tasks); err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
-	return open, nil
+	return tasks, nil
 }

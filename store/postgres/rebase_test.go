@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -49,13 +48,19 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	r, _ := open(t, to, false)
 	next := startWorker(t, r)
 	c := store.ClaimRequest{Worker: next, Queues: []string{"q"}, Limit: 100, Token: store.NewToken()}
-	if _, err := r.Claim(ctx, c); !errors.Is(err, postgres.ErrMoved) {
+	if _, err := r.Claim(ctx, c); !errors.Is(err, store.ErrMoved) {
 		t.Fatal(err)
 	}
-	if _, err := r.Enqueue(ctx, newTasks(1, "q")); !errors.Is(err, postgres.ErrMoved) || !errors.Is(err, store.ErrNotCommitted) {
+	if _, err := r.Enqueue(ctx, newTasks(1, "q")); !errors.Is(err, store.ErrMoved) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Fatal(err)
 	}
-	if n, err := r.Rebase(ctx); err != nil || n != 25 {
+	if _, err := r.Check(ctx); !errors.Is(err, store.ErrMoved) {
+		t.Fatal(err)
+	}
+	if n, err := r.Rebase(ctx, true); err != nil || n != 25 {
+		t.Fatal(n, err)
+	}
+	if n, err := r.Rebase(ctx, false); err != nil || n != 25 {
 		t.Fatal(n, err)
 	}
 	next = startWorker(t, r)
@@ -77,4 +82,25 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	if counts, err := r.Count(ctx); err != nil || len(counts) > 0 {
 		t.Fatal(counts, err)
 	}
+}
+
+func TestADumpThatComesFromTheFutureOfThisServerIsRefused(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	goRound(t, s, startWorker(t, s), 10)
+	// As on a clone of the server, made before the dump: the same server by its name.
+	if _, err := pool.Exec(ctx, "update tusk.lane_position set done = '4000000000:4000000000:'"); err != nil {
+		t.Fatal(err)
+	}
+	late, _ := open(t, pool.Config().ConnString(), false)
+	if _, err := late.Check(ctx); !errors.Is(err, store.ErrMoved) {
+		t.Fatal(err)
+	}
+	if _, err := late.Rebase(ctx, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	goRound(t, late, startWorker(t, late), 10)
 }

@@ -1,12 +1,35 @@
 -- up
 set local lock_timeout = '5s';
 
--- The server whose transaction ids the log speaks of.
+-- The server whose transaction ids the log speaks of, and the oldest version of the
+-- schema whose programs work with this one: a migration that breaks them raises it.
 create table tusk.server (
   one               boolean not null primary key default true check (one),
-  system_identifier bigint  not null
+  system_identifier bigint  not null,
+  oldest_program    bigint  not null default 21
 );
 insert into tusk.server (system_identifier) select system_identifier from pg_control_system();
+
+-- Whether the log's transaction ids are this server's: none comes from another, nor
+-- from the future, as in a dump that went back to where the server was cloned from.
+create function tusk.at_home() returns boolean language sql stable as $$
+  select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
+    and not exists (
+      select from tusk.lane_position p
+      where pg_snapshot_xmax(p.done) > pg_snapshot_xmax(pg_current_snapshot()) or pg_snapshot_xmax(p.win) > pg_snapshot_xmax(pg_current_snapshot()))
+    and not exists (
+      select from tusk.lane l
+      where exists (select from tusk.task t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())))
+$$;
+
+-- What can be claimed, or was running.
+create function tusk.unfinished() returns setof tusk.task language sql stable as $$
+  select distinct on (t.id) t.*
+  from tusk.task t
+  where tusk.unclaimed(t.lane, t.xid, t.n)
+    or exists (select from tusk.running r where r.id = t.id and r.lane = t.lane and t.xid between r.lo and r.hi)
+  order by t.id, t.xid desc, t.n desc
+$$;
 
 -- After a restore into another server: the log's transaction ids mean nothing
 -- there. What had been claimed and ended is put before everything, and what had
@@ -19,12 +42,7 @@ declare
 begin
   perform tusk.need_read_committed();
   lock table tusk.task, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
-  create temporary table rebase on commit drop as
-  select distinct on (t.id) t.*
-  from tusk.task t
-  where tusk.unclaimed(t.lane, t.xid, t.n)
-    or exists (select from tusk.running r where r.id = t.id and r.lane = t.lane and t.xid between r.lo and r.hi)
-  order by t.id, t.xid desc, t.n desc;
+  create temporary table rebase on commit drop as select * from tusk.unfinished();
   delete from tusk.task t using rebase o where t.id = o.id and t.xid = o.xid and t.n = o.n;
   update tusk.task t set xid = '3' where t.xid <> '3';
   update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3');
@@ -50,5 +68,5 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.rebase;
+drop function tusk.rebase, tusk.unfinished, tusk.at_home;
 drop table tusk.server;

@@ -1,6 +1,2 @@
 -- name: notify
 select pg_notify($1, $2)
-
--- name: server
-select current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'),
-  current_setting('synchronous_commit'), current_setting('default_transaction_isolation')

@@ -1,5 +1,11 @@
 -- name: at_home
-select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
+select tusk.at_home()
 
 -- name: rebase
 select tusk.rebase()
+
+-- name: unfinished
+select count(*) from tusk.unfinished()
+
+-- name: oldest_program
+select oldest_program from tusk.server

@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func newDBCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "db",
+		Short: "Check the database, or make a restored one usable",
+	}
+	c.AddCommand(newDBCheckCommand(app), newDBRebaseCommand(app))
+	return c
+}
+
+// finding is something that weakens what Tusk promises.
+type finding struct {
+	Warning string `json:"warning" col:"WARNING"`
+}
+
+func newDBCheckCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Say what of the database breaks or weakens what Tusk promises",
+		Long: `Say what of the database breaks what Tusk promises, which is an error, or weakens it,
+which is a warning: settings of the server, its version, the schema, whether it was
+restored from another server. Serve and work check the same when they start.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, closeStore, err := app.Store(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			var found []finding
+			if c, ok := store.As[store.Checker](s); ok {
+				warnings, err := c.Check(cmd.Context())
+				if err != nil {
+					return fmt.Errorf("database: %w", err)
+				}
+				for _, warning := range warnings {
+					found = append(found, finding{warning})
+				}
+			}
+			return list(app, found, "the database keeps what Tusk promises")
+		},
+	}
+}
+
+// rebaseReport is what tusk db rebase did, or would do.
+type rebaseReport struct {
+	Tasks  int64 `json:"tasks" col:"TASKS"` // that can be claimed then
+	DryRun bool  `json:"dry_run" col:"DRY RUN"`
+}
+
+func newDBRebaseCommand(app *App) *cobra.Command {
+	var agreed consent
+	c := &cobra.Command{
+		Use:   "rebase",
+		Short: "Make a database usable that was restored from another server",
+		Long: `Make a PostgreSQL database usable that was restored by a dump or a logical copy. Its
+tables name transactions of the server that they come from: until it is rebased, nothing
+is enqueued and nothing is claimed. Tasks that were running at the time of the copy are
+available again. Stop all servers and workers first.`,
+		Example: `  tusk db rebase --dry-run
+  tusk db rebase --yes`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, closeStore, err := app.Store(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			return app.rebase(cmd.Context(), s, &agreed)
+		},
+	}
+	agreed.addTo(c)
+	return c
+}
+
+func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent) error {
+	r, ok := store.As[store.Rebaser](s)
+	if !ok {
+		return fmt.Errorf("db rebase: %w: its databases can be restored anywhere as they are", store.ErrUnsupported)
+	}
+	if c, ok := store.As[store.Checker](s); ok {
+		switch _, err := c.Check(ctx); {
+		case err == nil:
+			app.note("the database is this server's own: there is nothing to do")
+			return nil
+		case !errors.Is(err, store.ErrMoved):
+			return fmt.Errorf("database: %w", err)
+		}
+	}
+	tasks, err := r.Rebase(ctx, true)
+	if err != nil {
+		return err
+	}
+	if !agreed.dryRun {
+		if err := app.confirm(agreed, fmt.Sprintf("rebase the database, with %s that can be claimed then", count(int(tasks), "task"))); err != nil {
+			return err
+		}
+		if tasks, err = r.Rebase(ctx, false); err != nil {
+			return err
+		}
+	}
+	return printOne(app, rebaseReport{Tasks: tasks, DryRun: agreed.dryRun})
+}

@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Checker = (*Store)(nil)
+
+// Check implements store.Checker.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	if warnings, err = s.checkServer(ctx); err == nil {
+		err = s.checkSchema(ctx)
+	}
+	if err == nil {
+		err = s.atHome(ctx)
+	}
+	if err != nil {
+		return warnings, fmt.Errorf("check: %w", translate(err))
+	}
+	return warnings, nil
+}
+
+func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) {
+	var version, connections int
+	var replica, pooled bool
+	var fsync, fullPages, commit, dataSync, isolation string
+	var pid uint32
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Release()
+	if err := c.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &dataSync, &isolation, &connections, &pid); err != nil {
+		return nil, err
+	}
+	pooled = pid != c.Conn().PgConn().PID()
+	switch {
+	case version < 140000:
+		return nil, fmt.Errorf("PostgreSQL %d is too old: want 14 or later", version/10000)
+	case replica:
+		return nil, fmt.Errorf("%w: this server is a replica: name the primary", store.ErrReadOnly)
+	case isolation != "read committed":
+		return nil, fmt.Errorf("default_transaction_isolation is %q: want read committed", isolation)
+	}
+	for _, setting := range [][4]string{
+		{"fsync", fsync, "on", "a crash of the machine may lose or corrupt everything"},
+		{"full_page_writes", fullPages, "on", "a crash of the machine may corrupt tables"},
+		{"synchronous_commit", commit, "on", "a crash of the server may lose acknowledged tasks"},
+		{"data_sync_retry", dataSync, "off", "a failed write to the disk may go unnoticed"},
+	} {
+		if bad := map[string]string{"on": "off", "off": "on"}[setting[2]]; setting[1] == bad {
+			warnings = append(warnings, fmt.Sprintf("%s is %s: %s; set it to %s", setting[0], setting[1], setting[3], setting[2]))
+		}
+	}
+	if most := int(s.pool.Config().MaxConns) + 2; most > connections {
+		warnings = append(warnings, fmt.Sprintf("this process may open %d connections, the server takes %d: lower pool_max_conns or raise max_connections", most, connections))
+	}
+	if pooled {
+		warnings = append(warnings, "a pooler stands between: workers poll, and a killed worker is seen by its heartbeat alone")
+	}
+	return warnings, nil
+}
+
+// checkSchema fails when the schema is not one that this program works with. A newer
+// one is, unless it says otherwise.
+func (s *Store) checkSchema(ctx context.Context) error {
+	all, err := s.Migrations(ctx)
+	if err != nil {
+		return err
+	}
+	newest := all[len(all)-1]
+	switch {
+	case all[0].AppliedAt.IsZero():
+		return store.ErrSchemaMissing
+	case newest.AppliedAt.IsZero():
+		return store.ErrSchemaOld
+	}
+	var oldest int64
+	if err := s.pool.QueryRow(ctx, s.sql["oldest_program"]).Scan(&oldest); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			return store.ErrSchemaForeign
+		}
+		return err
+	}
+	if newest.Version < oldest {
+		return fmt.Errorf("%w: it wants version %d, this program has %d", store.ErrSchemaNew, oldest, newest.Version)
+	}
+	return nil
+}
