@@ -170,7 +170,11 @@ func (c *claim) take(queue string, limit int) (int, error) {
 	perRow := c.store.perRow(queue)
 	var rows []*ready
 	seen := 0
-	for ask := (limit + perRow - 1) / perRow; ; {
+	ask := (limit + perRow - 1) / perRow
+	if perRow > 1 { // of the first row some may be gone
+		ask++
+	}
+	for {
 		rows, seen = rows[:0], 0
 		err := c.ask(func(r *sql.Rows) error {
 			y, err := readReady(r, &c.now, &c.dead)
