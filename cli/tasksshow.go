@@ -16,6 +16,8 @@ import (
 type taskView struct {
 	taskRow
 	CancelRequested bool            `json:"cancel_requested"`
+	Needs           int             `json:"needs"`       // tasks that it comes after, or children that it waits for
+	NeedsEnded      int             `json:"needs_ended"` // of those
 	Progress        *store.Progress `json:"progress"`
 	Attempts        []attemptRow    `json:"attempts"`
 	Logs            []logRow        `json:"logs"`
@@ -72,6 +74,12 @@ func viewOf(t tusk.TaskInfo) taskView {
 		return v
 	}
 	v.CancelRequested, v.Progress, v.Output = d.CancelRequested, d.Progress, d.Output
+	v.Needs = len(d.Needs)
+	for _, n := range d.Needs {
+		if n.State == 0 || n.State.Finished() {
+			v.NeedsEnded++
+		}
+	}
 	for _, a := range d.Attempts {
 		v.Attempts = append(v.Attempts, attemptRow{a.Number, a.Outcome, instant(a.StartedAt), instant(a.EndedAt),
 			seconds(max(a.EndedAt.Sub(a.StartedAt), 0)), a.Worker, a.Fingerprint, a.Error, a.Trace})
@@ -92,6 +100,9 @@ func (app *App) printTask(v taskView) error {
 	out := app.Out
 	if v.CancelRequested {
 		fmt.Fprintln(out, "cancel\trequested")
+	}
+	if v.Needs > 0 {
+		fmt.Fprintf(out, "needs\t%d of %s have ended\n", v.NeedsEnded, count(v.Needs, "task"))
 	}
 	if v.Progress != nil {
 		fmt.Fprintf(out, "progress\t%g%% %s\n", v.Progress.Percent, printable(v.Progress.Message))

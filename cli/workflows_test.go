@@ -41,6 +41,13 @@ func TestWorkflowsAreListedShownRetriedAndWatched(t *testing.T) {
 	if r := sh.run("workflows", "show", id); !strings.Contains(r.err, "0 of 5 tasks have ended, 4 pending, 1 available") {
 		t.Error(r.err)
 	}
+	join := sh.json("workflows", "show", id)[3]["id"].(string)
+	if got := sh.json("tasks", "show", join)[0]; got["needs"] != 2.0 || got["needs_ended"] != 0.0 {
+		t.Errorf("%v", got)
+	}
+	if out := sh.must("tasks", "show", join); !strings.Contains(out, "needs\t0 of 2 tasks have ended") {
+		t.Error(out)
+	}
 	broken := true
 	steps := map[string]func(*tusk.Task[map[string]any]) error{"step": func(t *tusk.Task[map[string]any]) error {
 		if t.Node == "right" && broken {

@@ -97,6 +97,19 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 		s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
 		return w.States["discarded"] == 1 && w.States["cancelled"] == 2
 	})
+	s.do("POST", "/api/v1/workflows/"+f.Workflow.String()+"/retry", object{"from": "nothing"}).problem(t, 404, "not_found")
+	for _, task := range w.Tasks {
+		if task.State == "discarded" {
+			s.do("POST", "/api/v1/workflows/"+f.Workflow.String()+"/retry", object{"from": task.Name}).want(t, 200, &edited)
+			if edited.Changed != 3 { // it and the two that it kept from running
+				t.Error(edited)
+			}
+		}
+	}
+	eventually(t, func() bool {
+		s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
+		return w.States["discarded"] == 1 && w.States["cancelled"] == 2
+	})
 	s.post("/workflows/"+f.Workflow.String()+"/retry", "").want(t, 303, nil)
 
 	var made server.WorkflowRun

@@ -121,7 +121,7 @@ func Routes() []Route {
 		does(get("/workflows", access.Read, "List the workflows that the newest tasks belong to"), listWorkflows),
 		does(get("/workflows/{id}", access.Read, "Get a workflow with its tasks and what each needs"), getWorkflow),
 		does(post("/workflows/{id}/cancel", access.Operate, "workflows.cancel", "Cancel all tasks of a workflow that have not finished"), cancelWorkflow),
-		does(post("/workflows/{id}/retry", access.Operate, "workflows.retry", "Retry all tasks of a workflow that were discarded or cancelled"), retryWorkflow),
+		does(post("/workflows/{id}/retry", access.Operate, "workflows.retry", "Retry all tasks of a workflow that were discarded or cancelled, or all from one task on"), retryWorkflow),
 
 		does(get("/schedules", access.Read, "List schedules"), listSchedules),
 		does(get("/schedules/{name}", access.Read, "Get a schedule"), getSchedule),

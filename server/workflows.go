@@ -152,8 +152,21 @@ func cancelWorkflow(c *call, in byID) (WorkflowEdited, error) {
 	})
 }
 
-func retryWorkflow(c *call, in byID) (WorkflowEdited, error) {
-	return c.editWorkflow(in.ID, c.client.RetryWorkflow)
+type retryWorkflowInput struct {
+	byID
+	Body *struct {
+		From string `json:"from,omitempty" doc:"name or id of a task that has finished: it and all that come after it run again, completed ones, too; default: all that failed"`
+	}
+}
+
+func retryWorkflow(c *call, in retryWorkflowInput) (WorkflowEdited, error) {
+	if in.Body == nil || in.Body.From == "" {
+		return c.editWorkflow(in.ID, c.client.RetryWorkflow)
+	}
+	c.detail = "from " + short(in.Body.From)
+	return c.editWorkflow(in.ID, func(ctx context.Context, id tusk.ID) (int, error) {
+		return c.client.RetryWorkflowFrom(ctx, id, in.Body.From)
+	})
 }
 
 // editWorkflow changes a workflow as a whole, so all of it has to be within bounds.
