@@ -27,22 +27,20 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		}
 	}
 	lock := int64(binary.BigEndian.Uint64(r.Token[:8]))
-	var tasks []store.Task
-	var w words
-	err := s.query(ctx, "claim", func(raw [][]byte) error {
-		if tasks == nil {
-			tasks = make([]store.Task, 0, min(r.Limit, 1024))
-		}
-		tasks = append(tasks, store.Task{})
-		t := &tasks[len(tasks)-1]
-		t.Queue = names[w.readTask(t, raw)>>16]
-		t.State, t.Lease, t.Worker = store.Running, r.Token, r.Worker
-		return nil
-	}, [16]byte(r.Worker), [16]byte(r.Token), queues, r.Limit, r.Again, lock)
+	var c claimed
+	err := s.query(ctx, "claim", c.read, [16]byte(r.Worker), [16]byte(r.Token), queues, r.Limit, r.Again, lock, s.fuller.Load())
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
-	return tasks, nil
+	if len(c.tasks) > 0 {
+		s.fuller.Store(c.full)
+	}
+	for i := range c.tasks {
+		t := &c.tasks[i]
+		t.Queue, t.Priority = names[c.lanes[i]>>16], priorityOf(c.lanes[i])
+		t.State, t.Lease, t.Worker = store.Running, r.Token, r.Worker
+	}
+	return c.tasks, nil
 }
 
 // Extend implements store.Leaser.

@@ -49,6 +49,7 @@ type Store struct {
 	quiet  bool
 	home   atomic.Bool // the tables are of this server
 	bell   bell
+	fuller atomic.Bool // tasks that were claimed lately had more than the least
 
 	witness witness
 

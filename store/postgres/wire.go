@@ -64,12 +64,10 @@ func textsOf(raw []byte) []string {
 	if len(raw) < 20 {
 		return nil
 	}
-	texts := make([]string, binary.BigEndian.Uint32(raw[12:]))
-	at := 20
+	a := arrayOf(raw)
+	texts := make([]string, a.n)
 	for i := range texts {
-		n := int(binary.BigEndian.Uint32(raw[at:]))
-		texts[i] = string(raw[at+4 : at+4+n])
-		at += 4 + n
+		texts[i] = string(a.next())
 	}
 	return texts
 }
@@ -90,26 +88,11 @@ func idsOf(raw []byte) []store.ID {
 // id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
 // claimed_at, tenant, key, tags, settings, workflow, turn, partition.
 func readTask(t *store.Task, raw [][]byte) (lane int64) {
-	var w words
-	return w.readTask(t, raw)
-}
-
-// words reads many tasks with fewer pieces of memory: the kinds, of which most
-// lists have few, are shared, and args lie side by side.
-type words struct {
-	kind string // the last one
-	room []byte // for args
-}
-
-func (w *words) readTask(t *store.Task, raw [][]byte) (lane int64) {
 	lane = int64Of(raw[0])
 	t.Priority = priorityOf(lane)
 	t.ID = idOf(raw[1])
-	if string(raw[2]) != w.kind {
-		w.kind = string(raw[2])
-	}
-	t.Kind = w.kind
-	t.Args = w.keep(raw[3])
+	t.Kind = string(raw[2])
+	t.Args = bytesOf(raw[3])
 	t.EnqueuedAt = timeOf(raw[4])
 	t.Attempt = int(int32Of(raw[5]))
 	t.Crashes = int(int32Of(raw[6]))
@@ -127,20 +110,6 @@ func (w *words) readTask(t *store.Task, raw [][]byte) (lane int64) {
 	t.Turn = raw[15] != nil && raw[15][0] != 0
 	t.Partition = string(raw[16])
 	return lane
-}
-
-// keep copies bytes to a place where they can stay.
-func (w *words) keep(raw []byte) []byte {
-	const piece = 16 << 10
-	if len(raw) > piece/8 {
-		return bytesOf(raw)
-	}
-	if len(raw) > cap(w.room)-len(w.room) {
-		w.room = make([]byte, 0, piece)
-	}
-	at := len(w.room)
-	w.room = append(w.room, raw...)
-	return w.room[at:len(w.room):len(w.room)]
 }
 
 // A lane is the hash of a queue's name in 47 bits and a priority in 16, so that

@@ -35,12 +35,15 @@ create function tusk.unclaimed(_lane bigint, _xid xid8, _n bigint) returns boole
     limit 1), true)
 $$;
 
--- The narrowest dyadic interval that holds two xids, as a number.
-create function tusk.node_of(_lo xid8, _hi xid8) returns bigint language sql immutable as $$
-  select (((l >> s) * 2 + 1) << s)
-  from (select l, length(ltrim((l # h)::bit(64)::text, '0')) as s
-        from (select _lo::text::bigint as l, _hi::text::bigint as h) x) y
-$$;
+-- The narrowest dyadic interval that holds two xids, as a number. Not in SQL: what
+-- cannot be inlined is planned anew in every statement.
+create function tusk.node_of(_lo xid8, _hi xid8) returns bigint language plpgsql immutable as $$
+declare
+  l bigint := _lo::text::bigint;
+  s int := case when _lo = _hi then 0 else length(ltrim((l # _hi::text::bigint)::bit(64)::text, '0')) end;
+begin
+  return ((l >> s) * 2 + 1) << s;
+end $$;
 
 -- All dyadic intervals that hold an xid.
 create function tusk.nodes_of(_xid xid8) returns bigint[] language sql immutable as $$

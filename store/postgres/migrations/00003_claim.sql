@@ -4,26 +4,41 @@ set local lock_timeout = '5s';
 -- Claims up to _limit tasks for a worker, from the lanes of its queues in order
 -- of priority. Every statement that judges comes after the lock and sees what
 -- the lock's last holder wrote. Nothing is written where nothing is found.
-create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint)
+--
+-- Tasks are returned in columns, a row for each piece of a lane: hundreds of rows
+-- cost the server and the worker more than the arrays of one. The columns from
+-- attempts on are null while every task has only what it must have; _full asks
+-- for them at once. Args too large for an array come in rows of their own, after
+-- the others, with neither a time nor anything else but the id.
+create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean)
 returns table (
-  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
-  workflow uuid, turn boolean, partition text)
+  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
+  run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
+  workflows uuid[], turns boolean[], partitions text[])
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _lane  bigint;
-  _want  int := _limit;
-  _got   int;
-  _first boolean := true;
-  _look  boolean;
-  _from  xid8;
-  _n     bigint;
-  p      tusk.lane_position;
-  _here  pg_snapshot;
-  _now   timestamptz;
+  _lane   bigint;
+  _want   int := _limit;
+  _got    int; -- from the lane
+  _size   int; -- of the last piece
+  _first  boolean := true;
+  _plain  boolean;
+  _open   boolean; -- the lane had a window
+  _last   boolean;
+  _here   pg_snapshot;
+  _win    pg_snapshot;
+  _from   xid8; -- where to go on in the index
+  _n      bigint;
+  _xids   xid8[];
+  _ns     bigint[];
+  _sorted uuid[];
+  _ids    uuid[]; -- of the lane, sorted
+  _lo     xid8;
+  _hi     xid8;
+  p       tusk.lane_position;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
@@ -37,7 +52,11 @@ begin
   perform pg_advisory_xact_lock(_lock);
   if exists (select from tusk.lease l where l.token = _token) then
     if _again then
-      return query select * from tusk.held(_token);
+      return query
+      select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt], array[h.crashes],
+        array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key], array[to_json(h.tags)::text], array[h.settings],
+        array[h.workflow], array[h.turn], array[h.partition]
+      from tusk.held(_token) h;
     end if;
     return;
   end if;
@@ -48,67 +67,131 @@ begin
     elsif not pg_try_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31)) then
       continue;
     end if;
-    _now := clock_timestamp();
+    lane := _lane;
+    claimed_at := clock_timestamp();
     select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
     if not found then
       p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
     end if;
     _here := pg_current_snapshot();
+    _open := p.win is not null;
     _got := 0;
-    -- One point to start from. Of two lower bounds the index would take the
-    -- lesser, and walk over all that was ever claimed.
-    _from := greatest(p.at_xid, pg_snapshot_xmax(p.done));
-    _n := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
-    -- Nobody was writing when the lane was last looked at: no late rows to
-    -- look for, which is half of the work of a small claim.
-    if pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) then
-      return query
-      with r as materialized (
-        select t.xid, t.n, t.id, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, t.run_at, t.expires_at, t.tenant, t.key, t.tags, t.settings,
-          t.workflow, t.turn, t.partition
-        from tusk.task t
-        where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(coalesce(p.win, _here))
-          and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, coalesce(p.win, _here))
-        order by t.lane, t.xid, t.n limit _want),
-      batch as (
-        select * from (
-          select count(*)::int as size, array_agg(r.id order by r.id) as ids, array_agg(r.xid) as xids, array_agg(r.n) as ns from r) b
-        where b.size = _want or b.size > 0 and p.win is null),
-      lease as (
-        insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids)
-        select _token, _lane, _worker, _now, b.xids[1], b.xids[b.size], b.ids from batch b),
-      position as (
-        insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-        select _lane, p.no + 1,
-          case when b.size < _want then _here else p.done end,
-          case when b.size < _want then null else coalesce(p.win, _here) end,
-          case when b.size < _want then '0'::xid8 else b.xids[b.size] end,
-          case when b.size < _want then 0 else b.ns[b.size] end,
-          p.claimed + b.size
-        from batch b)
-      select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
-        r.tags, r.settings, r.workflow, r.turn, r.partition
-      from batch cross join r;
-      get diagnostics _got = row_count;
-      _look := _got = 0 and p.win is not null; -- a window with too few left
-    else
-      _look := true;
+    -- Once with the window that is there, if there is one, and if that has too
+    -- little left once more, up to here.
+    loop
+      _win := coalesce(p.win, _here);
+      -- One point to start from. Of two lower bounds the index would take the
+      -- lesser, and walk over all that was ever claimed.
+      _from := greatest(p.at_xid, pg_snapshot_xmax(p.done));
+      _n := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
+      _plain := not _full;
+      attempts := null;
+      if _plain and pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) then
+        -- Nobody was writing when the lane was last looked at: no late rows to
+        -- look for, which is much of the work of a small claim.
+        select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
+          array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
+          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
+            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null)
+        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain
+        from tusk.rows_after(_lane, _win, _from, _n, _want) r;
+      elsif _plain then
+        select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
+          array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
+          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
+            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null)
+        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain
+        from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
+      end if;
+      if not _plain then
+        select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
+          array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
+          array_agg(r.attempt + 1), array_agg(r.crashes), array_agg(r.run_at), array_agg(r.expires_at), array_agg(r.tenant),
+          array_agg(r.key), array_agg(to_json(r.tags)::text), array_agg(r.settings), array_agg(r.workflow), array_agg(r.turn),
+          array_agg(r.partition)
+        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
+          workflows, turns, partitions
+        from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
+      end if;
+      _size := coalesce(cardinality(_xids), 0);
+      if _size > 0 then
+        return next;
+        if array_position(args, null) is not null then
+          return query select * from tusk.large_args(_lane, ids, args, _xids);
+        end if;
+        _lo := case when _got = 0 then _xids[1] else least(_lo, _xids[1]) end;
+        _hi := case when _got = 0 then _xids[_size] else greatest(_hi, _xids[_size]) end;
+        _ids := case when _got = 0 then _sorted else array(select u from unnest(_ids || _sorted) u order by u) end;
+        _got := _got + _size;
+        _want := _want - _size;
+      end if;
+      if _want = 0 then
+        p.win := _win; p.at_xid := _xids[_size]; p.at_n := _ns[_size];
+        exit;
+      end if;
+      _last := p.win is null;
+      p.done := _win; p.win := null; p.at_xid := '0'; p.at_n := 0;
+      exit when _last;
+    end loop;
+    if _got > 0 then
+      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids) values (_token, _lane, _worker, claimed_at, _lo, _hi, _ids);
     end if;
-    if _look then
-      return query select * from tusk.claim_lane(_worker, _token, _lane, _want, p, _here, _now, _from, _n);
-      get diagnostics _got = row_count;
-    end if;
-    if _got = 0 and p.win is null and clock_timestamp() - _now > interval '3 ms' then
-      -- Many rows were stepped over that nobody can see yet: not again.
+    -- Many rows that were stepped over because nobody can see them yet are not
+    -- stepped over again.
+    if _got > 0 or _open or clock_timestamp() - claimed_at > interval '3 ms' then
       insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-      values (_lane, p.no + 1, _here, null, '0', 0, p.claimed);
+      values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _got);
     end if;
-    _want := _want - _got;
     if _want = 0 then
       return;
     end if;
   end loop;
 end $$;
+
+-- The rows of a lane that are visible in a window, from a point of the index on.
+create function tusk.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.task
+language sql stable as $$
+  select t.*
+  from tusk.task t
+  where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
+    and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+  order by t.lane, t.xid, t.n limit _want
+$$;
+
+-- The same, and before them the rows of transactions that were in flight when the
+-- lane was claimed up to _done and are not now, one transaction after another.
+create function tusk.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint, _from xid8, _n bigint, _want int)
+returns setof tusk.task language sql stable as $$
+  (select t.*
+   from (select x from pg_snapshot_xip(_done) x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late
+   cross join lateral (
+     select t.* from tusk.task t
+     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) > (_at_xid, _at_n)
+     order by t.lane, t.xid, t.n limit _want) t
+   limit _want)
+  union all
+  (select t.*
+   from tusk.task t
+   where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
+     and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+   order by t.lane, t.xid, t.n limit _want)
+  limit _want
+$$;
+
+-- The args that claim left out: those of _ids whose place in _args is null.
+create function tusk.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
+returns table (
+  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
+  run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
+  workflows uuid[], turns boolean[], partitions text[])
+language sql stable as $$
+  select _lane, null::timestamptz, array[u.id], null::text[], array[t.args], null::timestamptz[], null::int[], null::int[],
+    null::timestamptz[], null::timestamptz[], null::text[], null::text[], null::text[], null::bytea[], null::uuid[], null::boolean[],
+    null::text[]
+  from unnest(_ids, _args, _xids) u(id, args, xid)
+  join tusk.task t on t.lane = _lane and t.xid = u.xid and t.id = u.id
+  where u.args is null
+$$;
 
 -- The lanes of queues, in order. Of many queues most have nothing: they are
 -- sorted out in one statement, by signs that may err on the side of looking.
@@ -139,101 +222,6 @@ begin
     order by q.place, l.id);
 end $$;
 
--- Claims from one lane, whose lock is held, with the rows of late committers.
-create function tusk.claim_lane(_worker uuid, _token uuid, _lane bigint, _want int, p tusk.lane_position, _here pg_snapshot, _now timestamptz,
-  _from xid8, _n bigint)
-returns table (
-  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
-  workflow uuid, turn boolean, partition text)
-language plpgsql as $$
-#variable_conflict use_column
-begin
-  if p.win is null then
-    return query
-    with r as materialized (
-      (select t.*
-       from (select x from pg_snapshot_xip(p.done) x where pg_visible_in_snapshot(x, _here) order by x) late
-       cross join lateral (
-         select t.* from tusk.task t where t.lane = _lane and t.xid = late.x order by t.lane, t.xid, t.n limit _want) t
-       limit _want)
-      union all
-      (select t.*
-       from tusk.task t
-       where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done) and t.xid < pg_snapshot_xmax(_here)
-         and pg_visible_in_snapshot(t.xid, _here)
-       order by t.lane, t.xid, t.n limit _want)
-      limit _want),
-    batch as (
-      select count(*)::int as size, array_agg(r.id order by r.id) as ids, array_agg(r.xid) as xids, array_agg(r.n) as ns from r),
-    lease as (
-      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids)
-      select _token, _lane, _worker, _now, b.xids[1], b.xids[b.size], b.ids from batch b where b.size > 0),
-    position as (
-      insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-      select _lane, p.no + 1,
-        case when b.size < _want then _here else p.done end,
-        case when b.size < _want then null else _here end,
-        case when b.size < _want then '0'::xid8 else b.xids[b.size] end,
-        case when b.size < _want then 0 else b.ns[b.size] end,
-        p.claimed + b.size
-      from batch b where b.size > 0)
-    select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
-      r.tags, r.settings, r.workflow, r.turn, r.partition
-    from r;
-    return;
-  end if;
-  -- What the window still holds, and then what came after it.
-  return query
-  with r as materialized (
-    (select false as beyond, t.*
-     from (select x from pg_snapshot_xip(p.done) x where x >= p.at_xid and pg_visible_in_snapshot(x, p.win) order by x) late
-     cross join lateral (
-       select t.* from tusk.task t
-       where t.lane = _lane and t.xid = late.x and (t.xid, t.n) > (p.at_xid, p.at_n)
-       order by t.lane, t.xid, t.n limit _want) t
-     limit _want)
-    union all
-    (select false, t.*
-     from tusk.task t
-     where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(p.win)
-       and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, p.win)
-     order by t.lane, t.xid, t.n limit _want)
-    union all
-    (select true, t.*
-     from (select x from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here) order by x) late
-     cross join lateral (
-       select t.* from tusk.task t where t.lane = _lane and t.xid = late.x order by t.lane, t.xid, t.n limit _want) t
-     limit _want)
-    union all
-    (select true, t.*
-     from tusk.task t
-     where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.win) and t.xid < pg_snapshot_xmax(_here)
-       and pg_visible_in_snapshot(t.xid, _here)
-     order by t.lane, t.xid, t.n limit _want)
-    limit _want),
-  batch as (
-    select count(*)::int as size, coalesce(bool_or(r.beyond), false) as beyond, array_agg(r.id order by r.id) as ids,
-      array_agg(r.xid) as xids, array_agg(r.n) as ns from r),
-  lease as (
-    insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids)
-    select _token, _lane, _worker, _now, (select r.xid from r order by r.xid limit 1),
-      (select r.xid from r order by r.xid desc limit 1), b.ids
-    from batch b where b.size > 0),
-  position as (
-    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-    select _lane, p.no + 1,
-      case when b.size < _want then _here when b.beyond then p.win else p.done end,
-      case when b.size < _want then null when b.beyond then _here else p.win end,
-      case when b.size < _want then '0'::xid8 else b.xids[b.size] end,
-      case when b.size < _want then 0 else b.ns[b.size] end,
-      p.claimed + b.size
-    from batch b)
-  select _lane, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, _now, r.tenant, r.key,
-    r.tags, r.settings, r.workflow, r.turn, r.partition
-  from r;
-end $$;
-
 -- The tasks that a token still holds, as its claim returned them.
 create function tusk.held(_token uuid)
 returns table (
@@ -254,4 +242,4 @@ $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.claim, tusk.lanes_to_try, tusk.claim_lane, tusk.held;
+drop function tusk.claim, tusk.lanes_to_try, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;

@@ -1,8 +1,8 @@
 -- name: claim
--- $1 worker, $2 token, $3 first lanes of queues, $4 limit, $5 again, $6 lock of the token
-select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings,
-  workflow, turn, partition
-from tusk.claim($1, $2, $3, $4, $5, $6)
+-- $1 worker, $2 token, $3 first lanes of queues, $4 limit, $5 again, $6 lock of the token, $7 all columns
+select lane, claimed_at, ids, kinds, args, enqueued_at, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
+  workflows, turns, partitions
+from tusk.claim($1, $2, $3, $4, $5, $6, $7)
 
 -- name: beat
 -- $1 worker, $2 what it says about itself, $3 ttl, $4 to $8 notes

@@ -1,0 +1,129 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// claimed takes in what the function claim returns: tasks in columns.
+type claimed struct {
+	tasks []store.Task
+	lanes []int64 // of each
+	full  bool    // some tasks have more than the least
+
+	kind string // the last one: most lists have few kinds
+	room []byte // where args lie side by side
+}
+
+// read takes in one row.
+func (c *claimed) read(raw [][]byte) error {
+	lane, ids, args := int64Of(raw[0]), arrayOf(raw[2]), arrayOf(raw[4])
+	if raw[1] == nil {
+		return c.readLarge(ids.next(), args.next())
+	}
+	at, now, kinds, enqueued := len(c.tasks), timeOf(raw[1]), arrayOf(raw[3]), arrayOf(raw[5])
+	c.tasks = slices.Grow(c.tasks, ids.n)[:at+ids.n]
+	for i := at; i < len(c.tasks); i++ {
+		t := &c.tasks[i]
+		c.lanes = append(c.lanes, lane)
+		t.ID = idOf(ids.next())
+		if kind := kinds.next(); string(kind) != c.kind {
+			c.kind = string(kind)
+		}
+		t.Kind = c.kind
+		t.Args = c.keep(args.next())
+		t.EnqueuedAt = timeOf(enqueued.next())
+		t.RunAt, t.ClaimedAt, t.Attempt = t.EnqueuedAt, now, 1
+	}
+	if raw[6] == nil {
+		return nil
+	}
+	return c.readMore(c.tasks[at:], raw[6:])
+}
+
+// readMore reads what tasks may have.
+func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
+	var columns [11]array
+	for i := range columns {
+		columns[i] = arrayOf(raw[i])
+	}
+	for i := range tasks {
+		t := &tasks[i]
+		t.Attempt, t.Crashes = int(int32Of(columns[0].next())), int(int32Of(columns[1].next()))
+		if at := columns[2].next(); at != nil {
+			t.RunAt = timeOf(at)
+		}
+		t.ExpiresAt = timeOf(columns[3].next())
+		t.Tenant, t.Key = string(columns[4].next()), string(columns[5].next())
+		if tags := columns[6].next(); tags != nil {
+			if err := json.Unmarshal(tags, &t.Tags); err != nil {
+				return fmt.Errorf("tags: %w", err)
+			}
+		}
+		t.Settings = bytesOf(columns[7].next())
+		t.Workflow = idOf(columns[8].next())
+		turn := columns[9].next()
+		t.Turn = turn != nil && turn[0] != 0
+		t.Partition = string(columns[10].next())
+		c.full = c.full || t.Attempt > 1 || t.Crashes > 0 || !t.RunAt.Equal(t.EnqueuedAt) || !t.ExpiresAt.IsZero() || t.Tenant != "" || t.Key != "" ||
+			t.Tags != nil || t.Settings != nil || !t.Workflow.IsZero() || t.Turn || t.Partition != ""
+	}
+	return nil
+}
+
+// readLarge reads args that were too large for an array. They follow their task.
+func (c *claimed) readLarge(id, args []byte) error {
+	for i := len(c.tasks) - 1; i >= 0; i-- {
+		if t := &c.tasks[i]; t.ID == idOf(id) {
+			t.Args = bytesOf(args)
+			return nil
+		}
+	}
+	return fmt.Errorf("args of a task that was not claimed: %x", id)
+}
+
+// keep copies bytes to a place where they can stay.
+func (c *claimed) keep(raw []byte) []byte {
+	const piece = 16 << 10
+	if len(raw) > piece/8 {
+		return bytesOf(raw)
+	}
+	if len(raw) >= cap(c.room)-len(c.room) {
+		c.room = make([]byte, 0, piece)
+	}
+	at := len(c.room)
+	c.room = append(c.room, raw...)
+	return c.room[at:len(c.room):len(c.room)]
+}
+
+// array reads an array of one dimension, an element after the other.
+type array struct {
+	n    int
+	rest []byte
+}
+
+func arrayOf(raw []byte) array {
+	if len(raw) < 20 {
+		return array{}
+	}
+	return array{int(binary.BigEndian.Uint32(raw[12:])), raw[20:]}
+}
+
+// next returns the next element; nil is null, or that there are no more.
+func (a *array) next() []byte {
+	if len(a.rest) < 4 {
+		return nil
+	}
+	n := int32Of(a.rest)
+	a.rest = a.rest[4:]
+	if n < 0 {
+		return nil
+	}
+	element := a.rest[:n:n]
+	a.rest = a.rest[n:]
+	return element
+}
