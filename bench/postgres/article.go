@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -14,30 +15,85 @@ import (
 //go:embed article.sql
 var articleSchema string
 
-// work is the args of a task, for both contenders.
-type work struct {
-	N   int    `json:"n"`
-	Pad string `json:"pad"`
+//go:embed ordered.sql
+var orderedSchema string
+
+// article is produce and consume together, beside the article's functions: as
+// published, and with what a queue needs besides.
+func article(ctx context.Context, b *bench) (bars []bar, err error) {
+	tasks := b.tasks
+	if tasks == 0 {
+		tasks = b.size(100_000, 1_000_000)
+	}
+	for _, batch := range []int{500, 10_000} {
+		for _, held := range []bool{false, true} {
+			what, limit := fmt.Sprintf("batches of %d", batch), 1.3
+			if held {
+				what, limit = what+", a transaction held open", 2.0
+			}
+			all, err := compare(ctx, b, what, []contender{
+				{"tusk", tuskRun{tasks: tasks, batch: batch, held: held}.run},
+				{"article", peerRun{"article", articleSchema, tasks, batch, held}.run},
+				{"article, ordered", peerRun{"ordered", orderedSchema, tasks, batch, held}.run},
+			})
+			if err != nil {
+				return bars, err
+			}
+			for _, peer := range []string{"article", "article, ordered"} {
+				bars = append(bars,
+					atLeast(limit, ratios(all["tusk"], all[peer], speed), "tasks/s of "+peer+", "+what, "%.0f to %.0f",
+						medianOf(all["tusk"], speed), medianOf(all[peer], speed)),
+					atMost(0.6, ratios(all["tusk"], all[peer], server), "server CPU of "+peer+", "+what, "%.1f us to %.1f us",
+						medianOf(all["tusk"], server), medianOf(all[peer], server)))
+			}
+		}
+	}
+	return bars, nil
 }
 
-func (work) Kind() string { return "work" }
+// peerRun produces and consumes with two functions of a schema.
+type peerRun struct {
+	name, schema string
+	tasks, batch int
+	held         bool
+}
 
-// runArticle produces and consumes with the article's functions.
-func runArticle(ctx context.Context, pool *pgxpool.Pool, s setting) (time.Duration, error) {
-	if _, err := pool.Exec(ctx, articleSchema); err != nil {
+func (r peerRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
+	if _, err := pool.Exec(ctx, r.schema); err != nil {
 		return 0, err
 	}
-	defer pool.Exec(context.WithoutCancel(ctx), "drop schema article cascade")
-	begun := time.Now()
-	var handled atomic.Int64
-	var all errgroup.Group
-	for p := range s.producers {
-		all.Go(func() error { return articleProducer(ctx, pool, s, p) })
+	defer pool.Exec(context.WithoutCancel(ctx), "drop schema "+r.name+" cascade")
+	if r.held {
+		release, err := hold(ctx, pool)
+		if err != nil {
+			return 0, err
+		}
+		defer release()
 	}
-	for range s.consumers {
+	if _, err := r.together(ctx, pool, warmUp*r.batch); err != nil {
+		return 0, err
+	}
+	begin()
+	return r.together(ctx, pool, r.tasks)
+}
+
+// together produces and consumes at the same time.
+func (r peerRun) together(ctx context.Context, pool *pgxpool.Pool, tasks int) (int, error) {
+	var made, handled atomic.Int64
+	total := int64(tasks / r.batch * r.batch)
+	var all errgroup.Group
+	for range hands {
 		all.Go(func() error {
-			for handled.Load() < int64(s.tasks) {
-				n, err := articleConsume(ctx, pool, s.batch, &handled)
+			for made.Add(int64(r.batch)) <= total {
+				if err := r.produce(ctx, pool); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		all.Go(func() error {
+			for handled.Load() < total {
+				n, err := r.consume(ctx, pool, &handled)
 				if err != nil {
 					return err
 				}
@@ -48,33 +104,24 @@ func runArticle(ctx context.Context, pool *pgxpool.Pool, s setting) (time.Durati
 			return nil
 		})
 	}
-	err := all.Wait()
-	return time.Since(begun), err
+	return int(total), all.Wait()
 }
 
-func articleProducer(ctx context.Context, pool *pgxpool.Pool, s setting, p int) error {
-	share := s.tasks / s.producers
-	if p == 0 {
-		share += s.tasks % s.producers
-	}
-	for at := 0; at < share; at += s.batch {
-		infos := make([]string, min(s.batch, share-at))
-		for i := range infos {
-			text, err := json.Marshal(work{at + i, s.payload})
-			if err != nil {
-				return err
-			}
-			infos[i] = string(text)
-		}
-		if _, err := pool.Exec(ctx, "select article.produce($1, $2)", 1, infos); err != nil {
+func (r peerRun) produce(ctx context.Context, pool *pgxpool.Pool) error {
+	infos := make([]string, r.batch)
+	for i := range infos {
+		text, err := json.Marshal(work{i, pad})
+		if err != nil {
 			return err
 		}
+		infos[i] = string(text)
 	}
-	return nil
+	_, err := pool.Exec(ctx, "select "+r.name+".produce($1, $2)", 1, infos)
+	return err
 }
 
-func articleConsume(ctx context.Context, pool *pgxpool.Pool, batch int, handled *atomic.Int64) (n int, err error) {
-	rows, err := pool.Query(ctx, "select article.consume($1, $2)", 1, batch)
+func (r peerRun) consume(ctx context.Context, pool *pgxpool.Pool, handled *atomic.Int64) (n int, err error) {
+	rows, err := pool.Query(ctx, "select "+r.name+".consume($1, $2)", 1, r.batch)
 	if err != nil {
 		return 0, err
 	}
@@ -96,6 +143,3 @@ func articleConsume(ctx context.Context, pool *pgxpool.Pool, batch int, handled 
 	}
 	return n, rows.Err()
 }
-
-// handle is the handler of both.
-func handle(context.Context, work) error { return nil }

@@ -9,33 +9,37 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // compareCopy is enqueueing in batches of MaxBatch against the limit: a bare COPY
-// of the same rows into a bare copy of the log, with the same indexes. It returns
-// the median of the ratios of speed.
-func compareCopy(ctx context.Context, pool *pgxpool.Pool, tasks, rounds int) (float64, error) {
-	var ratios []float64
-	for range rounds {
-		client, err := fresh(ctx, pool)
+// of the same rows into a bare copy of the log, with the same indexes.
+func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
+	tasks := b.tasks
+	if tasks == 0 {
+		tasks = b.size(200_000, 1_000_000)
+	}
+	var all, enqueued []float64
+	for range b.pairs {
+		client, err := fresh(ctx, b.pool, postgres.Options{})
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		begun := time.Now()
-		if err := tuskProducer(ctx, client, setting{tasks: tasks, producers: 1, batch: tusk.MaxBatch, payload: pad}, 0); err != nil {
-			return 0, err
+		for range tasks / tusk.MaxBatch {
+			if err := enqueue(ctx, client, "default", tusk.MaxBatch); err != nil {
+				return nil, err
+			}
 		}
-		enqueue := time.Since(begun)
-		copied, err := bareCopy(ctx, pool, tasks)
+		took := time.Since(begun)
+		copied, err := bareCopy(ctx, b.pool, tasks)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		ratios = append(ratios, copied.Seconds()/enqueue.Seconds())
+		all, enqueued = append(all, copied.Seconds()/took.Seconds()), append(enqueued, float64(tasks)/took.Seconds())
 	}
-	return median(ratios), nil
+	return []bar{atLeast(0.8, median(all), "enqueueing, of a bare COPY of the same rows", "%.0f tasks/s", median(enqueued))}, nil
 }
-
-const pad = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
 func bareCopy(ctx context.Context, pool *pgxpool.Pool, tasks int) (time.Duration, error) {
 	// The rows that were enqueued, read back outside the measured time.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"sync/atomic"
@@ -14,12 +15,25 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
+// work is the args of a task, for all contenders: 80 bytes of JSON.
+type work struct {
+	N   int    `json:"n"`
+	Pad string `json:"pad"`
+}
+
+func (work) Kind() string { return "work" }
+
+const pad = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
+// handle is the handler of all.
+func handle(context.Context, work) error { return nil }
+
 // fresh makes an engine with an empty schema, as stock as it comes.
-func fresh(ctx context.Context, pool *pgxpool.Pool) (*tusk.Client, error) {
+func fresh(ctx context.Context, pool *pgxpool.Pool, o postgres.Options) (*tusk.Client, error) {
 	if _, err := pool.Exec(ctx, "drop schema if exists tusk cascade"); err != nil {
 		return nil, err
 	}
-	engine, err := postgres.New(pool, postgres.Options{})
+	engine, err := postgres.New(pool, o)
 	if err != nil {
 		return nil, err
 	}
@@ -29,61 +43,97 @@ func fresh(ctx context.Context, pool *pgxpool.Pool) (*tusk.Client, error) {
 	return tusk.NewClient(engine, &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 }
 
-// runTusk produces through the client and consumes through workers: real leases,
-// real finishes.
-func runTusk(ctx context.Context, pool *pgxpool.Pool, s setting) (time.Duration, error) {
-	client, err := fresh(ctx, pool)
+// tuskRun produces through the client and consumes through workers: real leases,
+// real finishes. It ends after so many tasks, or after a time.
+type tuskRun struct {
+	tasks, batch int
+	lasts        time.Duration // 0: until all tasks are done
+	held         bool          // beside an open transaction
+}
+
+func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
+	client, err := fresh(ctx, pool, postgres.Options{})
 	if err != nil {
 		return 0, err
 	}
-	var handled atomic.Int64
-	done := make(chan struct{})
+	if r.held {
+		release, err := hold(ctx, pool)
+		if err != nil {
+			return 0, err
+		}
+		defer release()
+	}
+	var ends time.Time
+	var made, handled, stored atomic.Int64
+	enough := func() bool {
+		if r.lasts > 0 {
+			return time.Now().After(ends)
+		}
+		return made.Add(int64(r.batch)) > int64(r.tasks)
+	}
 	mux := tusk.NewMux()
 	tusk.HandleFunc(mux, func(ctx context.Context, w work) error {
-		if handled.Add(1) == int64(s.tasks) {
-			close(done)
-		}
+		handled.Add(1)
 		return handle(ctx, w)
 	})
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	var workers, producers errgroup.Group
-	for range s.consumers {
-		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: s.batch})
+	stopped := func(err error) (int, error) {
+		stop() // and write the last outcomes
+		return int(handled.Load()), errors.Join(err, workers.Wait())
+	}
+	for range hands {
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: r.batch})
 		if err != nil {
-			return 0, err
+			return stopped(err)
 		}
 		workers.Go(func() error { return worker.Run(working) })
 	}
-	begun := time.Now()
-	for p := range s.producers {
-		producers.Go(func() error { return tuskProducer(ctx, client, s, p) })
+	for range warmUp { // connections, plans
+		if err := enqueue(ctx, client, "default", r.batch); err != nil {
+			return stopped(err)
+		}
 	}
-	if err := producers.Wait(); err != nil {
-		return 0, err
+	for handled.Load() < int64(warmUp*r.batch) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
-	select {
-	case <-done:
-	case <-ctx.Done():
+	handled.Store(0)
+	begin()
+	ends = time.Now().Add(r.lasts)
+	for range hands {
+		producers.Go(func() error {
+			for !enough() {
+				for stored.Load()-handled.Load() > 100*int64(r.batch) { // no use in a backlog without end
+					time.Sleep(time.Millisecond)
+				}
+				if err := enqueue(ctx, client, "default", r.batch); err != nil {
+					return err
+				}
+				stored.Add(int64(r.batch))
+			}
+			return nil
+		})
 	}
-	stop() // and write the last outcomes
-	err = workers.Wait()
-	return time.Since(begun), err
+	err = producers.Wait()
+	for err == nil && handled.Load() < stored.Load() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return stopped(err)
 }
 
-func tuskProducer(ctx context.Context, client *tusk.Client, s setting, p int) error {
-	share := s.tasks / s.producers
-	if p == 0 {
-		share += s.tasks % s.producers
+// warmUp is how many batches go before what is measured.
+const warmUp = 10
+
+// hands is how many produce, and how many consume.
+const hands = 2
+
+func enqueue(ctx context.Context, client *tusk.Client, queue string, n int) error {
+	tasks := make([]tusk.NewTask, n)
+	o := &tusk.Options{Queue: queue}
+	for i := range tasks {
+		tasks[i] = tusk.NewTask{Args: work{i, pad}, Options: o}
 	}
-	for at := 0; at < share; at += s.batch {
-		tasks := make([]tusk.NewTask, min(s.batch, share-at))
-		for i := range tasks {
-			tasks[i].Args = work{at + i, s.payload}
-		}
-		if _, err := client.EnqueueMany(ctx, tasks); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := client.EnqueueMany(ctx, tasks)
+	return err
 }

@@ -20,6 +20,8 @@ set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force
 as $$
 #variable_conflict use_column
 declare
+  _alive  boolean;
+  _known  boolean; -- the token
   _lane   bigint;
   _want   int := _limit;
   _got    int; -- from the lane
@@ -43,14 +45,15 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
   end if;
-  if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then
-    raise exception 'the worker is dead' using errcode = 'TK001';
-  end if;
-  perform set_config('synchronous_commit', 'off', true);
   -- A request and its repetition: the one that comes second sees what the
   -- first did, whichever that is.
-  perform pg_advisory_xact_lock(_lock);
-  if exists (select from tusk.lease l where l.token = _token) then
+  perform pg_advisory_xact_lock(_lock), set_config('synchronous_commit', 'off', true);
+  select exists (select from tusk.worker w where w.id = _worker and not w.dead), exists (select from tusk.lease l where l.token = _token)
+  into _alive, _known;
+  if not _alive then
+    raise exception 'the worker is dead' using errcode = 'TK001';
+  end if;
+  if _known then
     if _again then
       return query
       select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt], array[h.crashes],
@@ -119,9 +122,12 @@ begin
         if array_position(args, null) is not null then
           return query select * from tusk.large_args(_lane, ids, args, _xids);
         end if;
-        _lo := case when _got = 0 then _xids[1] else least(_lo, _xids[1]) end;
-        _hi := case when _got = 0 then _xids[_size] else greatest(_hi, _xids[_size]) end;
-        _ids := case when _got = 0 then _sorted else array(select u from unnest(_ids || _sorted) u order by u) end;
+        if _got = 0 then
+          _lo := _xids[1]; _hi := _xids[_size]; _ids := _sorted;
+        else
+          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[_size]);
+          _ids := array(select u from unnest(_ids || _sorted) u order by u);
+        end if;
         _got := _got + _size;
         _want := _want - _size;
       end if;
@@ -197,6 +203,9 @@ $$;
 -- sorted out in one statement, by signs that may err on the side of looking.
 create function tusk.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
 begin
+  if cardinality(_queues) = 1 then
+    return array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id);
+  end if;
   if cardinality(_queues) <= 4 then
     return array(
       select l.id

@@ -118,18 +118,25 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
   end if;
-  -- A lease that an open transaction has finished tasks of cannot be locked so.
-  _locked := array(select x.ctid from tusk.lease x where x.token = any(_tokens) for update skip locked);
   if cardinality(_tokens) = 1 and cardinality(_odd) = 0 then
-    -- The common flush: one lease, closed as a whole.
+    -- The common flush: one lease, closed as a whole. A lease that an open
+    -- transaction has finished tasks of cannot be locked so.
     with x as (
       delete from tusk.lease x
-      where x.token = _tokens[1] and x.lane = _lanes[1] and x.ctid = any(_locked) and x.open is null and x.ids = _ids
-        and not exists (select from tusk.finished f where f.token = x.token)
+      where x.ctid = any(array(
+          select y.ctid from tusk.lease y
+          where y.token = _tokens[1] and y.lane = _lanes[1] and y.open is null and y.ids = _ids
+            and not exists (select from tusk.finished f where f.token = _tokens[1])
+          for update skip locked))
       returning x.lane, x.lo, x.hi, x.token, x.worker, x.claimed_at, x.ids)
     insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
     select x.lane, tusk.node_of(x.lo, x.hi), x.lo, x.token, x.worker, x.claimed_at, _now, _keyed[1], _stats, x.ids, _ago from x;
     if found then
+      -- What was finished between the statement's beginning and its lock is seen
+      -- only by a new statement. Then all of this is done again.
+      if pg_relation_size('tusk.finished') > 0 and exists (select from tusk.finished f where f.token = _tokens[1]) then
+        raise exception 'some tasks of the lease were finished meanwhile' using errcode = '40001';
+      end if;
       for i in 1 .. coalesce(cardinality(_keys), 0) loop
         perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
       end loop;
@@ -142,6 +149,8 @@ begin
       return;
     end if;
   end if;
+  -- A lease that an open transaction has finished tasks of cannot be locked so.
+  _locked := array(select x.ctid from tusk.lease x where x.token = any(_tokens) for update skip locked);
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
   from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
   join tusk.lease x on x.token = s.token and x.lane = s.lane

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// claims measures what a claim of 50 costs the server, on one connection.
+type claims struct {
+	client *tusk.Client
+	engine *postgres.Store
+	conn   *pgx.Conn
+	worker store.ID
+}
+
+func newClaims(ctx context.Context, b *bench) (*claims, error) {
+	client, err := fresh(ctx, b.pool, postgres.Options{})
+	if err != nil {
+		return nil, err
+	}
+	engine, ok := client.Store().(*postgres.Store)
+	if !ok {
+		return nil, fmt.Errorf("the engine is a %T", client.Store())
+	}
+	conn, err := pgx.ConnectConfig(ctx, b.pool.Config().ConnConfig.Copy())
+	if err != nil {
+		return nil, err
+	}
+	c := &claims{client, engine, conn, tusk.NewID()}
+	_, err = engine.Extend(ctx, store.Beat{Worker: store.Worker{ID: c.worker, Queues: []string{"default"}}, TTL: 24 * time.Hour})
+	return c, err
+}
+
+const claimSize = 50
+
+// claimCost is the least that one of several claims needed.
+type claimCost struct {
+	pages int
+	cpu   time.Duration
+}
+
+func (c *claims) cost(ctx context.Context, what string) (least claimCost, err error) {
+	const text = `select cardinality(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('default', -32768)], $2, false, 0, false)`
+	least = claimCost{1 << 30, time.Hour}
+	for range 20 {
+		before, err := backendCPU(c.conn.PgConn().PID())
+		if err != nil {
+			return least, err
+		}
+		var n int
+		if err := c.conn.QueryRow(ctx, text, [16]byte(c.worker), claimSize).Scan(&n); err != nil {
+			return least, err
+		}
+		after, err := backendCPU(c.conn.PgConn().PID())
+		if err != nil {
+			return least, err
+		}
+		if n != claimSize {
+			return least, fmt.Errorf("claimed %d of %d", n, claimSize)
+		}
+		least.cpu = min(least.cpu, after-before)
+	}
+	for range 4 {
+		var plan []byte
+		if err := c.conn.QueryRow(ctx, "explain (analyze, buffers, format json) "+text, [16]byte(c.worker), claimSize).Scan(&plan); err != nil {
+			return least, err
+		}
+		var plans []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		if err := json.Unmarshal(plan, &plans); err != nil {
+			return least, err
+		}
+		least.pages = min(least.pages, plans[0].Plan.Hit+plans[0].Plan.Read)
+	}
+	fmt.Fprintf(os.Stderr, "a claim of %d %s: %d pages, %v\n", claimSize, what, least.pages, least.cpu)
+	return least, nil
+}
+
+func (c *claims) fill(ctx context.Context, n int) error {
+	for ; n > 0; n -= tusk.MaxBatch {
+		if err := enqueue(ctx, c.client, "default", min(n, tusk.MaxBatch)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish turns n waiting tasks into history.
+func (c *claims) finish(ctx context.Context, n int) error {
+	for n > 0 {
+		tasks, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: min(n, 10_000), Token: store.NewToken()})
+		if err != nil {
+			return err
+		}
+		outcomes := make([]store.Outcome, len(tasks))
+		for i := range tasks {
+			outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt}
+		}
+		if _, err := c.engine.Finish(ctx, outcomes); err != nil {
+			return err
+		}
+		n -= len(tasks)
+	}
+	return nil
+}
+
+func (c claimCost) bars(alone claimCost, what string) []bar {
+	return []bar{
+		atMost(1.5, float64(c.pages)/float64(alone.pages), "pages that a claim touches "+what, "%d to %d", c.pages, alone.pages),
+		atMost(1.5, float64(c.cpu)/float64(alone.cpu), "server CPU of a claim "+what, "%v to %v", c.cpu, alone.cpu),
+	}
+}
+
+// backlog is what a claim costs with much waiting, much history and much scheduled.
+func backlog(ctx context.Context, b *bench) (bars []bar, err error) {
+	c, err := newClaims(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer c.conn.Close(ctx)
+	many, scheduled := b.size(200_000, 10_000_000), b.size(50_000, 1_000_000)
+	if err := c.fill(ctx, 10_000); err != nil {
+		return nil, err
+	}
+	alone, err := c.cost(ctx, "of 10,000")
+	if err != nil {
+		return nil, err
+	}
+	if err := c.fill(ctx, many); err != nil {
+		return nil, err
+	}
+	cost, err := c.cost(ctx, fmt.Sprintf("of %d", many))
+	if err != nil {
+		return nil, err
+	}
+	bars = append(bars, cost.bars(alone, fmt.Sprintf("with %d waiting, to that with 10,000", many))...)
+	if err := c.finish(ctx, many-10_000); err != nil {
+		return bars, err
+	}
+	for n := scheduled; n > 0; n -= tusk.MaxBatch {
+		tasks := make([]tusk.NewTask, min(n, tusk.MaxBatch))
+		for i := range tasks {
+			tasks[i] = tusk.NewTask{Args: work{i, pad}, Options: &tusk.Options{Delay: 24 * time.Hour}}
+		}
+		if _, err := c.client.EnqueueMany(ctx, tasks); err != nil {
+			return bars, err
+		}
+	}
+	if cost, err = c.cost(ctx, fmt.Sprintf("after %d, with %d scheduled", many, scheduled)); err != nil {
+		return bars, err
+	}
+	return append(bars, cost.bars(alone, fmt.Sprintf("after %d finished, with %d scheduled, to that with neither", many-10_000, scheduled))...), nil
+}
+
+// invisible is what a claim costs with rows in the lane that nobody can see yet, or
+// never will.
+func invisible(ctx context.Context, b *bench) (bars []bar, err error) {
+	c, err := newClaims(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer c.conn.Close(ctx)
+	n := b.size(50_000, 1_000_000)
+	if err := c.fill(ctx, 10_000); err != nil {
+		return nil, err
+	}
+	alone, err := c.cost(ctx, "alone")
+	if err != nil {
+		return nil, err
+	}
+	tx, err := b.pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	for at := 0; at < n; at += tusk.MaxBatch {
+		tasks := make([]tusk.NewTask, tusk.MaxBatch)
+		for i := range tasks {
+			tasks[i].Args = work{i, pad}
+		}
+		if _, err := c.client.EnqueueManyTx(ctx, tx, tasks); err != nil {
+			return nil, err
+		}
+	}
+	for _, state := range []string{"uncommitted", "rolled back"} {
+		if state == "rolled back" {
+			if err := tx.Rollback(ctx); err != nil {
+				return bars, err
+			}
+		}
+		// Whatever was stored before is claimed, so that the next claims have to get
+		// past those rows; the first one that does notes how far it came.
+		if err := c.drain(ctx); err != nil {
+			return bars, err
+		}
+		if err := c.fill(ctx, 10_000); err != nil {
+			return bars, err
+		}
+		cost, err := c.cost(ctx, fmt.Sprintf("with %d %s in the lane", n, state))
+		if err != nil {
+			return bars, err
+		}
+		bars = append(bars, cost.bars(alone, fmt.Sprintf("with %d rows %s, to that without", n, state))...)
+	}
+	return bars, nil
+}
+
+func (c *claims) drain(ctx context.Context) error {
+	for {
+		tasks, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: 10_000, Token: store.NewToken()})
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// figure is what one run measured.
+type figure struct {
+	perSecond float64 // tasks
+	server    float64 // microseconds of processor time a task
+	client    float64
+	wal       float64 // bytes a task
+}
+
+// contender takes tasks through their life. It makes its tables, calls begin, and
+// returns how many tasks there were.
+type contender struct {
+	name string
+	run  func(ctx context.Context, pool *pgxpool.Pool, begin func()) (tasks int, err error)
+}
+
+// compare runs the contenders in turn, each round beginning with another one, and
+// returns what they measured by name.
+func compare(ctx context.Context, b *bench, what string, contenders []contender) (map[string][]figure, error) {
+	figures := map[string][]figure{}
+	for round := range b.pairs {
+		for i := range contenders {
+			c := contenders[(i+round)%len(contenders)]
+			f, err := measure(ctx, b.pool, c)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			figures[c.name] = append(figures[c.name], f)
+			fmt.Fprintf(os.Stderr, "%s, round %d: %-16s %8.0f tasks/s, server %5.1f us, client %5.1f us, WAL %5.0f B\n",
+				what, round+1, c.name, f.perSecond, f.server, f.client, f.wal)
+		}
+	}
+	return figures, nil
+}
+
+func measure(ctx context.Context, pool *pgxpool.Pool, c contender) (f figure, err error) {
+	meter, err := postgres.New(pool, postgres.Options{})
+	if err != nil {
+		return f, err
+	}
+	if _, err := pool.Exec(ctx, "checkpoint"); err != nil {
+		return f, err
+	}
+	var begun time.Time
+	before, client := usage{}, time.Duration(0)
+	tasks, err := c.run(ctx, pool, func() {
+		before, err = used(ctx, meter)
+		client, begun = ownCPU(), time.Now()
+	})
+	if err != nil {
+		return f, err
+	}
+	took := time.Since(begun)
+	client = ownCPU() - client
+	after, err := used(ctx, meter)
+	n := float64(tasks)
+	return figure{n / took.Seconds(), micros(after.cpu-before.cpu) / n, micros(client) / n, float64(after.wal-before.wal) / n}, err
+}
+
+// usage is what the server has used since it started.
+type usage struct {
+	cpu time.Duration
+	wal int64
+}
+
+func used(ctx context.Context, s *postgres.Store) (usage, error) {
+	m, err := s.Measure(ctx)
+	return usage{m.ServerCPU, m.WALBytes}, err
+}
+
+// ownCPU is what this process has used: producers and workers.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// backendCPU is what one process of the server has used, to the nanosecond.
+func backendCPU(pid uint32) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+	return time.Duration(ns), err
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+// ratios are those of one round each.
+func ratios(a, b []figure, of func(figure) float64) float64 {
+	var all []float64
+	for i := range a {
+		all = append(all, of(a[i])/of(b[i]))
+	}
+	return median(all)
+}
+
+func speed(f figure) float64  { return f.perSecond }
+func server(f figure) float64 { return f.server }
+
+func medianOf(figures []figure, of func(figure) float64) float64 {
+	var all []float64
+	for _, f := range figures {
+		all = append(all, of(f))
+	}
+	return median(all)
+}
+
+func median(values []float64) float64 {
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}
+
+// quantile of durations.
+func quantile(of []time.Duration, q float64) time.Duration {
+	of = slices.Sorted(slices.Values(of))
+	return of[min(int(q*float64(len(of))), len(of)-1)]
+}
+
+// hold opens a transaction that pins the vacuum horizon.
+func hold(ctx context.Context, pool *pgxpool.Pool) (release func(), err error) {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, "select pg_current_xact_id()"); err != nil {
+		return nil, err
+	}
+	return func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }, nil
+}

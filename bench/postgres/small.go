@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+//go:embed onebyone.sql
+var oneByOneSchema string
+
+// small is claim and finish of one task at a time, each awaited, beside one-by-one
+// SKIP LOCKED. Producing is not measured.
+func small(ctx context.Context, b *bench) ([]bar, error) {
+	tasks := b.tasks
+	if tasks == 0 {
+		tasks = b.size(3000, 30_000)
+	}
+	all, err := compare(ctx, b, "one by one", []contender{
+		{"tusk", func(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
+			return tasks, tuskOneByOne(ctx, b, tasks, begin)
+		}},
+		{"skip locked", func(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
+			return tasks, skipLockedOneByOne(ctx, pool, tasks, begin)
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []bar{
+		atMost(1, ratios(all["tusk"], all["skip locked"], server), "server CPU to claim and finish one task, of one-by-one SKIP LOCKED", "%.0f us to %.0f us",
+			medianOf(all["tusk"], server), medianOf(all["skip locked"], server)),
+		atLeast(1, ratios(all["tusk"], all["skip locked"], speed), "tasks/s one by one, of SKIP LOCKED", "%.0f to %.0f",
+			medianOf(all["tusk"], speed), medianOf(all["skip locked"], speed)),
+	}, nil
+}
+
+func tuskOneByOne(ctx context.Context, b *bench, tasks int, begin func()) error {
+	c, err := newClaims(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close(ctx)
+	if err := c.fill(ctx, tasks); err != nil {
+		return err
+	}
+	begin()
+	for range tasks {
+		got, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: 1, Token: store.NewToken()})
+		if err != nil || len(got) != 1 {
+			return fmt.Errorf("claimed %d: %w", len(got), err)
+		}
+		if _, err := c.engine.Finish(ctx, []store.Outcome{{Task: &got[0], State: store.Completed, Attempt: got[0].Attempt}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, begin func()) error {
+	if _, err := pool.Exec(ctx, oneByOneSchema); err != nil {
+		return err
+	}
+	defer pool.Exec(context.WithoutCancel(ctx), "drop schema onebyone cascade")
+	source := pgx.CopyFromSlice(tasks, func(i int) ([]any, error) { return []any{fmt.Sprintf(`{"n":%d,"pad":%q}`, i, pad)}, nil })
+	if _, err := pool.CopyFrom(ctx, pgx.Identifier{"onebyone", "task"}, []string{"args"}, source); err != nil {
+		return err
+	}
+	begin()
+	for range tasks {
+		var id int64
+		var args string
+		if err := pool.QueryRow(ctx, claimOne).Scan(&id, &args); err != nil {
+			return err
+		}
+		if _, err := pool.Exec(ctx, "update onebyone.task set status = 2, ended = clock_timestamp() where id = $1", id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const claimOne = `
+	update onebyone.task set status = 1, attempt = attempt + 1, began = clock_timestamp()
+	where id = (select id from onebyone.task where status = 0 order by priority, id limit 1 for update skip locked)
+	returning id, args`
