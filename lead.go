@@ -80,7 +80,7 @@ func (w *Worker) listen(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		err := engine.Listen(ctx, func(...string) { w.source.Wake() })
+		err := engine.Listen(ctx, w.source.Hint)
 		if ctx.Err() != nil {
 			return
 		}

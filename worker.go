@@ -140,7 +140,7 @@ func (w *Worker) assemble() {
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
 		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Log: w.log})
-	w.queues.changed = w.source.Wake
+	w.queues.changed = func() { w.source.Hint() }
 	if !c.NeverLead {
 		w.leader = w.newLeader()
 	}

@@ -49,6 +49,7 @@ type Source struct {
 	found      bool                // something, in this round
 	idle       time.Duration       // the present pause
 	turn       int
+	hints      *hints
 }
 
 // firstIdle is the pause after the first poll that found nothing; it doubles up to Poll.
@@ -56,7 +57,7 @@ const firstIdle = 5 * time.Millisecond
 
 // New makes a source.
 func New(s Claimer, o Options) *Source {
-	c := &Source{store: s, o: o}
+	c := &Source{store: s, o: o, hints: newHints(o.Poll)}
 	c.loop = loop.New("claim", 15*time.Second, o.Log, c.claim)
 	return c
 }
@@ -64,8 +65,14 @@ func New(s Claimer, o Options) *Source {
 // Loop returns what has to run.
 func (c *Source) Loop() *loop.Loop { return c.loop }
 
-// Wake makes it look at once: there may be tasks, or there is room again.
+// Wake makes it go on at once: there is room again.
 func (c *Source) Wake() { c.loop.Wake() }
+
+// Hint says that queues may have tasks; without names, that any may.
+func (c *Source) Hint(queues ...string) {
+	c.hints.add(queues...)
+	c.loop.Wake()
+}
 
 func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	id, alive := c.o.Worker()
@@ -73,9 +80,15 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 		return firstIdle, nil
 	}
 	r := c.request(id)
-	if r.Limit <= 0 || len(r.Queues) == 0 {
+	if r.Limit <= 0 {
+		for _, ask := range c.round {
+			c.hints.add(ask.Queues...)
+		}
 		c.round = nil
 		return c.o.Poll, nil
+	}
+	if len(r.Queues) == 0 {
+		return c.hints.untilSweep(), nil
 	}
 	tasks, err := c.store.Claim(ctx, r)
 	if errors.Is(err, store.ErrWorkerDead) {
@@ -98,16 +111,17 @@ func (c *Source) request(id store.ID) store.ClaimRequest {
 	if c.unanswered != nil && c.unanswered.Worker == id {
 		return *c.unanswered
 	}
-	if len(c.round) == 0 {
+	r := store.ClaimRequest{Worker: id, Limit: c.o.Room(), Token: store.NewToken()}
+	if len(c.round) == 0 && r.Limit > 0 {
 		c.turn++
-		c.round, c.found = rotated(c.o.Asks(), c.turn), false
+		c.round, c.found = c.hints.choose(rotated(c.o.Asks(), c.turn)), false
 	}
-	if len(c.round) == 0 {
-		return store.ClaimRequest{}
+	if len(c.round) == 0 || r.Limit <= 0 {
+		return r
 	}
 	ask := c.round[0]
 	c.round = c.round[1:]
-	r := store.ClaimRequest{Worker: id, Queues: rotated(ask.Queues, c.turn), Limit: c.o.Room(), Token: store.NewToken()}
+	r.Queues = rotated(ask.Queues, c.turn)
 	if ask.Most > 0 {
 		r.Limit = min(r.Limit, ask.Most)
 	}
@@ -123,6 +137,7 @@ func rotated[T any](all []T, by int) []T {
 }
 
 func (c *Source) pause(r store.ClaimRequest, tasks []store.Task) time.Duration {
+	more := c.hints.learn(r, tasks)
 	if len(tasks) > 0 {
 		c.found = true
 		c.o.Take(tasks)
@@ -134,7 +149,11 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task) time.Duration {
 		c.idle = 0
 	}
 	c.idle = min(max(2*c.idle, firstIdle), c.o.Poll)
-	return c.idle - rand.N(c.idle/4+1)
+	pause := c.idle - rand.N(c.idle/4+1)
+	if !more && !isFew(c.o.Asks()) {
+		return max(pause, c.hints.untilSweep())
+	}
+	return pause
 }
 
 // Settle asks once more for a claim whose answer was lost, after the loop has

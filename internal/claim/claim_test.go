@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,7 @@ func TestWithoutRoomNothingIsAskedUntilThereIs(t *testing.T) {
 			if len(c.requests) > 0 {
 				t.Errorf("it asked without room: %+v", c.requests)
 			}
+			synctest.Wait()
 			w.room = 5
 			s.Wake()
 			synctest.Wait()
@@ -269,6 +271,67 @@ func TestQueuesWithALimitOfTheirOwnAreAskedAloneInTheSameRound(t *testing.T) {
 		}
 		if first["x"] == 0 || first["y"] == 0 || first["a"]+first["b"] == 0 {
 			t.Errorf("first in a round: %v", first)
+		}
+	})
+}
+
+func manyNames() (names []string) {
+	for i := range 100 {
+		names = append(names, "queue-"+strconv.Itoa(i))
+	}
+	return names
+}
+
+func TestOfManyQueuesOnlyThoseThatAHintNamesAreAskedBetweenTwoLooksAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, manyNames()...)
+		run(t, s, func() {
+			time.Sleep(100 * time.Millisecond)
+			s.Hint("queue-7", "of somebody else")
+			time.Sleep(3 * time.Second)
+		})
+		var all int
+		var some [][]string
+		for _, r := range c.requests {
+			if len(r.Queues) == 100 {
+				all++
+			} else {
+				some = append(some, r.Queues)
+			}
+		}
+		if all < 3 || all > 5 || len(some) != 1 || !slices.Equal(some[0], []string{"queue-7"}) {
+			t.Errorf("%d looks at all in 3 s, and at %v", all, some)
+		}
+	})
+}
+
+func TestAHintWithoutNamesIsALookAtAllOfManyQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, manyNames()...)
+		run(t, s, func() {
+			time.Sleep(100 * time.Millisecond)
+			s.Hint()
+			time.Sleep(100 * time.Millisecond)
+		})
+		if len(c.requests) != 2 || len(c.requests[1].Queues) != 100 {
+			t.Errorf("%d looks in 200 ms", len(c.requests))
+		}
+	})
+}
+
+func TestWhereAClaimFoundMoreThanItCouldTakeItLooksAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 25}
+		w := &worker{id: store.ID{1}}
+		s := w.source(c, manyNames()...)
+		s.o.Room = func() int { return 10 }
+		run(t, s, func() { time.Sleep(time.Second) })
+		if took := c.at[2].Sub(c.at[0]); took > 100*time.Millisecond {
+			t.Errorf("three claims of what was there took %v", took)
 		}
 	})
 }

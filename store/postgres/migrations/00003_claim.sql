@@ -202,6 +202,9 @@ $$;
 -- The lanes of queues, in order. Of many queues most have nothing: they are
 -- sorted out in one statement, by signs that may err on the side of looking.
 create function tusk.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
+declare
+  _here pg_snapshot := pg_current_snapshot();
+  _end  xid8 := pg_snapshot_xmax(_here); -- segments from there on are empty
 begin
   if cardinality(_queues) = 1 then
     return array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id);
@@ -223,11 +226,11 @@ begin
         select from tusk.task t
         where t.lane = l.id and (t.xid, t.n) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
           case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
-          and t.xid >= greatest(p.at_xid, pg_snapshot_xmax(p.done)))
+          and t.xid >= greatest(p.at_xid, pg_snapshot_xmax(p.done)) and t.xid < _end)
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
-        and exists (select from pg_snapshot_xip(p.done) x where pg_visible_in_snapshot(x, pg_current_snapshot()))
+        and exists (select from pg_snapshot_xip(p.done) x where pg_visible_in_snapshot(x, _here))
       or p.win is not null
-        and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, pg_current_snapshot()))
+        and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);
 end $$;
 

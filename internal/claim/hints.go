@@ -1,0 +1,92 @@
+package claim
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// fewQueues are looked at all together each time. Of more, only those that a hint
+// names or that had tasks just now are, and all of them once in a Poll: a look costs
+// the database something for each queue.
+const fewQueues = 8
+
+// hints is what is known of where tasks may be.
+type hints struct {
+	poll time.Duration
+
+	mu    sync.Mutex
+	hot   map[string]bool // queues that may have tasks
+	any   bool            // all may
+	swept time.Time       // when all were looked at; zero: look again at once
+}
+
+func newHints(poll time.Duration) *hints { return &hints{poll: poll, hot: map[string]bool{}} }
+
+func (h *hints) add(queues ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, q := range queues {
+		h.hot[q] = true
+	}
+	h.any = h.any || len(queues) == 0
+}
+
+// choose leaves of what could be asked what is worth it now.
+func (h *hints) choose(asks []Ask) []Ask {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if isFew(asks) || h.any || time.Since(h.swept) >= h.poll {
+		h.swept, h.any = time.Now(), false
+		clear(h.hot)
+		return asks
+	}
+	var worth []Ask
+	for _, a := range asks {
+		a.Queues = slices.DeleteFunc(slices.Clone(a.Queues), func(q string) bool { return !h.hot[q] })
+		for _, q := range a.Queues {
+			delete(h.hot, q)
+		}
+		if len(a.Queues) > 0 {
+			worth = append(worth, a)
+		}
+	}
+	return worth
+}
+
+func isFew(asks []Ask) bool {
+	n := 0
+	for _, a := range asks {
+		n += len(a.Queues)
+	}
+	return n <= fewQueues
+}
+
+// learn remembers where there may be more, and reports whether there is such a
+// place: where tasks came from, and whatever was asked and not exhausted.
+func (h *hints) learn(r store.ClaimRequest, tasks []store.Task) (more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch full := len(tasks) == r.Limit; {
+	case full && len(r.Queues) > fewQueues:
+		h.swept = time.Time{}
+	case full:
+		for _, q := range r.Queues {
+			h.hot[q] = true
+		}
+	default:
+		for i := range tasks {
+			h.hot[tasks[i].Queue] = true
+		}
+	}
+	return len(tasks) > 0
+}
+
+// untilSweep is how long it is until all queues are looked at again.
+func (h *hints) untilSweep() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(h.poll-time.Since(h.swept), firstIdle)
+}
