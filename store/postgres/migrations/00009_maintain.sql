@@ -4,15 +4,31 @@ set local lock_timeout = '5s';
 -- Housekeeping of lanes and leases, a short transaction for each: counts new
 -- rows into the lane's tally, trims its old positions, moves an idle lane on so
 -- that old segments are behind it, and closes what transactions have finished.
+-- Most of many lanes need nothing: they are sorted out in one statement.
 create procedure tusk.tidy(_term bigint, _keep_positions int, _idle_xids bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
+  _here pg_snapshot := pg_current_snapshot();
+  _end  xid8 := pg_snapshot_xmax(_here);
   _lane bigint;
   _held tid[];
   x     record;
 begin
   perform tusk.lead(_term);
-  for _lane in select distinct l.id from tusk.lane l loop
+  for _lane in
+    select l.id
+    from (select distinct l.id from tusk.lane l) l
+    left join tusk.lane_tally a on a.lane = l.id
+    left join lateral (select q.no, q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true
+    where a.lane is null
+      or _end::text::bigint - pg_snapshot_xmax(a.seen)::text::bigint > _idle_xids
+      or exists (select from tusk.task t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
+      or exists (
+        select from pg_snapshot_xip(a.seen) late
+        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.task t where t.lane = l.id and t.xid = late))
+      or p.win is null and _end::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
+      or exists (select from tusk.lane_position q where q.lane = l.id and q.no < p.no - 2 * _keep_positions)
+  loop
     if tusk.try_lane(_lane) then
       perform tusk.tidy_lane(_lane, _keep_positions, _idle_xids);
     end if;
