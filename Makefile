@@ -7,11 +7,13 @@
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
 # make fuzz        each fuzz target for a minute (TIME=10m for more)
 # make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
+# make bench-postgres       Tusk on PostgreSQL against every bar it has to pass, about 10 minutes
+# make bench-postgres-long  the same with long runs and millions of tasks: hours, 20 GB of disk
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help test check build deps storm storm-mutants fuzz bench bench-full bench-mysql
+.PHONY: help test check build deps storm storm-mutants fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -54,3 +56,9 @@ bench-full:
 bench-mysql:
 	CGO_ENABLED=0 go -C bench run ./mysql -tasks 200000 -history 5000000
 	CGO_ENABLED=0 go -C bench run ./mysql -soak 5m
+
+bench-postgres: deps
+	CGO_ENABLED=0 go -C bench run ./postgres
+
+bench-postgres-long: deps
+	CGO_ENABLED=0 go -C bench run ./postgres -long

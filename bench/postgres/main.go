@@ -4,8 +4,8 @@
 // under worse conditions. Every bar is printed with its figure and whether it was
 // passed.
 //
-// It may touch the server that -dsn names: it makes schemas there (tusk, article,
-// ordered, onebyone) and drops them. It must run on the server's machine, whose
+// It may touch the server that -dsn names, or starts one: it makes schemas there (tusk,
+// article, ordered, onebyone) and drops them. It must run on the server's machine, whose
 // processes' time it reads. Figures go to stdout, as a table or as JSON.
 package main
 
@@ -21,6 +21,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // bench is what every scenario is given.
@@ -78,7 +80,7 @@ func main() {
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"), "server; default $TUSK_BENCH_POSTGRES")
+	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"), "server; default $TUSK_BENCH_POSTGRES, else one that is started with stock settings")
 	chosen := flag.String("scenario", strings.Join(names, ","), "which, by commas")
 	long := flag.Bool("long", false, "the long form: hours in all, and 20 GB of disk")
 	tasks := flag.Int("tasks", 0, "tasks of a run of article, copy and small; default: by form")
@@ -87,19 +89,31 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	pool, err := pgxpool.New(ctx, *dsn)
-	if err == nil {
-		b := &bench{pool: pool, long: *long, tasks: *tasks, pairs: *pairs}
-		if b.pairs == 0 {
-			b.pairs = b.size(3, 5)
-		}
-		err = run(ctx, b, strings.Split(*chosen, ","), *asJSON)
-		pool.Close()
+	b := &bench{long: *long, tasks: *tasks, pairs: *pairs}
+	if b.pairs == 0 {
+		b.pairs = b.size(3, 5)
 	}
-	if err != nil {
+	if err := onServer(ctx, b, *dsn, func() error { return run(ctx, b, strings.Split(*chosen, ","), *asJSON) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// onServer opens the server, and starts one if none is named.
+func onServer(ctx context.Context, b *bench, dsn string, do func() error) (err error) {
+	if dsn == "" {
+		server, err := pgtest.Start()
+		if err != nil {
+			return err
+		}
+		defer server.Stop()
+		dsn = server.DSN
+	}
+	if b.pool, err = pgxpool.New(ctx, dsn); err != nil {
+		return err
+	}
+	defer b.pool.Close()
+	return do()
 }
 
 // run runs the chosen scenarios and prints a bar as soon as it is known.

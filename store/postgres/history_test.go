@@ -80,6 +80,7 @@ func (h *history) run(length time.Duration) {
 	}
 	others.Go(func() { h.loop(h.keep) })
 	others.Go(func() { h.loop(h.cancel) })
+	others.Go(func() { h.loop(h.turn) })
 	time.Sleep(length)
 	h.stop.Store(true)
 	producers.Wait()
@@ -496,6 +497,7 @@ func (h *history) check() {
 		list, err := h.s.List(context.Background(), store.Filter{IDs: bad[:1], Detail: true})
 		h.t.Logf("%+v %v", list, err)
 	}
-	h.t.Logf("%d tasks, %d never committed, %d claims, %d claimed again, %d rescued, %d transactions, %d edits",
-		len(h.committed), len(h.never), h.claims.Load(), h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load())
+	made, gone := h.segments()
+	h.t.Logf("%d tasks, %d never committed, %d claims, %d claimed again, %d rescued, %d transactions, %d edits, %d segments, %d of them gone",
+		len(h.committed), len(h.never), h.claims.Load(), h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load(), made, gone)
 }

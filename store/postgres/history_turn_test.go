@@ -1,0 +1,86 @@
+package postgres_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// turn lets the log's segments come and go under the load: transaction ids are used
+// up, segments are made ahead, history is pruned, and what is spent is dropped.
+func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
+	const burn = `do $$ begin for i in 1 .. 10000 loop perform pg_current_xact_id(); commit; end loop; end $$`
+	conn, err := h.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "set synchronous_commit = off")
+	if err == nil {
+		_, err = conn.Exec(ctx, burn)
+	}
+	if err == nil {
+		_, err = conn.Exec(ctx, "reset synchronous_commit")
+	}
+	conn.Release()
+	if err != nil {
+		return err
+	}
+	if _, err := h.s.Prune(ctx, h.term, store.Retention{Completed: 5 * time.Second}, 20000); err != nil {
+		return err
+	}
+	time.Sleep(20 * time.Millisecond)
+	return h.s.Maintain(ctx, h.term)
+}
+
+// segments returns how many segments were made, and how many of them are gone.
+func (h *history) segments() (made, gone int64) {
+	made = number(h.t, h.pool, "select max(substr(name, 6)::bigint) + 1 from tusk.segment")
+	return made, made - number(h.t, h.pool, "select count(*) from tusk.segment")
+}
+
+// Whoever claims has a transaction id that its own snapshot does not list. Rows that
+// it put into the log would count as claimed, and be lost.
+func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	if _, err := s.Enqueue(ctx, newTasks(10, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	var claimed, own int
+	const claim = "select coalesce(sum(cardinality(ids)), 0) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], 4, false, 0, false)"
+	if err := tx.QueryRow(ctx, claim, [16]byte(w)).Scan(&claimed); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.QueryRow(ctx, "select count(*) from tusk.task where xid = pg_current_xact_id()").Scan(&own); err != nil {
+		t.Fatal(err)
+	}
+	if claimed != 4 || own != 0 {
+		t.Fatalf("claimed %d, %d rows of its own", claimed, own)
+	}
+	if _, err := s.Enqueue(ctx, newTasks(10, "q")); err != nil { // beside it, with a later id
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rest := 0
+	for range 3 {
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 8, Token: store.NewToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest += len(tasks)
+	}
+	if rest != 16 {
+		t.Errorf("%d were left, want 16", rest)
+	}
+}
