@@ -484,8 +484,9 @@ func (h *history) check() {
 	var bad []store.ID
 	for id := range h.committed {
 		if n := h.ended[id]; n != 1 && !(n == 0 && h.asked[id] && h.cancelled(id)) {
-			bad = append(bad, id)
-			h.t.Errorf("task %v ended %d times", id, n)
+			if bad = append(bad, id); len(bad) <= 10 {
+				h.t.Errorf("task %v ended %d times", id, n)
+			}
 		}
 	}
 	for id, n := range h.ended {
@@ -494,6 +495,7 @@ func (h *history) check() {
 		}
 	}
 	if len(bad) > 0 {
+		h.t.Errorf("%d tasks in all", len(bad))
 		list, err := h.s.List(context.Background(), store.Filter{IDs: bad[:1], Detail: true})
 		h.t.Logf("%+v %v", list, err)
 	}
