@@ -58,7 +58,7 @@ type peerRun struct {
 	held         bool
 }
 
-func (r peerRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
+func (r peerRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
 	if _, err := pool.Exec(ctx, r.schema); err != nil {
 		return 0, err
 	}
@@ -73,8 +73,10 @@ func (r peerRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int
 	if _, err := r.together(ctx, pool, warmUp*r.batch); err != nil {
 		return 0, err
 	}
-	begin()
-	return r.together(ctx, pool, r.tasks)
+	clock.start(ctx)
+	n, err := r.together(ctx, pool, r.tasks)
+	clock.stop(ctx)
+	return n, err
 }
 
 // together produces and consumes at the same time.

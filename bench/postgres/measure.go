@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -23,11 +24,41 @@ type figure struct {
 	wal       float64 // bytes a task
 }
 
-// contender takes tasks through their life. It makes its tables, calls begin, and
-// returns how many tasks there were.
+// contender takes tasks through their life. It makes its tables, starts the clock when
+// it is ready, stops it when every task is through, and returns how many there were.
 type contender struct {
 	name string
-	run  func(ctx context.Context, pool *pgxpool.Pool, begin func()) (tasks int, err error)
+	run  func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (tasks int, err error)
+}
+
+// clock takes what is used between its start and its stop.
+type clock struct {
+	meter          *postgres.Store
+	begun          time.Time
+	took           time.Duration
+	server, client time.Duration
+	wal            int64
+	err            error
+}
+
+func (c *clock) start(ctx context.Context) {
+	c.read(ctx, -1)
+	c.begun = time.Now()
+}
+
+func (c *clock) stop(ctx context.Context) {
+	c.took = time.Since(c.begun)
+	c.read(ctx, 1)
+}
+
+func (c *clock) read(ctx context.Context, sign int64) {
+	u, err := used(ctx, c.meter)
+	if err != nil {
+		c.err = err
+	}
+	c.server += time.Duration(sign) * u.cpu
+	c.client += time.Duration(sign) * ownCPU()
+	c.wal += sign * u.wal
 }
 
 // compare runs the contenders in turn, each round beginning with another one, and
@@ -57,20 +88,13 @@ func measure(ctx context.Context, pool *pgxpool.Pool, c contender) (f figure, er
 	if _, err := pool.Exec(ctx, "checkpoint"); err != nil {
 		return f, err
 	}
-	var begun time.Time
-	before, client := usage{}, time.Duration(0)
-	tasks, err := c.run(ctx, pool, func() {
-		before, err = used(ctx, meter)
-		client, begun = ownCPU(), time.Now()
-	})
-	if err != nil {
-		return f, err
+	t := &clock{meter: meter}
+	tasks, err := c.run(ctx, pool, t)
+	if err != nil || t.err != nil {
+		return f, errors.Join(err, t.err)
 	}
-	took := time.Since(begun)
-	client = ownCPU() - client
-	after, err := used(ctx, meter)
 	n := float64(tasks)
-	return figure{n / took.Seconds(), micros(after.cpu-before.cpu) / n, micros(client) / n, float64(after.wal-before.wal) / n}, err
+	return figure{n / t.took.Seconds(), micros(t.server) / n, micros(t.client) / n, float64(t.wal) / n}, nil
 }
 
 // usage is what the server has used since it started.

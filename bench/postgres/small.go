@@ -22,11 +22,11 @@ func small(ctx context.Context, b *bench) ([]bar, error) {
 		tasks = b.size(3000, 30_000)
 	}
 	all, err := compare(ctx, b, "one by one", []contender{
-		{"tusk", func(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
-			return tasks, tuskOneByOne(ctx, b, tasks, begin)
+		{"tusk", func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
+			return tasks, tuskOneByOne(ctx, b, tasks, clock)
 		}},
-		{"skip locked", func(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
-			return tasks, skipLockedOneByOne(ctx, pool, tasks, begin)
+		{"skip locked", func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
+			return tasks, skipLockedOneByOne(ctx, pool, tasks, clock)
 		}},
 	})
 	if err != nil {
@@ -40,7 +40,7 @@ func small(ctx context.Context, b *bench) ([]bar, error) {
 	}, nil
 }
 
-func tuskOneByOne(ctx context.Context, b *bench, tasks int, begin func()) error {
+func tuskOneByOne(ctx context.Context, b *bench, tasks int, clock *clock) error {
 	c, err := newClaims(ctx, b)
 	if err != nil {
 		return err
@@ -49,7 +49,8 @@ func tuskOneByOne(ctx context.Context, b *bench, tasks int, begin func()) error 
 	if err := c.fill(ctx, tasks); err != nil {
 		return err
 	}
-	begin()
+	clock.start(ctx)
+	defer clock.stop(ctx)
 	for range tasks {
 		got, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: 1, Token: store.NewToken()})
 		if err != nil || len(got) != 1 {
@@ -62,7 +63,7 @@ func tuskOneByOne(ctx context.Context, b *bench, tasks int, begin func()) error 
 	return nil
 }
 
-func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, begin func()) error {
+func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, clock *clock) error {
 	if _, err := pool.Exec(ctx, oneByOneSchema); err != nil {
 		return err
 	}
@@ -71,7 +72,8 @@ func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, begi
 	if _, err := pool.CopyFrom(ctx, pgx.Identifier{"onebyone", "task"}, []string{"args"}, source); err != nil {
 		return err
 	}
-	begin()
+	clock.start(ctx)
+	defer clock.stop(ctx)
 	for range tasks {
 		var id int64
 		var args string

@@ -51,7 +51,7 @@ type tuskRun struct {
 	held         bool          // beside an open transaction
 }
 
-func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int, error) {
+func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
 	client, err := fresh(ctx, pool, postgres.Options{})
 	if err != nil {
 		return 0, err
@@ -99,7 +99,7 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int
 		time.Sleep(time.Millisecond)
 	}
 	handled.Store(0)
-	begin()
+	clock.start(ctx)
 	ends = time.Now().Add(r.lasts)
 	for range hands {
 		producers.Go(func() error {
@@ -119,6 +119,10 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, begin func()) (int
 	for err == nil && handled.Load() < stored.Load() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
+	for open := 1; err == nil && open > 0; time.Sleep(time.Millisecond) { // until the last outcome is written
+		err = pool.QueryRow(ctx, "select count(*) from (select from tusk.lease limit 1) l").Scan(&open)
+	}
+	clock.stop(ctx)
 	return stopped(err)
 }
 

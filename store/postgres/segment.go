@@ -20,8 +20,8 @@ const (
 
 var _ store.Maintainer = (*Store)(nil)
 
-// Maintain implements store.Maintainer: lanes are tidied, segments made ahead,
-// and spent ones dropped.
+// Maintain implements store.Maintainer: lanes are tidied, statistics folded, segments
+// made ahead, and spent ones dropped.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.maintain(ctx, term); err != nil {
 		return fmt.Errorf("maintain: %w", translate(err))
@@ -31,6 +31,9 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 
 func (s *Store) maintain(ctx context.Context, term int64) error {
 	if _, err := s.pool.Exec(ctx, s.sql["tidy"], term, keepPositions, idleXids); err != nil {
+		return err
+	}
+	if err := s.foldStats(ctx, term); err != nil {
 		return err
 	}
 	for {

@@ -128,12 +128,14 @@ alter table tusk.outcome alter ids set storage external;
 create index outcome_node on tusk.outcome (lane, node);
 create index outcome_finished on tusk.outcome (finished_at);
 
--- Statistics by minute, folded from outcomes.
+-- Statistics of flushes that are pruned; by minute, when they are folded.
 create table tusk.stat (
-  at    timestamptz not null,
-  stats bytea       not null
+  at     timestamptz not null,
+  stats  bytea       not null,
+  folded boolean     not null default false
 );
 create index stat_at on tusk.stat (at);
+create index stat_loose on tusk.stat (at) where not folded;
 
 -- Tasks that may not run yet.
 create table tusk.waiting (

@@ -16,3 +16,14 @@ select coalesce((
 
 -- name: forget_segment
 delete from tusk.segment where name = $1
+
+-- name: take_stats
+-- Rows that come alone are left for company.
+delete from tusk.stat x
+where x.ctid = any(array(select y.ctid from tusk.stat y where not y.folded order by y.at limit $1 for update skip locked))
+  and (select count(*) from (select from tusk.stat y where not y.folded limit 2) two) = 2
+returning x.at, x.stats
+
+-- name: put_stats
+insert into tusk.stat (at, stats, folded)
+select x.at, x.stats, true from unnest($1::timestamptz[], $2::bytea[]) x(at, stats)
