@@ -27,6 +27,7 @@ type history struct {
 	pool *pgxpool.Pool
 	term int64
 
+	breath sync.RWMutex // held for reading while a transaction of a producer is open
 	stop   atomic.Bool
 	claims atomic.Int64
 	again  atomic.Int64
@@ -73,7 +74,13 @@ func (h *history) run(length time.Duration) {
 	h.term = l.Term
 	var producers, others sync.WaitGroup
 	for range 8 {
-		producers.Go(func() { h.loop(h.produce) })
+		producers.Go(func() {
+			h.loop(func(ctx context.Context, r *rand.Rand) error {
+				h.breath.RLock()
+				defer h.breath.RUnlock()
+				return h.produce(ctx, r)
+			})
+		})
 	}
 	for range 5 {
 		others.Go(h.work)

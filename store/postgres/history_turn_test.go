@@ -11,7 +11,10 @@ import (
 
 // turn lets the log's segments come and go under the load: transaction ids are used
 // up, segments are made ahead, history is pruned, and what is spent is dropped.
-func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
+//
+// A segment is made in a moment in which no transaction uses the log; among producers
+// like these there would be none, so that they are held back now and then.
+func (h *history) turn(ctx context.Context, r *rand.Rand) error {
 	const burn = `do $$ begin for i in 1 .. 10000 loop perform pg_current_xact_id(); commit; end loop; end $$`
 	conn, err := h.pool.Acquire(ctx)
 	if err != nil {
@@ -28,10 +31,13 @@ func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.s.Prune(ctx, h.term, store.Retention{Completed: 5 * time.Second}, 20000); err != nil {
+	if _, err := h.s.Prune(ctx, h.term, store.Retention{Completed: 5 * time.Second}, 100000); err != nil {
 		return err
 	}
-	time.Sleep(20 * time.Millisecond)
+	if r.IntN(5) == 0 {
+		h.breath.Lock()
+		defer h.breath.Unlock()
+	}
 	return h.s.Maintain(ctx, h.term)
 }
 
