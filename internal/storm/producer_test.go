@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -100,7 +101,9 @@ func (a *producer) many(ctx context.Context) error {
 		tasks[i] = a.task(kind, o)
 	}
 	err := a.enqueue(ctx, tasks)
-	a.free = a.recent[max(0, len(a.recent)-len(tasks)):]
+	if err == nil { // otherwise the last ones are of another queue
+		a.free = slices.Clone(a.recent[max(0, len(a.recent)-len(tasks)):])
+	}
 	return err
 }
 
