@@ -65,12 +65,6 @@ var mutants = []mutant{
 		"  perform tusk.need_read_committed();\n  _ns", "  perform tusk.need_read_committed(), set_config('synchronous_commit', 'off', true);\n  _ns", "F5", "I1"},
 	{"a claim whose answer was lost is forgotten", "postgres", "internal/claim/claim.go",
 		"		r.Again = true\n		c.unanswered = &r\n", "", "F13", "I1"},
-	{"outcomes are dropped when the database fails", "postgres", "internal/finish/finish.go",
-		"		failures++\n		g.log", "		failures++\n		b = b.after(part)\n		if len(b.outcomes) == 0 {\n			return\n		}\n		part = b\n		g.log", "F5,F10", "I1"},
-	{"hints alone, and no looks", "pgbouncer", "internal/claim/claim.go",
-		"pause := c.idle - rand.N(c.idle/4+1)", "pause := time.Hour + rand.N(c.idle/4+1)", "F11", "I1|the storm is void"},
-	{"a dead worker's beat revives it", "mysql", "store/mysql/sql/claim.sql",
-		"update tusk_worker set dead = 2, watched = 0 where id = ?", "update tusk_worker set dead = 0, watched = 0 where id = ?", "F3", "I1|F3"},
 	{"a need is forgotten", "mysql", "store/mysql/sql/finish.sql",
 		"where state = 3 and needed = 0 and turn = 0", "where state = 3 and turn = 0", "F1", "I1|I10"},
 }

@@ -3,6 +3,7 @@
 package storm
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -304,8 +305,14 @@ func (s *storm) drain() {
 			s.fleet.kill(p)
 		}
 	}
-	if err := s.client.RemoveSchedule(s.t.Context(), "clock"); err != nil {
-		s.t.Fatal(err)
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) { // the server may be recovering from the last fault
+		err := s.client.RemoveSchedule(s.t.Context(), "clock")
+		if err == nil || errors.Is(err, tusk.ErrNotFound) {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			s.t.Fatal(err)
+		}
 	}
 	began := time.Now()
 	s.log.write(event{Op: opCalm, Text: "drain"})
