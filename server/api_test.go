@@ -18,14 +18,14 @@ func TestATaskGoesThroughTheAPI(t *testing.T) {
 	s := start(t)
 	var e server.EnqueuedTask
 	s.do("POST", "/api/v1/tasks", `{"kind":"send_email","args":{"big":12345678901234567890.10},"queue":"mail","tags":["a"],"metadata":{"m":"1"},
-		"priority":-5,"max_attempts":3,"timeout":"90s","backoff":{"shape":"linear","base":"5m"},"delay":"1h","key":"k1"}`).want(t, 201, &e)
+		"priority":-5,"max_attempts":3,"timeout":"90s","backoff":{"shape":"linear","base":"5m"},"delay":"1h","key":"k1","partition":"p","weight":7,"deadline_in":"3h","ephemeral":true}`).want(t, 201, &e)
 	if e.Result != "added" || e.Duplicate {
 		t.Error(e)
 	}
 	var d server.TaskDetail
 	s.do("GET", "/api/v1/tasks/"+e.ID, nil).want(t, 200, &d)
 	if d.State != "scheduled" || string(d.Args) != `{"big":12345678901234567890.10}` || d.Priority != -5 || d.MaxAttempts != 3 || time.Duration(d.Timeout) != 90*time.Second ||
-		d.Key != "k1" || d.Metadata["m"] != "1" || d.Attempts == nil {
+		d.Key != "k1" || d.Partition != "p" || d.Weight != 7 || !d.Ephemeral || d.Deadline.Sub(d.EnqueuedAt) != 3*time.Hour || d.Metadata["m"] != "1" || d.Attempts == nil {
 		t.Errorf("%+v", d)
 	}
 	var again server.EnqueuedTask
@@ -187,6 +187,11 @@ func TestBadInputIsRefusedByItsCode(t *testing.T) {
 		{`{"kind":"a","max_attempts":-1}`, 422, "out_of_range"},
 		{`{"kind":"a","max_attempts":1000000000}`, 422, "out_of_range"},
 		{`{"kind":"a","timeout":"87600h"}`, 422, "out_of_range"},
+		{`{"kind":"a","weight":-1}`, 422, "out_of_range"},
+		{`{"kind":"a","weight":1000001}`, 422, "out_of_range"},
+		{`{"kind":"a","deadline_in":"-5m"}`, 422, "invalid_duration"},
+		{`{"kind":"a","deadline":"9999-01-01T00:00:00Z"}`, 422, "out_of_range"},
+		{`{"kind":"a","ephemeral":true,"key":"k","on_conflict":"rerun"}`, 422, "needs_history"},
 		{`{"kind":"a","delay":"-5m"}`, 422, "invalid_duration"},
 		{`{"kind":"a","delay":"1 month"}`, 422, "invalid_duration"},
 		{`{"kind":"a","delay":"9000000000000000000s"}`, 422, "invalid_duration"},

@@ -43,6 +43,7 @@ type LeasedTask struct {
 	Key        string            `json:"key,omitempty"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Timeout    Duration          `json:"timeout,omitempty"`
+	Deadline   time.Time         `json:"deadline,omitzero" doc:"when it must have ended; later, it is not retried"`
 	Schedule   string            `json:"schedule,omitempty"`
 	Tick       time.Time         `json:"tick,omitzero"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
@@ -80,7 +81,7 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 		}
 		out.Tasks = append(out.Tasks, LeasedTask{LeaseID: l.Receipt.String(), LeaseUntil: utc(l.Until), ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
 			Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
-			Timeout: Duration(l.Timeout), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
+			Timeout: Duration(l.Timeout), Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
 	}
 	return out, err
 }

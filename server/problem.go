@@ -140,7 +140,7 @@ func statusOf(code string) int {
 	switch code {
 	case "args_too_large", "output_too_large", "batch_too_large", "too_large":
 		return http.StatusRequestEntityTooLarge
-	case "out_of_range", "invalid_duration", "invalid_cron", "invalid_policy", "invalid_backoff", "not_for_schedules":
+	case "out_of_range", "invalid_duration", "invalid_cron", "invalid_policy", "invalid_backoff", "not_for_schedules", "needs_history":
 		return http.StatusUnprocessableEntity
 	default:
 		return http.StatusBadRequest

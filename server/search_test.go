@@ -85,19 +85,28 @@ func TestASearchInArgsTellsNoSecrets(t *testing.T) {
 func TestATaskIsEditedInItsPlace(t *testing.T) {
 	s := start(t)
 	state := func(id string) string { return s.task(id).State }
-	plain := s.enqueue(object{"kind": "k", "delay": "2h", "args": object{"n": 1, "password": "p"}, "metadata": object{"m": "1"}, "timeout": "90s"})
+	plain := s.enqueue(object{"kind": "k", "delay": "2h", "args": object{"n": 1, "password": "p"}, "metadata": object{"m": "1"}, "timeout": "90s", "weight": 3, "deadline_in": "5h", "ephemeral": true, "partition": "p"})
+	for _, fact := range []string{"Deadline</dt>", "3 in rates", "Ephemeral</dt>", "Partition</dt>"} {
+		if !strings.Contains(s.do("GET", "/tasks/"+plain, nil).want(t, 200, nil).body, fact) {
+			t.Errorf("the page has no %s", fact)
+		}
+	}
+	deadline := s.task(plain).Deadline
 	body := s.do("GET", "/tasks/new?edit=1&of="+plain, nil).want(t, 200, nil).body
-	if !strings.Contains(body, "Edit task") || !strings.Contains(body, time.Now().UTC().Format("2006-01-02T")) {
+	if !strings.Contains(body, "Edit task") || !strings.Contains(body, deadline.Format("2006-01-02T15:04:05")) || !strings.Contains(body, `name="ephemeral" value="1" checked`) || !strings.Contains(body, time.Now().UTC().Format("2006-01-02T")) {
 		t.Error("the form does not have what is stored")
 	}
 	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":`, "when", "2h")).want(t, 400, nil)
 	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "NO", "args", `{"n":2}`, "when", "2h")).want(t, 400, nil)
+	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "weight", "x")).want(t, 400, nil)
+	s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "deadline", "soon")).want(t, 400, nil)
 	if state(plain) != "scheduled" {
 		t.Fatal("an edit that is refused cancels the task")
 	}
-	a := s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h")).want(t, 303, nil)
+	a := s.post("/tasks/new", form("of", plain, "edit", "1", "kind", "k", "args", `{"n":2}`, "when", "2h", "weight", "4", "ephemeral", "1", "deadline", deadline.Format(time.RFC3339Nano))).want(t, 303, nil)
 	id := strings.TrimSuffix(strings.TrimPrefix(a.header.Get("Location"), "/tasks/"), "?note=changed")
-	if d := s.task(id); id == plain || string(d.Args) != `{"n":2}` || d.State != "scheduled" || d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 90*time.Second {
+	if d := s.task(id); id == plain || string(d.Args) != `{"n":2}` || d.State != "scheduled" || d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 90*time.Second ||
+		d.Weight != 4 || !d.Ephemeral || d.Partition != "p" || !d.Deadline.Equal(deadline) {
 		t.Errorf("%+v", d)
 	}
 	if d := s.task(plain); d.State != "cancelled" || !strings.Contains(d.Reason, "edited") {

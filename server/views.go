@@ -85,6 +85,9 @@ type Task struct {
 	Args        json.RawMessage   `json:"args"`
 	Tags        []string          `json:"tags,omitempty"`
 	Key         string            `json:"key,omitempty"`
+	Partition   string            `json:"partition,omitempty"`
+	Weight      int               `json:"weight" doc:"what it counts in rates"`
+	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	Timeout     Duration          `json:"timeout,omitempty"`
 	Schedule    string            `json:"schedule,omitempty"`
@@ -92,6 +95,7 @@ type Task struct {
 	EnqueuedAt  time.Time         `json:"enqueued_at"`
 	RunAt       time.Time         `json:"run_at"`
 	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
+	Deadline    time.Time         `json:"deadline,omitzero" doc:"when it must have ended"`
 	ClaimedAt   time.Time         `json:"claimed_at,omitzero"`
 	FinishedAt  time.Time         `json:"finished_at,omitzero"`
 	Worker      string            `json:"worker,omitempty"`
@@ -122,7 +126,8 @@ type Attempt struct {
 func (s *Server) view(t tusk.TaskInfo) Task {
 	v := Task{ID: t.ID.String(), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, State: t.State.String(), Reason: t.Reason,
 		Priority: t.Priority, Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
-		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Metadata: t.Metadata, Timeout: Duration(t.Timeout),
+		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Partition: t.Partition, Metadata: t.Metadata,
+		Weight: t.Weight, Ephemeral: t.Ephemeral, Deadline: utc(t.Deadline), Timeout: Duration(t.Timeout),
 		Schedule: t.Schedule, Tick: utc(t.Tick), EnqueuedAt: utc(t.EnqueuedAt), RunAt: utc(t.RunAt), ExpiresAt: utc(t.ExpiresAt),
 		ClaimedAt: utc(t.ClaimedAt), FinishedAt: utc(t.FinishedAt)}
 	if !t.Worker.IsZero() {
@@ -163,6 +168,7 @@ type TaskInput struct {
 	Args        json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte"`
 	Queue       string            `json:"queue,omitempty" doc:"default: default"`
 	Tenant      string            `json:"tenant,omitempty"`
+	Partition   string            `json:"partition,omitempty" doc:"tells tasks of a tenant apart in queues with limits"`
 	Priority    int16             `json:"priority,omitempty" doc:"lower runs sooner"`
 	Tags        []string          `json:"tags,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
@@ -170,9 +176,13 @@ type TaskInput struct {
 	Delay       Duration          `json:"delay,omitempty"`
 	ExpiresAt   *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
 	ExpiresIn   Duration          `json:"expires_in,omitempty"`
+	Deadline    *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
+	DeadlineIn  Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
 	MaxAttempts int               `json:"max_attempts,omitempty" doc:"default: 25"`
 	Timeout     Duration          `json:"timeout,omitempty" doc:"of each attempt"`
 	Backoff     *BackoffInput     `json:"backoff,omitempty"`
+	Weight      int               `json:"weight,omitempty" doc:"what it counts in the rates of its queue; default: 1"`
+	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
 	Key         string            `json:"key,omitempty" doc:"at most one unfinished task of a queue has it"`
 	OnConflict  string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
 	SourceTime  *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
@@ -204,6 +214,7 @@ func (t TaskInput) task() (tusk.NewTask, error) {
 func (t TaskInput) options() (*tusk.Options, error) {
 	o := &tusk.Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
 		RunAt: instant(t.RunAt), Delay: time.Duration(t.Delay), ExpiresAt: instant(t.ExpiresAt), ExpiresIn: time.Duration(t.ExpiresIn),
+		Deadline: instant(t.Deadline), DeadlineIn: time.Duration(t.DeadlineIn), Weight: t.Weight, Ephemeral: t.Ephemeral, Partition: t.Partition,
 		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), Key: t.Key, SourceTime: instant(t.SourceTime)}
 	if u := t.Unique; u != nil {
 		o.Unique = &tusk.Unique{Args: u.Args, Window: time.Duration(u.Window)}

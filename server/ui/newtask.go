@@ -14,10 +14,11 @@ import (
 
 // taskForm is a task to enqueue, as a form has it.
 type taskForm struct {
-	Kind, Queue, Args, Key, Tenant, Tags, When, Priority, MaxAttempts string
-	Problem                                                           string
-	Of                                                                string // the task that it was copied from
-	Edit                                                              bool   // and that it replaces
+	Kind, Queue, Args, Key, Tenant, Tags, When, Deadline, Priority, MaxAttempts, Weight string
+	Ephemeral                                                                           bool
+	Problem                                                                             string
+	Of                                                                                  string // the task that it was copied from
+	Edit                                                                                bool   // and that it replaces
 }
 
 func newTask(v *visit) (answer, error) {
@@ -32,7 +33,10 @@ func newTask(v *visit) (answer, error) {
 			return answer{}, err
 		}
 		f = taskForm{Kind: t.Kind, Queue: t.Queue, Args: v.code(t.Args, true).Text, Tenant: t.Tenant, Tags: strings.Join(t.Tags, ", "), Of: of,
-			Priority: strconv.Itoa(int(t.Priority)), MaxAttempts: strconv.Itoa(t.MaxAttempts)}
+			Priority: strconv.Itoa(int(t.Priority)), MaxAttempts: strconv.Itoa(t.MaxAttempts), Weight: strconv.Itoa(t.Weight), Ephemeral: t.Ephemeral}
+		if time.Until(t.Deadline) > 0 {
+			f.Deadline = t.Deadline.UTC().Format(time.RFC3339Nano)
+		}
 		if v.r.URL.Query().Get("edit") == "1" {
 			if err := v.mayReplace(t); err != nil {
 				return answer{}, err
@@ -48,7 +52,8 @@ func newTask(v *visit) (answer, error) {
 func enqueue(v *visit) (answer, error) {
 	form := v.r.PostForm
 	f := taskForm{Kind: form.Get("kind"), Queue: form.Get("queue"), Args: form.Get("args"), Key: form.Get("key"), Tenant: form.Get("tenant"),
-		Tags: form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1"}
+		Tags: form.Get("tags"), When: form.Get("when"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Of: form.Get("of"), Edit: form.Get("edit") == "1",
+		Deadline: form.Get("deadline"), Weight: form.Get("weight"), Ephemeral: form.Get("ephemeral") != ""}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
 	if err != nil {
@@ -74,7 +79,7 @@ func enqueue(v *visit) (answer, error) {
 }
 
 func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
-	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key}
+	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key, Ephemeral: f.Ephemeral}
 	for _, tag := range strings.Split(f.Tags, ",") {
 		if tag = strings.TrimSpace(tag); tag != "" {
 			o.Tags = append(o.Tags, tag)
@@ -82,6 +87,11 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	}
 	if f.When != "" {
 		if o.RunAt, o.Delay, err = when(f.When); err != nil {
+			return e, err
+		}
+	}
+	if f.Deadline != "" {
+		if o.Deadline, o.DeadlineIn, err = when(f.Deadline); err != nil {
 			return e, err
 		}
 	}
@@ -96,6 +106,9 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 		if o.MaxAttempts, err = strconv.Atoi(f.MaxAttempts); err != nil {
 			return e, failure(http.StatusBadRequest, "The most attempts are a whole number.")
 		}
+	}
+	if o.Weight, err = number(f.Weight); err != nil {
+		return e, failure(http.StatusBadRequest, "The weight is a whole number.")
 	}
 	queue := f.Queue
 	if queue == "" {
