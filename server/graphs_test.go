@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,19 +28,19 @@ func (s *site) post(path, body string) answer {
 func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	s := start(t)
 	s.do("GET", "/api/v1/limits/sync", nil).problem(t, 404, "not_found")
-	body := object{"concurrency": 20, "per_tenant": 2, "rate": object{"allowed": 100, "period": "1m"}, "tenants": object{"acme": object{"concurrency": 5, "weight": 3}}}
+	body := object{"concurrency": 20, "per_tenant": 2, "per_worker": 4, "rate": object{"allowed": 100, "period": "1m"}, "tenants": object{"acme": object{"concurrency": 5, "weight": 3}}}
 	var got server.QueueLimits
 	s.do("PUT", "/api/v1/limits/sync", body).want(t, 200, nil)
 	s.do("GET", "/api/v1/limits/sync", nil).want(t, 200, &got)
-	if l := got.Limits; l.Concurrency != 20 || l.PerTenant != 2 || l.Rate.Allowed != 100 || l.Rate.Period.String() != "1m0s" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
+	if l := got.Limits; l.Concurrency != 20 || l.PerTenant != 2 || l.PerWorker != 4 || l.Rate.Allowed != 100 || l.Rate.Period.String() != "1m0s" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
 		t.Errorf("%+v", got)
 	}
 	// The form changes what it shows and keeps what tenants have of their own.
-	s.post("/limits", form("queue", "sync", "concurrency", "7", "tenant_rate", "10/s", "sliding", "1")).want(t, 303, nil)
+	s.post("/limits", form("queue", "sync", "concurrency", "7", "per_worker", "3", "tenant_rate", "10/s", "sliding", "1")).want(t, 303, nil)
 	s.post("/tenants/umbrella", form("queue", "sync", "weight", "0.5")).want(t, 303, nil)
 	got = server.QueueLimits{}
 	s.do("GET", "/api/v1/limits/sync", nil).want(t, 200, &got)
-	if l := got.Limits; l.Concurrency != 7 || l.PerTenant != 0 || l.Rate != nil || l.TenantRate.Allowed != 10 || l.TenantRate.Algorithm != "sliding_window" ||
+	if l := got.Limits; l.Concurrency != 7 || l.PerWorker != 3 || l.PerTenant != 0 || l.Rate != nil || l.TenantRate.Allowed != 10 || l.TenantRate.Algorithm != "sliding_window" ||
 		l.Tenants["acme"].Concurrency != 5 || l.Tenants["umbrella"].Weight != 0.5 {
 		t.Errorf("%+v", got)
 	}
@@ -47,6 +48,13 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 		t.Error("the form does not show what is stored")
 	}
 	s.post("/tenants/umbrella", form("queue", "sync", "weight", "", "concurrency", "")).want(t, 303, nil)
+	s.do("PUT", "/api/v1/limits/sync/tenants/initech", object{"concurrency": 9}).want(t, 200, &got)
+	if l := got.Limits; l.Tenants["initech"].Concurrency != 9 || l.Tenants["acme"].Concurrency != 5 {
+		t.Errorf("%+v", got)
+	}
+	s.do("PUT", "/api/v1/limits/sync/tenants/initech", object{}).want(t, 200, nil)
+	s.do("PUT", "/api/v1/limits/sync/tenants/initech", object{"weight": -1}).problem(t, 422, "out_of_range")
+	s.do("PUT", "/api/v1/limits/sync/tenants/A%20B", object{"weight": 1}).problem(t, 400, "invalid_name")
 	var tenants server.TenantList
 	s.do("GET", "/api/v1/tenants", nil).want(t, 200, &tenants)
 	if len(tenants.Tenants) != 1 || tenants.Tenants[0].Limits["sync"].Weight != 3 || !tenants.Whole {
@@ -66,6 +74,38 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	s.post("/limits/sync/remove", "").want(t, 200, nil) // asks first
 	s.do("DELETE", "/api/v1/limits/sync", nil).want(t, 204, nil)
 	s.do("DELETE", "/api/v1/limits/sync", nil).problem(t, 404, "not_found")
+}
+
+func TestTheAPIAndThePageTellWhoHasATurnAndWhoWaits(t *testing.T) {
+	s := start(t)
+	s.do("GET", "/api/v1/limits/sync/turns", nil).problem(t, 404, "not_found")
+	s.do("PUT", "/api/v1/limits/sync", object{"concurrency": 1}).want(t, 200, nil)
+	var turns server.TurnList
+	s.do("GET", "/api/v1/limits/sync/turns", nil).want(t, 200, &turns)
+	if turns.Turns == nil || len(turns.Turns) != 0 {
+		t.Error(turns)
+	}
+	if page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body; !strings.Contains(page, "Nobody has a turn") {
+		t.Error("the page does not say that nobody has a turn")
+	}
+	for range 55 { // nobody hands turns out: there is no leader
+		s.enqueue(object{"kind": "k", "queue": "sync", "tenant": "acme", "partition": "north"})
+	}
+	s.enqueue(object{"kind": "k", "queue": "sync"})
+	s.do("GET", "/api/v1/limits/sync/turns", nil).want(t, 200, &turns)
+	want := []server.Turns{{Tenant: "acme", Partition: "north", Waiting: 50, More: true}, {Waiting: 1}}
+	if !slices.Equal(turns.Turns, want) {
+		t.Errorf("got %+v, want %+v", turns.Turns, want)
+	}
+	page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body
+	if !strings.Contains(page, "Turns in sync") || !strings.Contains(page, "50 or more") || !strings.Contains(page, "north") {
+		t.Error("the page does not tell who waits")
+	}
+	bound := s.tokenFor(access.Token{Name: "other", Role: access.Viewer, Queues: []string{"other"}})
+	s.as(bound, "GET", "/api/v1/limits/sync/turns", nil).problem(t, 404, "not_found")
+	if page := s.as(bound, "GET", "/limits?turns=sync", nil).want(t, 200, nil).body; strings.Contains(page, "north") {
+		t.Error("the page shows turns to whom it must not")
+	}
 }
 
 func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {

@@ -129,7 +129,7 @@ func (l *large) pages() []string {
 		"/tasks?state=pending", "/tasks?state=cancelled", "/tasks?state=running", "/tasks?state=completed", "/tasks?kind=kind-3", "/tasks?tenant=tenant-7", "/tasks?tag=tag-3", "/tasks?tag=none", "/tasks?kind=none",
 		"/tasks?tenant=none", "/tasks?queue=none", "/tasks?key=none", "/tasks?fingerprint=f3&state=retryable,discarded", "/tasks?fingerprint=none", "/tasks?from=1h", "/tasks?state=completed&queue=q3&kind=kind-1",
 		"/tasks?until=2020-01-01", "/tasks?state=completed&queue=w0", "/tasks?from=24h&args=n%3D77", "/tasks?from=24h&args=nothing", "/tasks/" + l.failed.String(), "/errors", "/errors?window=all", "/workers", "/schedules", "/bulk", "/audit", "/access",
-		"/pipelines", "/workflows", "/workflows/" + l.flow.String(), "/limits", "/tenants", "/tenants/tenant-7", "/tenants/none", "/endpoints", "/settings", "/api/v1/stats", "/api/v1/queues", "/api/v1/tasks?limit=1000", "/api/v1/errors"}
+		"/pipelines", "/workflows", "/workflows/" + l.flow.String(), "/limits", "/limits?turns=w0", "/tenants", "/tenants/tenant-7", "/tenants/none", "/endpoints", "/settings", "/api/v1/stats", "/api/v1/queues", "/api/v1/tasks?limit=1000", "/api/v1/errors"}
 }
 
 // scanned says how many rows were read by scans of whole tables, and how many by

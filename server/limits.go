@@ -116,6 +116,50 @@ func removeLimits(c *call, in byQueue) (nothing, error) {
 	return nothing{}, c.client.RemoveLimits(c.r.Context(), in.Queue)
 }
 
+type putTenantLimitsInput struct {
+	byQueue
+	Tenant string `path:"tenant"`
+	Body   tusk.TenantLimits
+}
+
+func putTenantLimits(c *call, in putTenantLimitsInput) (QueueLimits, error) {
+	if err := c.mayChangeAll(in.Queue); err != nil {
+		return QueueLimits{}, err
+	}
+	c.detail = short(in.Tenant)
+	if err := c.client.SetTenantLimits(c.r.Context(), in.Queue, in.Tenant, in.Body); err != nil {
+		return QueueLimits{}, err
+	}
+	return getLimits(c, in.byQueue)
+}
+
+// Turns is how many tasks of a tenant and partition have their turn, and how many
+// wait for it.
+type Turns struct {
+	Tenant    string `json:"tenant"`
+	Partition string `json:"partition"`
+	Held      int64  `json:"held" doc:"tasks that have their turn, until they end"`
+	Waiting   int    `json:"waiting" doc:"at most 50 are counted"`
+	More      bool   `json:"more,omitempty" doc:"more wait than that"`
+}
+
+// TurnList is a list of turns: those that wait first, the longest waiting before others.
+type TurnList struct {
+	Turns []Turns `json:"turns"`
+}
+
+func listTurns(c *call, in byQueue) (TurnList, error) {
+	list := TurnList{Turns: []Turns{}}
+	if _, err := getLimits(c, in); err != nil {
+		return list, err
+	}
+	counts, err := query.Turns(c.r.Context(), c.client, in.Queue, query.TurnGroups, query.TurnHeads)
+	for _, t := range counts {
+		list.Turns = append(list.Turns, Turns{t.Tenant, t.Partition, t.Held, t.Waiting, t.More})
+	}
+	return list, err
+}
+
 // mayChangeAll refuses those who do not see all of a queue.
 func (c *call) mayChangeAll(queue string) error {
 	c.target = short(queue)

@@ -112,6 +112,8 @@ func Routes() []Route {
 		does(sums("/limits", "List the limits of queues"), listLimits),
 		does(sums("/limits/{queue}", "Get the limits of a queue"), getLimits),
 		does(with(post("/limits/{queue}", access.Operate, "limits.put", "Set the limits of a queue, in place of those that it had"), method("PUT")), putLimits),
+		does(sums("/limits/{queue}/turns", "List who has a turn in a queue and who waits for one, the longest waiting first"), listTurns),
+		does(with(post("/limits/{queue}/tenants/{tenant}", access.Operate, "limits.put", "Set what one tenant of a queue has of its own; zeros take it away"), method("PUT")), putTenantLimits),
 		does(with(post("/limits/{queue}", access.Operate, "limits.remove", "Take the limits of a queue away"), method("DELETE")), removeLimits),
 		does(get("/tenants", access.Read, "List tenants: those that have limits, and those of the newest unfinished tasks"), listTenants),
 

@@ -20,6 +20,7 @@ import (
 type limitsRow struct {
 	Queue   string
 	Limits  tusk.Limits
+	Held    int64 // tasks that have their turn
 	Running int64
 	Pending int64
 	Own     int // tenants with limits of their own
@@ -29,13 +30,21 @@ type limitsData struct {
 	Rows    []limitsRow
 	Form    limitsForm
 	Problem string
+	Of      string           // whose turns are shown; empty: nobody's
+	Turns   []tusk.TurnCount // those that wait first
 }
+
+// TurnGroups and TurnHeads bound what a look at turns reads.
+func (limitsData) TurnGroups() int { return query.TurnGroups }
+
+// TurnHeads is the other of them.
+func (limitsData) TurnHeads() int { return query.TurnHeads }
 
 // limitsForm are the limits of a queue as a form has them. Empty: no limit.
 type limitsForm struct {
-	Queue, Concurrency, PerTenant, PerPartition string
-	Rate, TenantRate, PartitionRate             string
-	Sliding, BlockOnRetry, Edit                 bool
+	Queue, Concurrency, PerTenant, PerPartition, PerWorker string
+	Rate, TenantRate, PartitionRate                        string
+	Sliding, BlockOnRetry, Edit                            bool
 }
 
 func limits(v *visit) (answer, error) { return v.limits(limitsForm{}, nil) }
@@ -62,10 +71,14 @@ func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
 	for _, q := range queues {
 		counts[q.Name] = q.Tasks
 	}
+	held, err := query.Turns(v.r.Context(), v.client, "", 1, 1)
+	if err != nil {
+		return a, err
+	}
 	for _, queue := range slices.Sorted(maps.Keys(all)) {
 		if v.who.SeesQueue(queue) {
 			l := all[queue]
-			d.Rows = append(d.Rows, limitsRow{queue, l, counts[queue][store.Running], counts[queue][store.Pending], len(l.Tenants)})
+			d.Rows = append(d.Rows, limitsRow{queue, l, heldIn(queue, held), counts[queue][store.Running], counts[queue][store.Pending], len(l.Tenants)})
 		}
 	}
 	if edit := v.r.URL.Query().Get("edit"); edit != "" && problem == nil {
@@ -73,12 +86,27 @@ func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
 			d.Form = formOfLimits(edit, l)
 		}
 	}
+	if of := v.r.URL.Query().Get("turns"); of != "" && v.who.SeesQueue(of) {
+		d.Of = of
+		if d.Turns, err = query.Turns(v.r.Context(), v.client, of, query.TurnGroups, query.TurnHeads); err != nil {
+			return a, err
+		}
+	}
 	a.data = d
 	return a, nil
 }
 
+func heldIn(queue string, counts []tusk.TurnCount) (held int64) {
+	for _, t := range counts {
+		if t.Queue == queue {
+			held += t.Held
+		}
+	}
+	return held
+}
+
 func formOfLimits(queue string, l tusk.Limits) limitsForm {
-	f := limitsForm{Queue: queue, Concurrency: some(l.Concurrency), PerTenant: some(l.PerTenant), PerPartition: some(l.PerPartition),
+	f := limitsForm{Queue: queue, Concurrency: some(l.Concurrency), PerTenant: some(l.PerTenant), PerPartition: some(l.PerPartition), PerWorker: some(l.PerWorker),
 		Rate: rateText(l.Rate), TenantRate: rateText(l.TenantRate), PartitionRate: rateText(l.PartitionRate), BlockOnRetry: l.BlockOnRetry, Edit: true}
 	for _, r := range []*tusk.Rate{l.Rate, l.TenantRate, l.PartitionRate} {
 		f.Sliding = f.Sliding || r != nil && r.Algorithm == tusk.SlidingWindow
@@ -113,7 +141,7 @@ func rateText(r *tusk.Rate) string {
 // is: what its tenants have of their own.
 func putLimits(v *visit) (answer, error) {
 	p := v.r.PostForm
-	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"), PerTenant: p.Get("per_tenant"), PerPartition: p.Get("per_partition"),
+	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"), PerTenant: p.Get("per_tenant"), PerPartition: p.Get("per_partition"), PerWorker: p.Get("per_worker"),
 		Rate: p.Get("rate"), TenantRate: p.Get("tenant_rate"), PartitionRate: p.Get("partition_rate"), Sliding: p.Get("sliding") != "", BlockOnRetry: p.Get("block_on_retry") != ""}
 	v.target = short(f.Queue)
 	err := v.changeLimits(f.Queue, f.apply)
@@ -143,18 +171,19 @@ func (v *visit) changeLimits(queue string, change func(l *tusk.Limits) error) er
 }
 
 func (f limitsForm) apply(l *tusk.Limits) error {
-	var problems [6]error
+	var problems [7]error
 	l.Concurrency, problems[0] = number(f.Concurrency)
 	l.PerTenant, problems[1] = number(f.PerTenant)
 	l.PerPartition, problems[2] = number(f.PerPartition)
-	l.Rate, problems[3] = parseRate(f.Rate, f.Sliding)
-	l.TenantRate, problems[4] = parseRate(f.TenantRate, f.Sliding)
-	l.PartitionRate, problems[5] = parseRate(f.PartitionRate, f.Sliding)
+	l.PerWorker, problems[3] = number(f.PerWorker)
+	l.Rate, problems[4] = parseRate(f.Rate, f.Sliding)
+	l.TenantRate, problems[5] = parseRate(f.TenantRate, f.Sliding)
+	l.PartitionRate, problems[6] = parseRate(f.PartitionRate, f.Sliding)
 	l.BlockOnRetry = f.BlockOnRetry
-	if err := errors.Join(problems[:3]...); err != nil {
+	if err := errors.Join(problems[:4]...); err != nil {
 		return failure(http.StatusBadRequest, "Limits are whole numbers; leave a field empty for none.")
 	}
-	return errors.Join(problems[3:]...)
+	return errors.Join(problems[4:]...)
 }
 
 func parseRate(text string, sliding bool) (*tusk.Rate, error) {
@@ -291,15 +320,9 @@ func putTenantLimits(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, failure(http.StatusBadRequest, "The tasks at a time are a whole number, and the weight is a number like 2 or 0.5.")
 	}
-	err = v.changeLimits(queue, func(l *tusk.Limits) error {
-		if l.Tenants == nil {
-			l.Tenants = map[string]tusk.TenantLimits{}
-		}
-		l.Tenants[name] = tusk.TenantLimits{Concurrency: concurrency, Weight: weight}
-		if concurrency == 0 && weight == 0 {
-			delete(l.Tenants, name)
-		}
-		return nil
-	})
+	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
+		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
+	}
+	err = v.client.SetTenantLimits(v.r.Context(), queue, name, tusk.TenantLimits{Concurrency: concurrency, Weight: weight})
 	return goTo("/tenants/"+url.PathEscape(name), "saved"), err
 }
