@@ -239,6 +239,33 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	}
 	s.do("GET", "/api/v1/queues/none", nil).problem(t, 404, "not_found")
 	s.do("POST", "/api/v1/queues/NO/pause", nil).problem(t, 400, "invalid_name")
+	s.do("PUT", "/api/v1/queues/mail/aging", object{"every": "5m", "to": -10}).want(t, 200, &q)
+	if q.Aging == nil || time.Duration(q.Aging.Every) != 5*time.Minute || q.Aging.To != -10 || q.Paused {
+		t.Errorf("%+v", q)
+	}
+	eventually(t, func() bool {
+		return strings.Contains(s.do("GET", "/queues", nil).want(t, 200, nil).body, "rises every 5 min")
+	})
+	s.do("PUT", "/api/v1/queues/mail/aging", object{"every": "1ms"}).problem(t, 422, "out_of_range")
+	s.do("PUT", "/api/v1/queues/mail/aging", object{"to": 1}).problem(t, 400, "missing_field")
+	q = server.Queue{}
+	s.do("DELETE", "/api/v1/queues/mail/aging", nil).want(t, 200, &q)
+	if q.Aging != nil {
+		t.Errorf("%+v", q.Aging)
+	}
+	s.post("/queues", form("queue", "mail", "every", "1h", "to", "7")).want(t, 303, nil)
+	s.do("GET", "/api/v1/queues/mail", nil).want(t, 200, &q)
+	if q.Aging == nil || time.Duration(q.Aging.Every) != time.Hour || q.Aging.To != 7 {
+		t.Errorf("%+v", q)
+	}
+	for _, bad := range []string{form("queue", "mail", "every", "soon"), form("queue", "mail", "every", "1h", "to", "x"), form("queue", "NO", "every", "1h")} {
+		s.post("/queues", bad).want(t, 400, nil)
+	}
+	s.post("/queues", form("queue", "mail", "every", "")).want(t, 303, nil)
+	q = server.Queue{}
+	if s.do("GET", "/api/v1/queues/mail", nil).want(t, 200, &q); q.Aging != nil {
+		t.Errorf("%+v", q.Aging)
+	}
 
 	var sched server.Schedule
 	s.do("PUT", "/api/v1/schedules/tidy", object{"spec": "*/10 * * * *", "zone": "Asia/Tokyo", "kind": "tidy", "jitter": "3s", "missed": "all", "cap": 5}).want(t, 200, &sched)

@@ -15,6 +15,13 @@ type Queue struct {
 	Paused bool             `json:"paused"`
 	Tasks  map[string]int64 `json:"tasks" doc:"unfinished tasks by state"`
 	Oldest float64          `json:"oldest_seconds" doc:"how long the oldest available task has been due"`
+	Aging  *Aging           `json:"aging,omitempty" doc:"absent: its tasks do not age"`
+}
+
+// Aging lets the tasks of a queue rise while they wait.
+type Aging struct {
+	Every Duration `json:"every" required:"true" doc:"how long a task waits for each rise, which halves its distance to the priority"`
+	To    int16    `json:"to,omitempty" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
 }
 
 // QueueList is a list of queues.
@@ -24,6 +31,9 @@ type QueueList struct {
 
 func viewQueue(q tusk.Queue) Queue {
 	v := Queue{Name: q.Name, Paused: q.Paused, Tasks: map[string]int64{}, Oldest: q.Oldest.Seconds()}
+	if q.Aging.Every > 0 {
+		v.Aging = &Aging{Duration(q.Aging.Every), q.Aging.To}
+	}
 	for state, n := range q.Tasks {
 		v.Tasks[state.String()] = n
 	}
@@ -61,11 +71,34 @@ func getQueue(c *call, in byQueue) (Queue, error) {
 func pauseQueue(c *call, in byQueue) (Queue, error)  { return c.setPaused(in.Queue, true) }
 func resumeQueue(c *call, in byQueue) (Queue, error) { return c.setPaused(in.Queue, false) }
 
+type ageQueueInput struct {
+	byQueue
+	Body Aging
+}
+
+func ageQueue(c *call, in ageQueueInput) (Queue, error) {
+	if in.Body.Every == 0 {
+		return Queue{}, fieldProblem(http.StatusBadRequest, "missing_field", "every", "is missing")
+	}
+	return c.setAging(in.Queue, tusk.Aging{Every: time.Duration(in.Body.Every), To: in.Body.To})
+}
+
+func stopAging(c *call, in byQueue) (Queue, error) { return c.setAging(in.Queue, tusk.Aging{}) }
+
+func (c *call) setAging(queue string, a tusk.Aging) (Queue, error) {
+	if err := c.mayChangeAll(queue); err != nil {
+		return Queue{}, err
+	}
+	if err := c.client.SetAging(c.r.Context(), queue, a); err != nil {
+		return Queue{}, err
+	}
+	return getQueue(c, byQueue{queue})
+}
+
 // setPaused stops a queue for all tenants, so nobody with bounds of tenants may.
 func (c *call) setPaused(name string, paused bool) (Queue, error) {
-	c.target = short(name)
-	if !c.who.SeesQueue(name) || !c.who.SeesAllTenants() {
-		return Queue{}, problem(http.StatusForbidden, "forbidden", "your %s may not change that queue", c.who.Via)
+	if err := c.mayChangeAll(name); err != nil {
+		return Queue{}, err
 	}
 	set := c.client.ResumeQueue
 	if paused {

@@ -108,6 +108,8 @@ func Routes() []Route {
 		does(sums("/queues/{queue}", "Get a queue"), getQueue),
 		does(post("/queues/{queue}/pause", access.Operate, "queues.pause", "Keep workers from claiming tasks of a queue"), pauseQueue),
 		does(post("/queues/{queue}/resume", access.Operate, "queues.resume", "End a pause"), resumeQueue),
+		does(with(post("/queues/{queue}/aging", access.Operate, "queues.age", "Have the tasks of a queue rise while they wait"), method("PUT")), ageQueue),
+		does(with(post("/queues/{queue}/aging", access.Operate, "queues.age", "Have the tasks of a queue age no longer"), method("DELETE")), stopAging),
 
 		does(sums("/limits", "List the limits of queues"), listLimits),
 		does(sums("/limits/{queue}", "Get the limits of a queue"), getLimits),

@@ -2,10 +2,13 @@ package ui
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -150,8 +153,23 @@ func queues(v *visit) (answer, error) {
 	return answer{page: "queues", title: "Queues", section: "queues", data: v.queueRows(s)}, nil
 }
 
-func pauseQueue(v *visit) (answer, error)  { return v.setPaused("paused", v.client.PauseQueue) }
-func resumeQueue(v *visit) (answer, error) { return v.setPaused("resumed", v.client.ResumeQueue) }
+func pauseQueue(v *visit) (answer, error)  { return v.changeQueue("paused", v.client.PauseQueue) }
+func resumeQueue(v *visit) (answer, error) { return v.changeQueue("resumed", v.client.ResumeQueue) }
+
+// ageQueue has the tasks of a queue rise while they wait. An empty field: no longer.
+func ageQueue(v *visit) (answer, error) {
+	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
+	var a tusk.Aging
+	to, err := strconv.ParseInt(cmp.Or(v.r.PostFormValue("to"), "0"), 10, 16)
+	if err != nil {
+		return answer{}, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
+	}
+	if a.Every, err = span(v.r.PostFormValue("every")); err != nil {
+		return answer{}, err
+	}
+	a.To = int16(to)
+	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetAging(ctx, name, a) })
+}
 
 // chartData is a series for uPlot, and its sums for those who cannot see it.
 type chartData struct {

@@ -67,6 +67,7 @@ func Routes() []Route {
 		sums("/queues", queues),
 		post("/queues/{queue}/pause", "queues.pause", pauseQueue),
 		post("/queues/{queue}/resume", "queues.resume", resumeQueue),
+		post("/queues", "queues.age", ageQueue),
 
 		get("/tasks", tasks),
 		{Method: "GET", Path: "/tasks/new", Need: access.Enqueue, show: newTask},

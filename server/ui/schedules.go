@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-func (v *visit) setPaused(about string, set func(ctx context.Context, name string) error) (answer, error) {
+func (v *visit) changeQueue(about string, set func(ctx context.Context, name string) error) (answer, error) {
 	name := v.r.PathValue("queue")
 	v.target = name
 	if !v.who.SeesQueue(name) || !v.who.SeesAllTenants() {
