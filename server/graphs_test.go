@@ -179,6 +179,18 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	if p := pipelines.Pipelines[0]; p.Name != "ingest" || len(p.Stages) != 3 || p.Stages[1].Kind != "ingest.parse" {
 		t.Errorf("%+v", p)
 	}
+	if stage := pipelines.Pipelines[0].Stages[1]; stage.Stuck != "" || stage.Completed == 0 || stage.Ran.Count != stage.Completed+stage.Failed {
+		t.Errorf("%+v", stage)
+	}
+	s.do("POST", "/api/v1/queues/ingest.parse/pause", nil).want(t, 200, nil)
+	s.enqueue(object{"kind": "ingest.parse", "queue": "ingest.parse", "delay": "1h"})
+	s.do("GET", "/api/v1/pipelines", nil).want(t, 200, &pipelines)
+	if stage := pipelines.Pipelines[0].Stages[1]; stage.Stuck != "its queue is paused" || !stage.Paused || stage.Tasks["scheduled"] != 1 {
+		t.Errorf("%+v", stage)
+	}
+	if page := s.do("GET", "/pipelines", nil).want(t, 200, nil).body; strings.Count(page, "stuck: its queue is paused") != 1 {
+		t.Error("the page does not say why a stage is stuck")
+	}
 	s.do("DELETE", "/api/v1/pipelines/ingest", nil).want(t, 204, nil)
 	s.do("DELETE", "/api/v1/pipelines/ingest", nil).problem(t, 404, "not_found")
 }

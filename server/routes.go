@@ -119,7 +119,7 @@ func Routes() []Route {
 		does(with(post("/limits/{queue}", access.Operate, "limits.remove", "Take the limits of a queue away"), method("DELETE")), removeLimits),
 		does(get("/tenants", access.Read, "List tenants: those that have limits, and those of the newest unfinished tasks"), listTenants),
 
-		does(sums("/pipelines", "List pipelines with the depth of their stages"), listPipelines),
+		does(sums("/pipelines", "List pipelines: the depth of their stages, what came of them in the last hour, and which are stuck"), listPipelines),
 		does(with(post("/pipelines/{name}", access.Admin, "pipelines.remove", "Forget a pipeline that no worker has any more"), method("DELETE")), removePipeline),
 		does(with(post("/workflows", access.Enqueue, "", "Enqueue a workflow: tasks that run after others of them"), created), enqueueWorkflow),
 		does(get("/workflows", access.Read, "List the workflows that the newest tasks belong to"), listWorkflows),

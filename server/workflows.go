@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -192,14 +193,19 @@ type Pipeline struct {
 	Stages []Stage   `json:"stages"`
 }
 
-// Stage is a stage of a pipeline, with what is in its queue.
+// Stage is a stage of a pipeline, and how it is doing.
 type Stage struct {
-	Name   string           `json:"name"`
-	Kind   string           `json:"kind"`
-	Queue  string           `json:"queue"`
-	Paused bool             `json:"paused"`
-	Tasks  map[string]int64 `json:"tasks" doc:"unfinished tasks of the queue, by state"`
-	Oldest float64          `json:"oldest_seconds"`
+	Name      string           `json:"name"`
+	Kind      string           `json:"kind"`
+	Queue     string           `json:"queue"`
+	Paused    bool             `json:"paused"`
+	Tasks     map[string]int64 `json:"tasks" doc:"its unfinished tasks, by state; where stages share a queue, at most 1,000 of each are counted"`
+	Oldest    float64          `json:"oldest_seconds"`
+	Stuck     string           `json:"stuck,omitempty" doc:"why its tasks do not move on; absent: they do, or there are none"`
+	Completed int64            `json:"completed" doc:"attempts of the last hour"`
+	Failed    int64            `json:"failed"`
+	Waited    Span             `json:"waited" doc:"from due to claimed"`
+	Ran       Span             `json:"ran"`
 }
 
 // PipelineList is a list of pipelines, by name.
@@ -209,32 +215,37 @@ type PipelineList struct {
 
 func listPipelines(c *call, _ struct{}) (PipelineList, error) {
 	list := PipelineList{Pipelines: []Pipeline{}}
-	queues, err := listQueues(c, struct{}{})
+	all, err := c.client.Pipelines(c.r.Context())
 	if err != nil {
 		return list, err
 	}
-	byName := map[string]Queue{}
-	for _, q := range queues.Queues {
-		byName[q.Name] = q
-	}
-	all, err := c.client.Pipelines(c.r.Context())
 	for _, p := range all {
+		stats, err := c.client.PipelineStats(c.r.Context(), p.Name, time.Now().Add(-time.Hour))
+		if errors.Is(err, tusk.ErrNotFound) { // removed meanwhile
+			continue
+		} else if err != nil {
+			return list, err
+		}
 		v := Pipeline{Name: p.Name, ToldAt: utc(p.ToldAt), Stages: []Stage{}}
-		for _, s := range p.Stages {
-			if !c.who.SeesQueue(s.Queue) {
-				continue
+		for i := range stats {
+			if c.who.SeesQueue(stats[i].Queue) {
+				v.Stages = append(v.Stages, viewStage(&stats[i]))
 			}
-			q := byName[s.Queue]
-			if q.Tasks == nil {
-				q.Tasks = map[string]int64{}
-			}
-			v.Stages = append(v.Stages, Stage{s.Name, s.Kind, s.Queue, q.Paused, q.Tasks, q.Oldest})
 		}
 		if len(v.Stages) > 0 {
 			list.Pipelines = append(list.Pipelines, v)
 		}
 	}
-	return list, err
+	return list, nil
+}
+
+func viewStage(s *tusk.StageStats) Stage {
+	v := Stage{Name: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Tasks: map[string]int64{}, Oldest: s.Oldest.Seconds(), Stuck: s.Stuck,
+		Completed: s.Completed, Failed: s.Failed, Waited: viewSpan(&s.Waited), Ran: viewSpan(&s.Ran)}
+	for state, n := range s.Tasks {
+		v.Tasks[state.String()] = n
+	}
+	return v
 }
 
 func removePipeline(c *call, in byUser) (nothing, error) {

@@ -324,31 +324,6 @@ func (v *visit) changes(s *feed.Snapshot, before map[string]string) ([]byte, err
 	return json.Marshal(changed)
 }
 
-// lastHour sums up the last hour's attempts by kind.
-func (v *visit) lastHour() (map[string]*store.Stat, error) {
-	stats, err := v.client.Stats(v.r.Context(), store.StatsFilter{Bucket: time.Minute, From: time.Now().Add(-time.Hour)})
-	if err != nil {
-		return nil, err
-	}
-	byKind := map[string]*store.Stat{}
-	for i := range stats {
-		s := &stats[i]
-		if !v.who.SeesQueue(s.Queue) {
-			continue
-		}
-		sum := byKind[s.Kind]
-		if sum == nil {
-			sum = &store.Stat{}
-			byKind[s.Kind] = sum
-		}
-		sum.Completed += s.Completed
-		sum.Failed += s.Failed
-		sum.Waited.Merge(&s.Waited)
-		sum.Ran.Merge(&s.Ran)
-	}
-	return byKind, nil
-}
-
 func workers(v *visit) (answer, error) {
 	all, err := v.client.Workers(v.r.Context())
 	if err != nil {

@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
@@ -170,11 +172,10 @@ func editWorkflow(v *visit) (answer, error) {
 }
 
 type stageRow struct {
-	tusk.StageInfo
-	queueRow
-	Wait, Ran string // p95 of the last hour
-	Hour      int64
-	Failed    int64
+	tusk.StageStats
+	Counts       map[string]int64
+	Hour         int64  // attempts of the last hour
+	WaitP95, P95 string // of the same
 }
 
 type pipelineData struct {
@@ -184,41 +185,26 @@ type pipelineData struct {
 }
 
 func pipelines(v *visit) (answer, error) {
+	a := answer{page: "pipelines", title: "Pipelines", section: "pipelines", data: []pipelineData(nil)}
 	all, err := v.client.Pipelines(v.r.Context())
-	if err != nil || len(all) == 0 {
-		return answer{page: "pipelines", title: "Pipelines", section: "pipelines", data: []pipelineData(nil)}, err
-	}
-	s, err := v.Feed.Look(v.r.Context())
 	if err != nil {
-		return answer{}, err
-	}
-	rows := map[string]queueRow{}
-	for _, r := range v.queueRows(s) {
-		rows[r.Name] = r
-	}
-	stats, err := v.lastHour()
-	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	var data []pipelineData
 	for _, p := range all {
+		stats, err := v.client.PipelineStats(v.r.Context(), p.Name, time.Now().Add(-time.Hour))
+		if errors.Is(err, tusk.ErrNotFound) { // removed meanwhile
+			continue
+		} else if err != nil {
+			return a, err
+		}
 		d := pipelineData{PipelineInfo: p}
 		var nodes []*node
-		for _, stage := range p.Stages {
-			if !v.who.SeesQueue(stage.Queue) {
+		for i := range stats {
+			if !v.who.SeesQueue(stats[i].Queue) {
 				continue
 			}
-			r, known := rows[stage.Queue]
-			if !known {
-				r = queueRow{Queue: tusk.Queue{Name: stage.Queue}, Counts: map[string]int64{}}
-				for _, name := range stateNames {
-					r.Counts[name] = 0
-				}
-			}
-			row := stageRow{StageInfo: stage, queueRow: r}
-			if sum := stats[stage.Kind]; sum != nil {
-				row.Hour, row.Failed, row.Wait, row.Ran = sum.Ran.Count, sum.Failed, dur(sum.Waited.Quantile(0.95)), dur(sum.Ran.Quantile(0.95))
-			}
+			row := stageRowOf(&stats[i])
 			d.Stages = append(d.Stages, row)
 			nodes = append(nodes, v.stageNode(row, nodes))
 		}
@@ -227,13 +213,27 @@ func pipelines(v *visit) (answer, error) {
 			data = append(data, d)
 		}
 	}
-	return answer{page: "pipelines", title: "Pipelines", section: "pipelines", data: data}, nil
+	a.data = data
+	return a, nil
+}
+
+func stageRowOf(s *tusk.StageStats) stageRow {
+	r := stageRow{StageStats: *s, Counts: map[string]int64{}, Hour: s.Ran.Count, WaitP95: dur(s.Waited.Quantile(0.95)), P95: dur(s.Ran.Quantile(0.95))}
+	for _, name := range stateNames {
+		r.Counts[name] = 0
+	}
+	for state, n := range s.Tasks {
+		r.Counts[state.String()] = n
+	}
+	return r
 }
 
 func (v *visit) stageNode(r stageRow, before []*node) *node {
 	waiting := r.Counts["available"] + r.Counts["pending"] + r.Counts["retryable"]
-	n := &node{Title: r.StageInfo.Name, Sub: fmt.Sprintf("%s waiting, %s running", num(waiting), num(r.Counts["running"])), To: v.url("tasks") + "?kind=" + r.Kind, Class: "completed"}
+	n := &node{Title: r.Name, Sub: fmt.Sprintf("%s waiting, %s running", num(waiting), num(r.Counts["running"])), To: v.url("tasks") + "?kind=" + r.Kind, Class: "completed"}
 	switch {
+	case r.Stuck != "":
+		n.Class = "discarded"
 	case r.Counts["retryable"] > 0:
 		n.Class = "retryable"
 	case r.Counts["running"] > 0:
