@@ -61,11 +61,16 @@ func live(t *testing.T, c *chest, test func()) {
 		c.heart = New(c, Options{
 			Worker: store.Worker{Host: "h"}, TTL: ttl, Every: every,
 			NewID: func() store.ID { c.ids++; return store.ID{c.ids} },
-			Notes: func() []store.Note { return c.notes },
-			Noted: func(notes []store.Note) { c.notes = c.notes[len(notes):]; c.noted += len(notes) },
-			Stop:  func(stops []store.Stop) { c.stops = append(c.stops, stops...) },
-			Lost:  func() { c.mu.Lock(); c.lost = append(c.lost, time.Since(c.began)); c.mu.Unlock() },
-			Log:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Notes: func() []store.Note { c.mu.Lock(); defer c.mu.Unlock(); return c.notes },
+			Noted: func(notes []store.Note) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.notes = c.notes[len(notes):]
+				c.noted += len(notes)
+			},
+			Stop: func(stops []store.Stop) { c.mu.Lock(); c.stops = append(c.stops, stops...); c.mu.Unlock() },
+			Lost: func() { c.mu.Lock(); c.lost = append(c.lost, time.Since(c.began)); c.mu.Unlock() },
+			Log:  slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		halt := make(chan struct{})
 		var loops sync.WaitGroup
@@ -202,7 +207,9 @@ func TestNotesAreSentSoonAndAgainUntilTheyAreStored(t *testing.T) {
 	}}
 	live(t, c, func() {
 		time.Sleep(time.Millisecond)
+		c.mu.Lock()
 		c.notes = []store.Note{{ID: store.ID{5}}}
+		c.mu.Unlock()
 		time.Sleep(3 * time.Second)
 	})
 	if c.noted != 1 || len(c.beats) != 4 {

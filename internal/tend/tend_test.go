@@ -126,7 +126,8 @@ func TestLeadersThatComeAndGoFireEachTickOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			var dice sync.Mutex
-			chance := func(n int) bool { dice.Lock(); defer dice.Unlock(); return random.IntN(n) == 0 }
+			throw := func(n int) int { dice.Lock(); defer dice.Unlock(); return random.IntN(n) }
+			chance := func(n int) bool { return throw(n) == 0 }
 			inner := memory.New()
 			s := &shaky{Store: inner, before: func(string) error {
 				if chance(10) {
@@ -145,7 +146,7 @@ func TestLeadersThatComeAndGoFireEachTickOnce(t *testing.T) {
 			}
 			next := byte(10)
 			for range 25 {
-				time.Sleep(time.Duration(random.IntN(60)) * time.Second)
+				time.Sleep(time.Duration(throw(60)) * time.Second)
 				for id, kill := range kills {
 					if chance(3) {
 						if chance(2) {
