@@ -281,6 +281,19 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	if len(ticks.Ticks) != 5 || ticks.Ticks[1].Sub(ticks.Ticks[0]) != 10*time.Minute {
 		t.Error(ticks)
 	}
+	page := s.post("/schedules/tidy/backfill", form("from", "2026-01-31", "until", "2026-01-31T01:00")).want(t, 200, nil).body // asks first
+	if !strings.Contains(page, "6 ticks of tidy") || !strings.Contains(page, "2026-01-31 00:50:00.000 UTC") {
+		t.Error("the page does not say what it would enqueue", page)
+	}
+	before := countOf(t, s, "tidy")
+	s.post("/schedules/tidy/backfill", form("from", "2026-01-31T00:00:00Z", "until", "2026-01-31T01:00:00Z", "confirm", "yes")).want(t, 303, nil)
+	if n := countOf(t, s, "tidy") - before; n != 6 {
+		t.Errorf("%d tasks for 6 ticks", n)
+	}
+	for _, bad := range []string{"", form("from", "x"), form("from", "1h", "until", "2h"), form("from", "1h", "until", "9999-01-01"), form("from", "2026-01-31", "until", "2026-01-31T00:00"),
+		form("from", "2026-01-31T00:01", "until", "2026-01-31T00:02"), form("from", "1970-01-01")} {
+		s.post("/schedules/tidy/backfill", bad).want(t, 400, nil)
+	}
 	s.do("PUT", "/api/v1/schedules/bad", object{"spec": "0 0 31 2 *", "kind": "x"}).problem(t, 422, "invalid_cron")
 	s.do("PUT", "/api/v1/schedules/bad", object{"spec": "@daily", "zone": "Mars/Phobos", "kind": "x"}).problem(t, 422, "invalid_cron")
 	s.do("PUT", "/api/v1/schedules/bad", object{"spec": strings.Repeat("1,", 5000), "kind": "x"}).problem(t, 422, "invalid_cron")
@@ -348,4 +361,13 @@ func TestBulkOperationsReachEveryPageAndStop(t *testing.T) {
 	s.do("GET", "/api/v1/bulk/nonsense", nil).problem(t, 400, "invalid_id")
 	s.do("GET", "/api/v1/bulk/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
 	s.do("POST", "/api/v1/bulk", object{"filter": object{"state": []string{"nonsense"}}, "action": "cancel"}).problem(t, 400, "invalid_state_name")
+}
+
+func countOf(t *testing.T, s *site, kind string) int {
+	t.Helper()
+	tasks, err := s.client.List(t.Context(), filterKind(kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
 }

@@ -223,6 +223,8 @@ func editSchedule(v *visit) (answer, error) {
 	case "run":
 		_, err := v.client.RunSchedule(ctx, s.Name)
 		return goTo(to, "ran"), err
+	case "backfill":
+		return v.backfill(s)
 	case "remove":
 		if v.r.PostFormValue("confirm") != "yes" {
 			return answer{page: "confirm", title: "Remove the schedule?", section: "schedules", data: confirmation{

@@ -46,7 +46,8 @@ var notes = map[string]string{
 	"retried": "The task may run again.", "deleted": "The task is deleted.", "changed": "The task is changed.",
 	"edited": "Done. What did not allow the change was left alone.",
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
-	"saved": "Saved.", "removed": "Removed.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
+	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
+	"saved":      "Saved.", "removed": "Removed.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
 	"retriedall": "What had failed or was cancelled may run again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
 	"started": "Started. It goes on in the background.",
 }
