@@ -27,24 +27,25 @@ func TestASearchInArgsHasAWindowAndABudget(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			found, looked, next := 0, 0, ""
+			for more := true; more; more = next != "" { // a page ends early where the machine is slow
+				var page server.TaskPage
+				s.do("GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape("order.id=6999")+"&cursor="+next, nil).want(t, 200, &page)
+				if page.Looked > query.SearchBudget || page.Looked == 0 {
+					t.Fatalf("a page looks through %d tasks", page.Looked)
+				}
+				found, looked, next = found+len(page.Tasks), looked+page.Looked, page.Next
+			}
+			if found != 1 || looked != 7000 {
+				t.Errorf("%d tasks of %d", found, looked)
+			}
 			var page server.TaskPage
-			s.do("GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape("order.id=6999"), nil).want(t, 200, &page)
-			if len(page.Tasks) != 1 || page.Looked != query.SearchBudget || page.Next == "" {
-				t.Fatalf("%d tasks of %d", len(page.Tasks), page.Looked)
-			}
-			next := page.Next
-			page = server.TaskPage{}
-			s.do("GET", "/api/v1/tasks?from=1h&args="+url.QueryEscape("order.id=6999")+"&cursor="+next, nil).want(t, 200, &page)
-			if len(page.Tasks) != 0 || page.Looked != 2000 || page.Next != "" {
-				t.Errorf("%d tasks of %d", len(page.Tasks), page.Looked)
-			}
-			page = server.TaskPage{}
 			s.do("GET", "/api/v1/tasks?from=1h&limit=3&args="+url.QueryEscape(`"ID":69`), nil).want(t, 200, &page)
 			if len(page.Tasks) != 3 || page.Looked >= 200 {
 				t.Errorf("%d tasks of %d", len(page.Tasks), page.Looked)
 			}
 			body := s.do("GET", "/tasks?from=1h&args=order.id%3D6999", nil).want(t, 200, nil).body
-			if !strings.Contains(body, "5\u202f000 were looked through") || !strings.Contains(body, "Look further") || strings.Contains(body, "all tasks that match") {
+			if !strings.Contains(body, "for a page 5\u202f000 at most and for 150 ms or so:") || !strings.Contains(body, "Look further") || strings.Contains(body, "all tasks that match") {
 				t.Error("the page does not state its budget")
 			}
 			if body := s.do("GET", "/tasks?args=order.id%3D6999", nil).want(t, 200, nil).body; !strings.Contains(body, "from</span> <span class=\"clip\">24h") {

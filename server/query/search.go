@@ -15,10 +15,11 @@ import (
 )
 
 // A search in args reads tasks, which no index helps with. So it has a window of
-// time, and a budget of rows and of bytes for each page; where a page ends early,
-// the next one goes on.
+// time, and for each page a budget of rows, of bytes and of time; where a page ends
+// early, the next one goes on.
 const (
 	SearchBudget = 5000
+	SearchTime   = 150 * time.Millisecond
 	SearchWindow = 31 * 24 * time.Hour
 
 	searchBytes = 64 << 20
@@ -41,9 +42,9 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 		return p, err
 	}
 	matches := matcher(q.Args)
-	limit, size := f.Limit, 0
+	limit, size, begun := f.Limit, 0, time.Now()
 	f.Limit = firstLook
-	for p.Looked < SearchBudget && size < searchBytes {
+	for p.Looked < SearchBudget && size < searchBytes && time.Since(begun) < SearchTime {
 		f.Limit = min(f.Limit, SearchBudget-p.Looked)
 		tasks, more, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
@@ -62,7 +63,8 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 		if p.More, f.Before = more, more; more.IsZero() || len(tasks) < f.Limit {
 			return p, nil
 		}
-		f.Limit = max(min(store.MaxPage, lookBytes/(size/p.Looked+1)), 10)
+		left := max(SearchTime-time.Since(begun), 0)
+		f.Limit = max(min(store.MaxPage, lookBytes/(size/p.Looked+1), int(left*time.Duration(p.Looked)/(time.Since(begun)+1))), 10)
 	}
 	return p, nil
 }

@@ -132,6 +132,9 @@ func (v *visit) group(fingerprint string) *groupRow {
 // Budget is how many tasks a search in args looks through.
 func (tasksData) Budget() int { return query.SearchBudget }
 
+// SearchTime is for how long.
+func (tasksData) SearchTime() string { return dur(query.SearchTime) }
+
 // ListBudget is how many tasks a page looks through where no index finds what matches.
 func (tasksData) ListBudget() int { return query.ListBudget }
 
