@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -38,12 +40,7 @@ func TestEveryAPIRouteAsksForItsPermission(t *testing.T) {
 	}
 	n := 0
 	for _, r := range server.Routes() {
-		if r.Path == "/api/v1/events" { // a stream: only the refusals are asked for
-			for _, role := range []access.Role{"", access.Producer, access.Worker} {
-				if a := s.as(tokens[role], r.Method, r.Path, nil); a.status != 401 && a.status != 403 {
-					t.Errorf("%s as %q: %d", r.Path, role, a.status)
-				}
-			}
+		if r.Path == "/api/v1/events" { // has no end: see TestEveryStreamAsksForItsPermission
 			continue
 		}
 		for role, token := range tokens {
@@ -82,6 +79,155 @@ func TestEveryPageAsksForItsPermission(t *testing.T) {
 			if r.Path != "/login" && r.Path != "/logout" && may == refused {
 				t.Errorf("%s %s as %q: %d %s, granted: %v", r.Method, r.Path, role, a.status, a.header.Get("Location"), may)
 			}
+		}
+	}
+}
+
+// watch opens a stream and returns its answer, with the data of the first event when
+// there is one.
+func (s *site) watch(token, path string) (status int, first string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", s.URL+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK || a.Header.Get("Content-Type") != "text/event-stream" {
+		return a.StatusCode, ""
+	}
+	lines := bufio.NewScanner(a.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			return a.StatusCode, data
+		}
+	}
+	s.t.Fatalf("%s ended without an event: %v", path, lines.Err())
+	return 0, ""
+}
+
+// streams are the streams of server-sent events, which have no end: one of the API,
+// one of the pages.
+func streams(t *testing.T) (paths []string) {
+	for _, r := range server.Routes() {
+		if r.Stream && r.Method == "GET" && r.Path != "/api/v1/tasks/export" {
+			paths = append(paths, r.Path)
+		}
+	}
+	for _, r := range ui.Routes() {
+		if r.Stream {
+			paths = append(paths, r.Path)
+		}
+	}
+	if !slices.Equal(paths, []string{"/api/v1/events", "/live"}) {
+		t.Fatalf("other streams than those that are known: %v", paths)
+	}
+	return paths
+}
+
+func TestEveryStreamAsksForItsPermission(t *testing.T) {
+	s := start(t)
+	for _, queue := range []string{"mine", "theirs"} {
+		s.enqueue(object{"kind": "k", "queue": queue})
+	}
+	for _, path := range streams(t) {
+		for _, role := range append(access.Roles(), "") {
+			token, may := "", strings.Contains(granted[role], "read")
+			if role != "" {
+				token = s.tokenFor(access.Token{Name: string(role), Role: role})
+			}
+			status, first := s.watch(token, path)
+			if want := map[bool]int{true: 200, false: 403}[may]; status != want && (role != "" || status != 401) || may && !strings.Contains(first, "theirs") {
+				t.Errorf("%s as %q: %d %s", path, role, status, first)
+			}
+		}
+		bound := s.tokenFor(access.Token{Name: "bound", Role: access.Viewer, Queues: []string{"mine"}})
+		if status, first := s.watch(bound, path); status != 200 || !strings.Contains(first, "mine") || strings.Contains(first, "theirs") {
+			t.Errorf("%s: %d, and beyond the bounds: %s", path, status, first)
+		}
+		tenant := s.tokenFor(access.Token{Name: "tenant", Role: access.Viewer, Tenants: []string{"acme"}})
+		if status, _ := s.watch(tenant, path); status != 403 {
+			t.Errorf("%s tells a tenant of all: %d", path, status)
+		}
+	}
+}
+
+func TestARevocationEndsBothStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a beat of a stream: 15 s")
+	}
+	t.Parallel()
+	s := start(t)
+	var made server.NewToken
+	s.do("POST", "/api/v1/tokens", object{"name": "soon", "role": "viewer"}).want(t, 201, &made)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var ends []*bufio.Scanner
+	for _, path := range streams(t) {
+		r, err := http.NewRequestWithContext(ctx, "GET", s.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+made.Secret)
+		a, err := http.DefaultClient.Do(r)
+		if err != nil || a.StatusCode != 200 {
+			t.Fatal(path, a, err)
+		}
+		defer a.Body.Close()
+		ends = append(ends, bufio.NewScanner(a.Body))
+	}
+	s.do("DELETE", "/api/v1/tokens/"+made.Token.ID, nil).want(t, 204, nil)
+	for i, lines := range ends {
+		for lines.Scan() {
+		}
+		if lines.Err() != nil {
+			t.Errorf("%s goes on: %v", streams(t)[i], lines.Err())
+		}
+	}
+}
+
+func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
+	s := start(t, func(c *server.Config) { c.MaxBody = 1 << 10 })
+	stranger := s.tokenFor(access.Token{Name: "viewer", Role: access.Viewer})
+	text, err := server.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]struct{ RequestBody any }
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	large, n := `{"x":"`+strings.Repeat("x", 2<<10)+`"}`, 0
+	for _, r := range server.Routes() {
+		if doc.Paths[r.Path][strings.ToLower(r.Method)].RequestBody == nil {
+			continue
+		}
+		n++
+		s.do(r.Method, filledPath(r.Path), large).problem(t, 413, "body_too_large")
+		s.as(stranger, r.Method, filledPath(r.Path), large).problem(t, 403, "forbidden") // and not read
+		s.as("", r.Method, filledPath(r.Path), large).problem(t, 401, "unauthenticated")
+	}
+	if n < 25 {
+		t.Errorf("only %d routes have bodies", n)
+	}
+	large = "x=" + strings.Repeat("x", 4<<20) // hardly too large, so that the sender is not cut off while it sends
+	for _, r := range ui.Routes() {
+		if r.Method != "POST" {
+			continue
+		}
+		if a := s.post(filledPath(r.Path), large); a.status != 413 {
+			t.Errorf("%s: %d", r.Path, a.status)
 		}
 	}
 }
