@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -25,10 +26,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
 	}
 	err = s.repeat(ctx, func() error {
-		if err := s.nameLanes(ctx, driverSession{s.pool}, tasks, true); err != nil {
-			return err
-		}
-		results, err = s.enqueue(ctx, driverSession{s.pool}, tasks)
+		results, err = s.commit(ctx, tasks)
 		return err
 	})
 	if err != nil {
@@ -48,32 +46,53 @@ func (s *Store) ringFor(tasks []store.NewTask) {
 	}
 }
 
+// commit stores tasks in a transaction of their own, and finds out what became
+// of one that was not answered.
+func (s *Store) commit(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
+	}
+	defer c.Release()
+	if err := s.nameLanes(ctx, driverSession{c}, tasks, true); err != nil {
+		return nil, err
+	}
+	var results []store.Enqueued
+	if len(tasks) >= copyFrom && plain(tasks) {
+		results, err = added(tasks), s.copy(ctx, c, tasks)
+	} else {
+		results, err = s.enqueue(ctx, driverSession{c}, tasks)
+	}
+	switch {
+	case err == nil:
+		return results, nil
+	case neverStored(err):
+		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	}
+	backend := c.Conn().PgConn().PID()
+	c.Release() // the pool may have no other
+	return s.inquire(ctx, backend, tasks, err)
+}
+
 // enqueue stores tasks whose lanes have names.
 func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
 	s.trips.Add(1)
-	var results []store.Enqueued
-	var err error
-	switch {
-	case !plain(tasks):
-		results, err = s.put(ctx, c, tasks)
-	case len(tasks) >= copyFrom && c == session(driverSession{s.pool}):
-		err = s.copy(ctx, tasks)
-	default:
-		err = s.add(ctx, c, tasks)
+	if !plain(tasks) {
+		results, err := s.put(ctx, c, tasks)
+		return results, translate(err)
 	}
-	if err != nil {
-		if c == session(driverSession{s.pool}) && neverStored(err) {
-			return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
-		}
+	if err := s.add(ctx, c, tasks); err != nil {
 		return nil, translate(err)
 	}
-	if results == nil {
-		results = make([]store.Enqueued, len(tasks))
-		for i := range tasks {
-			results[i] = store.Enqueued{ID: tasks[i].ID, Result: store.Added}
-		}
+	return added(tasks), nil
+}
+
+func added(tasks []store.NewTask) []store.Enqueued {
+	results := make([]store.Enqueued, len(tasks))
+	for i := range tasks {
+		results[i] = store.Enqueued{ID: tasks[i].ID, Result: store.Added}
 	}
-	return results, nil
+	return results
 }
 
 // plain reports whether all tasks go straight into the log, and say nothing rare.
@@ -107,10 +126,7 @@ func (s *Store) nameLanes(ctx context.Context, c session, tasks []store.NewTask,
 	}
 	s.trips.Add(1)
 	if err := c.exec(ctx, s.sql["name_lanes"], lanes, queues); err != nil {
-		if neverStored(err) {
-			return fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
-		}
-		return translate(err)
+		return fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
 	}
 	for i, lane := range lanes {
 		if committed {
@@ -204,22 +220,19 @@ func rareColumns(tasks []store.NewTask) []any {
 
 // copy stores plain tasks by COPY, in one round trip: the rows follow the
 // command without waiting for its answer.
-func (s *Store) copy(ctx context.Context, tasks []store.NewTask) error {
-	c, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Release()
+func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask) error {
+	s.trips.Add(1)
 	b := buffers.Get().(*[]byte)
 	name, more := "copy", haveMore(tasks)
 	if more {
 		name = "copy_more"
 	}
 	*b = appendCopy((*b)[:0], tasks, more)
-	if _, err = c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(*b), s.sql[name]); err == nil {
-		buffers.Put(b) // after a failure it may still be read from
+	if _, err := c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(*b), s.sql[name]); err != nil {
+		return translate(err)
 	}
-	return err
+	buffers.Put(b) // after a failure it may still be read from
+	return nil
 }
 
 // buffers are those that COPY's data is written to.

@@ -268,3 +268,15 @@ func TestWhatTheServerRolledBackIsTriedAgain(t *testing.T) {
 		t.Error("nothing was injected")
 	}
 }
+
+func TestNothingIsLostWhenConnectionsAreCutInTheMiddleOfAStatement(t *testing.T) {
+	dsn := pgtest.Prepared(t, migrate)
+	p, through := throughProxy(t, dsn)
+	s, _ := open(t, through, false)
+	p.cutOneIn.Store(20)
+	load(t, s, 2000)
+	if p.cuts.Load() == 0 {
+		t.Error("nothing was cut")
+	}
+	t.Logf("%d connections cut", p.cuts.Load())
+}

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	notifyEvery = 20 * time.Millisecond // a process tells of a queue no more often
-	pingEvery   = 15 * time.Second      // of silence, before the listener asks whether it still hears
-	pingWithin  = 5 * time.Second
+	notifyEvery  = 20 * time.Millisecond // a process tells of a queue no more often
+	notifyWithin = 5 * time.Second
+	listenWithin = 5 * time.Second
+	pingEvery    = 15 * time.Second // of silence, before the listener asks whether it still hears
+	pingWithin   = 5 * time.Second  // for asking, and then for the answer
 )
 
 var _ store.Notifier = (*Store)(nil)
@@ -29,18 +31,29 @@ var errDeaf = errors.New("notifications do not arrive, as behind a pooler in tra
 // and deaf. Wakes are sent by Enqueue and Admit after their commit, at once and
 // then at most every 20 ms for a queue and process.
 func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
-	c, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig.Copy())
+	c, err := s.startListening(ctx)
 	if err != nil {
 		return fmt.Errorf("listen: %w", translate(err))
 	}
 	defer c.Close(context.WithoutCancel(ctx))
-	if _, err := c.Exec(ctx, "listen "+s.channel()); err != nil {
-		return fmt.Errorf("listen: %w", translate(err))
-	}
 	if err := s.hear(ctx, c, wake); ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return ctx.Err()
+}
+
+func (s *Store) startListening(ctx context.Context) (*pgx.Conn, error) {
+	within, cancel := context.WithTimeout(ctx, listenWithin)
+	defer cancel()
+	c, err := pgx.ConnectConfig(within, s.pool.Config().ConnConfig.Copy())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Exec(within, "listen "+s.channel()); err != nil {
+		c.Close(within)
+		return nil, err
+	}
+	return c, nil
 }
 
 func (s *Store) channel() string { return s.schema + "_wake" }
@@ -50,19 +63,18 @@ func (s *Store) channel() string { return s.schema + "_wake" }
 func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...string)) error {
 	ping := "\x01" + store.NewToken().String()
 	for pinged := false; ; {
-		wait := pingEvery
+		wait := s.pingEvery
 		if !pinged {
-			// From another session: a pooler lets one hear itself.
-			if _, err := s.pool.Exec(ctx, s.sql["notify"], s.channel(), ping); err != nil {
+			if err := s.ping(ctx, ping); err != nil {
 				return err
 			}
-			pinged, wait = true, pingWithin
+			pinged, wait = true, s.pingWithin
 		}
 		quiet, cancel := context.WithTimeout(ctx, wait)
 		n, err := c.WaitForNotification(quiet)
 		cancel()
 		switch {
-		case err != nil && quiet.Err() != nil && ctx.Err() == nil && wait == pingEvery:
+		case err != nil && quiet.Err() != nil && ctx.Err() == nil && wait == s.pingEvery:
 			pinged = false
 		case err != nil && quiet.Err() != nil && ctx.Err() == nil:
 			return errDeaf
@@ -73,10 +85,21 @@ func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...strin
 		case !strings.HasPrefix(n.Payload, "\x01"):
 			wake(n.Payload)
 		}
-		if wait == pingWithin && err == nil && n.Payload != ping {
+		if wait == s.pingWithin && err == nil && n.Payload != ping {
 			pinged = false // it may be behind others; ask again
 		}
 	}
+}
+
+// ping sends a notification from another session: a pooler lets one hear itself.
+// That session may have died silently, too.
+func (s *Store) ping(ctx context.Context, ping string) error {
+	within, cancel := context.WithTimeout(ctx, s.pingWithin)
+	defer cancel()
+	if _, err := s.pool.Exec(within, s.sql["notify"], s.channel(), ping); err != nil {
+		return fmt.Errorf("ping: %w", translate(err))
+	}
+	return nil
 }
 
 // bell holds back notifications that come too often.
@@ -112,7 +135,7 @@ func (s *Store) notify(queue string) {
 	s.bell.rung[queue] = time.Now()
 	delete(s.bell.later, queue)
 	s.bell.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), pingWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
 	_, _ = s.pool.Exec(ctx, s.sql["notify"], s.channel(), queue)
 }

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
@@ -68,5 +70,52 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 	}
 	if warnings, err := s.Check(context.Background()); err != nil || len(warnings) > 0 {
 		t.Fatal(warnings, err)
+	}
+}
+
+func TestAListenerWhoseConnectionDiesSilentlyIsRenewedAndTasksStartMeanwhile(t *testing.T) {
+	dsn := pgtest.Prepared(t, migrate)
+	p, through := throughProxy(t, dsn)
+	_, pool := open(t, dsn, false)
+	s, _ := open(t, through, false)
+	s.PingEvery(200*time.Millisecond, 2*time.Second)
+	client, err := tusk.NewClient(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	started, ended := make(chan string, 10), make(chan error)
+	go func() { ended <- work(ctx, s, started) }()
+	const listener = "select coalesce(max(pid), 0) from pg_stat_activity where datname = current_database() and query = 'listen tusk_wake' and pid <> $1"
+	var first int64
+	eventually(t, "it listens", func() bool { first = number(t, pool, listener, 0); return first != 0 })
+	p.stall(func(w *wire) bool { return w.listens.Load() })
+	if _, err := client.Enqueue(ctx, hang{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	eventually(t, "it listens again", func() bool { return number(t, pool, listener, first) != 0 })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAListenerAsksWhetherItHearsOnAConnectionThatMayBeDeadToo(t *testing.T) {
+	dsn := pgtest.Prepared(t, migrate, "pool_max_conns=1")
+	p, through := throughProxy(t, dsn)
+	s, _ := open(t, through, false)
+	s.PingEvery(200*time.Millisecond, time.Second)
+	hears, ended := make(chan bool, 1000), make(chan error)
+	go func() { ended <- s.Listen(context.Background(), func(...string) { hears <- true }) }()
+	<-hears
+	p.stall(func(*wire) bool { return true })
+	defer p.cut()
+	select {
+	case err := <-ended:
+		t.Log(err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it still listens")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,6 +54,8 @@ type Store struct {
 
 	witness witness
 
+	pingEvery, pingWithin time.Duration
+
 	trips, claims, repeats atomic.Int64
 }
 
@@ -72,7 +75,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if !schemaName.MatchString(o.Schema) {
 		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
 	}
-	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}}
+	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin}
 	s.witness.s = s
 	files, err := statements.ReadDir("sql")
 	if err != nil {

@@ -39,3 +39,20 @@ from tusk.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::tex
 
 -- name: settle_children
 select queue, doubts from tusk.settle_children($1)
+
+-- name: is_over
+-- Whether the server's process $1 has ended, and with it what it was doing. Nobody
+-- knows behind a pooler, where this process is not the $2 that the client was told,
+-- nor on a standby.
+select pg_backend_pid() = $2::int and not pg_is_in_recovery() and not exists (select from pg_stat_activity a where a.pid = $1::int)
+
+-- name: count_stored
+-- How many of the ids $1 are those of tasks, wherever they are by now.
+select count(*) from unnest($1::uuid[]) u(id)
+cross join lateral (
+  select from tusk.task t where t.id = u.id
+  union all
+  select from tusk.waiting w where w.id = u.id
+  union all
+  select from tusk.dead d where d.id = u.id
+  limit 1) x

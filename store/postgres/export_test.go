@@ -1,0 +1,6 @@
+package postgres
+
+import "time"
+
+// PingEvery lets a listener ask sooner whether it still hears.
+func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWithin = silence, within }

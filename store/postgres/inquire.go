@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	inquireWithin = 3 * time.Second
+	inquireAgain  = 10 * time.Millisecond // at first; then later and later
+)
+
+// inquire finds out what became of an enqueue that was not answered: its tasks
+// are there, or the server's process that was to store them has ended without.
+// While neither can be said it asks again for a while; then what was lost stays
+// unknown.
+//
+// A task's id says more than the transaction's: a server that crashed, or its
+// successor, gives ids of transactions that never reached the disk out again.
+func (s *Store) inquire(ctx context.Context, backend uint32, tasks []store.NewTask, lost error) ([]store.Enqueued, error) {
+	if slices.ContainsFunc(tasks, mayAwait) {
+		return nil, lost
+	}
+	within, cancel := context.WithTimeout(ctx, inquireWithin)
+	defer cancel()
+	for wait := inquireAgain; ; wait = min(2*wait, time.Second) {
+		over, n, err := s.ask(within, backend, tasks)
+		switch {
+		case err == nil && n == len(tasks):
+			return added(tasks), nil
+		case err == nil && over && n == 0 && !slices.ContainsFunc(tasks, hasKey):
+			return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, lost)
+		case err == nil && over:
+			return nil, lost
+		}
+		select {
+		case <-within.Done():
+			return nil, lost
+		case <-time.After(wait):
+		}
+	}
+}
+
+// hasKey reports whether a task may be left out of what is stored.
+func hasKey(t store.NewTask) bool { return t.Key != "" }
+
+// mayAwait reports whether a task that is stored may have been added, or await
+// the end of another.
+func mayAwait(t store.NewTask) bool { return hasKey(t) && t.OnConflict == store.Rerun }
+
+// ask returns whether a process of the server has ended, and how many of the
+// tasks are stored. It looks for them in a statement that begins after the end.
+func (s *Store) ask(ctx context.Context, backend uint32, tasks []store.NewTask) (over bool, stored int, err error) {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return false, 0, err
+	}
+	defer c.Release()
+	if err = c.QueryRow(ctx, s.sql["is_over"], int32(backend), int32(c.Conn().PgConn().PID())).Scan(&over); err != nil {
+		return false, 0, err
+	}
+	ids := make(uuids, len(tasks))
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	err = c.QueryRow(ctx, s.sql["count_stored"], ids).Scan(&stored)
+	return over, stored, err
+}
