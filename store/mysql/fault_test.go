@@ -64,7 +64,7 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tkey = 'k1' for update"); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() { // locks k0, then waits for k1
 		again := newTasks(2, "q")
 		again[0].Key, again[1].Key = "k0", "k1"
@@ -72,7 +72,7 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 		ended <- err
 	}()
 	for number(t, s, "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'") == 0 {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond) // the server renews that table only when nobody has read it for 100 ms
 	}
 	_, err = tx.Exec("select 1 from tusk_key where queue = 'q' and tkey = 'k0' for update")
 	if err == nil { // the other one was the victim
