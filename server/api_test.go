@@ -268,14 +268,23 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	}
 
 	var sched server.Schedule
-	s.do("PUT", "/api/v1/schedules/tidy", object{"spec": "*/10 * * * *", "zone": "Asia/Tokyo", "kind": "tidy", "jitter": "3s", "missed": "all", "cap": 5}).want(t, 200, &sched)
+	s.do("PUT", "/api/v1/schedules/tidy", object{"spec": "*/10 * * * *", "zone": "Asia/Tokyo", "kind": "tidy", "jitter": "3s", "missed": "all", "cap": 5,
+		"weight": 3, "deadline_in": "2h", "ephemeral": true, "metadata": object{"m": "1"}}).want(t, 200, &sched)
 	if sched.Words == "" || sched.Zone != "Asia/Tokyo" || sched.Missed != "all" {
 		t.Errorf("%+v", sched)
 	}
 	s.do("POST", "/api/v1/schedules/tidy/pause", nil).want(t, 200, &sched)
 	s.do("POST", "/api/v1/schedules/tidy/resume", nil).want(t, 200, &sched)
 	var e server.EnqueuedTask
+	// The form keeps what it does not show.
+	s.post("/new-schedule", form("name", "tidy", "spec", "*/10 * * * *", "zone", "Asia/Tokyo", "kind", "tidy", "args", "{}", "missed", "all", "timeout", "9s")).want(t, 303, nil)
 	s.do("POST", "/api/v1/schedules/tidy/run", nil).want(t, 200, &e)
+	if d := s.task(e.ID); d.Weight != 3 || !d.Ephemeral || d.Deadline.Sub(d.EnqueuedAt) != 2*time.Hour || d.Metadata["m"] != "1" || time.Duration(d.Timeout) != 9*time.Second {
+		t.Errorf("%+v", d)
+	}
+	if s.do("GET", "/api/v1/schedules/tidy", nil).want(t, 200, &sched); sched.Cap != 5 {
+		t.Errorf("%+v", sched)
+	}
 	var ticks server.Ticks
 	s.do("GET", "/api/v1/schedules/tidy/next?count=5", nil).want(t, 200, &ticks)
 	if len(ticks.Ticks) != 5 || ticks.Ticks[1].Sub(ticks.Ticks[0]) != 10*time.Minute {

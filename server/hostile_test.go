@@ -228,7 +228,8 @@ func TestNothingThatIsSentBreaksTheServer(t *testing.T) {
 			f.Running.String(), "*", "@every 1s", "* * * * *", "UTC"}, fixture.Hostile...)), toAny))
 	values := rapid.OneOf(scalars, rapid.Map(rapid.SliceOfN(scalars, 0, 4), toAny), rapid.Map(rapid.MapOfN(rapid.StringN(0, 8, 20), scalars, 0, 4), toAny))
 	names := []string{"kind", "args", "queue", "tenant", "priority", "tags", "run_at", "delay", "key", "on_conflict", "backoff", "tasks", "ids", "action", "filter", "state", "reason",
-		"spec", "zone", "missed", "overlap", "queues", "max", "wait", "lease", "lease_id", "items", "error", "retry_in", "name", "role", "password", "metadata", "max_attempts", "timeout"}
+		"spec", "zone", "missed", "overlap", "queues", "max", "wait", "lease", "lease_id", "items", "error", "retry_in", "name", "role", "password", "metadata", "max_attempts", "timeout",
+		"partition", "weight", "deadline", "deadline_in", "ephemeral", "per_worker", "concurrency", "rate", "tenants", "every", "to", "from", "until"}
 	var routes []server.Route
 	for _, r := range server.Routes() {
 		if r.Path != "/api/v1/events" {

@@ -111,6 +111,9 @@ type ScheduleInput struct {
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	Timeout     Duration          `json:"timeout,omitempty"`
 	Backoff     *BackoffInput     `json:"backoff,omitempty"`
+	Weight      int               `json:"weight,omitempty" doc:"what each task counts in the rates of its queue; default: 1"`
+	DeadlineIn  Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
+	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept when they are completed"`
 	Missed      string            `json:"missed,omitempty" enum:"once,skip,all"`
 	Cap         int               `json:"cap,omitempty"`
 	Overlap     string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
@@ -127,7 +130,8 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 		return Schedule{}, err
 	}
 	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Priority: b.Priority, Tags: b.Tags,
-		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, Backoff: b.Backoff}.task()
+		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, Backoff: b.Backoff,
+		Weight: b.Weight, DeadlineIn: b.DeadlineIn, Ephemeral: b.Ephemeral}.task()
 	if err != nil {
 		return Schedule{}, err
 	}

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -144,15 +145,18 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 		return s, err
 	}
 	var stored []byte
+	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
 	for _, other := range all {
 		if other.Name == f.Name {
-			stored = other.Args
+			stored, s.Cap = other.Args, other.Cap
+			if err := keepSettings(other.Settings, o); err != nil {
+				return s, err
+			}
 		}
 		if other.Name == f.Name && (f.New || !v.who.Sees(other.Queue, other.Tenant)) {
 			return s, failure(http.StatusConflict, "A schedule of that name exists already.")
 		}
 	}
-	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
 	for _, tag := range strings.Split(f.Tags, ",") {
 		if tag = strings.TrimSpace(tag); tag != "" {
 			o.Tags = append(o.Tags, tag)
@@ -169,12 +173,32 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 		return s, err
 	}
 	s = tusk.Schedule{Name: f.Name, Spec: f.Spec, Zone: f.Zone, Args: tusk.RawArgs{Name: f.Kind, JSON: args}, Options: o,
-		Missed: tusk.MissedPolicy(f.Missed), Overlap: tusk.OverlapPolicy(f.Overlap)}
+		Cap: s.Cap, Missed: tusk.MissedPolicy(f.Missed), Overlap: tusk.OverlapPolicy(f.Overlap)}
 	if o.Timeout, err = span(f.Timeout); err != nil {
 		return s, err
 	}
 	s.Jitter, err = span(f.Jitter)
 	return s, err
+}
+
+// keepSettings takes over the settings of a schedule's tasks that the form does not
+// show.
+func keepSettings(settings []byte, o *tusk.Options) error {
+	if len(settings) == 0 {
+		return nil
+	}
+	var kept struct {
+		Backoff    tusk.Backoff      `json:"backoff"`
+		Metadata   map[string]string `json:"metadata"`
+		Weight     int               `json:"weight"`
+		DeadlineIn time.Duration     `json:"deadline_in"`
+		Ephemeral  bool              `json:"ephemeral"`
+	}
+	if err := json.Unmarshal(settings, &kept); err != nil {
+		return fmt.Errorf("settings of the schedule: %w", err)
+	}
+	o.Backoff, o.Metadata, o.Weight, o.DeadlineIn, o.Ephemeral = kept.Backoff, kept.Metadata, kept.Weight, kept.DeadlineIn, kept.Ephemeral
+	return nil
 }
 
 // unmask takes args from a form. Those that were not changed are the stored ones,
