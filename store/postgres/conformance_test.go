@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -18,15 +19,21 @@ import (
 
 // engine makes databases for the suite. Transactions are begun on a pool of the
 // test's own, as a user would.
-func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error)) storetest.Engine {
+func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
+	return engineThrough(func(_ testing.TB, dsn string) string { return dsn }, begin, settings...)
+}
+
+// engineThrough is an engine that reaches its databases by another DSN.
+func engineThrough(through func(t testing.TB, dsn string) string, begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
 	var dsns sync.Map
 	return storetest.Engine{
 		Shared: true,
 		New: func(t testing.TB) func() store.Store {
 			// The suite opens many handles; connections that it leaves idle are closed.
-			dsn := pgtest.Prepared(t, migrate, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
+			dsn := pgtest.Prepared(t, migrate, append(settings, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")...)
+			way := through(t, dsn)
 			return func() store.Store {
-				s, err := postgres.Open(context.Background(), dsn)
+				s, err := postgres.Open(context.Background(), way)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,6 +78,23 @@ func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }
+
+func TestConformanceOnOneConnection(t *testing.T) {
+	onlyLong(t)
+	storetest.Run(t, engine(beginPgx, "pool_max_conns=1"))
+}
+
+func TestConformanceBehindAPooler(t *testing.T) {
+	onlyLong(t)
+	storetest.Run(t, engineThrough(bouncer, beginPgx))
+}
+
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TUSK_TEST_LONG") == "" {
+		t.Skip("takes a minute, and TUSK_TEST_LONG is not set")
+	}
+}
 
 // plain is a DSN without what only a pool reads.
 func plain(dsn string) string {

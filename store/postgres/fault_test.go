@@ -24,7 +24,7 @@ import (
 
 // bouncer starts pgbouncer in transaction mode with one connection to the
 // server, and returns a DSN through it.
-func bouncer(t *testing.T, dsn string) string {
+func bouncer(t testing.TB, dsn string) string {
 	t.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {

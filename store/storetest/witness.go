@@ -13,10 +13,16 @@ const often = 50 * time.Millisecond // how often a worker beats here
 func (t *T) witnessed() store.Store {
 	t.Helper()
 	s := t.another()
+	t.mustWitness(s)
+	return s
+}
+
+// mustWitness skips the clause for an engine that sees nothing, which it may only
+// know when it has looked at its connection.
+func (t *T) mustWitness(s store.Store) {
 	if w, ok := store.As[store.Witness](s); !ok || !w.Witnesses() {
 		t.Skip("the engine is no Witness")
 	}
-	return s
 }
 
 // beatOn beats for a worker that says how often.
@@ -39,6 +45,7 @@ var witnessClauses = []clause{
 			time.Sleep(often)
 			t.beatOn(s, id)
 		}
+		t.mustWitness(s)
 		s.(interface{ Close() error }).Close()
 		t.eventually("the worker is dead", func() bool { return len(t.rescue(10)) > 0 })
 		if got := t.rescue(10); len(task) != 1 || len(got) != 1 || got[0].ID != task[0].ID || got[0].Worker != id {
