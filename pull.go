@@ -97,7 +97,8 @@ type Verdict struct {
 type loan struct {
 	*run.Attempt
 	begun, until time.Time
-	end          time.Time // when the task's own timeout is over; zero: never
+	end          time.Time // when the task's own timeout, or its deadline, is over; zero: never
+	over         error     // which of them
 }
 
 var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")

@@ -66,10 +66,12 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		default:
 			l := &loan{Attempt: &run.Attempt{Task: t}, begun: now}
 			if info.Timeout > 0 {
-				l.end = now.Add(info.Timeout)
+				l.end, l.over = now.Add(info.Timeout), fmt.Errorf("%w after %v", ErrTimeout, info.Timeout)
 			}
 			if !info.Deadline.IsZero() {
-				l.end = earliest(l.end, now.Add(info.Deadline.Sub(t.ClaimedAt)))
+				if end := now.Add(info.Deadline.Sub(t.ClaimedAt)); l.end.IsZero() || end.Before(l.end) {
+					l.end, l.over = end, ErrDeadline
+				}
 			}
 			l.until = l.bound(now.Add(span))
 			r := Receipt{ID: t.ID, Lease: t.Lease}
@@ -97,14 +99,6 @@ func (p *Puller) keep(outcomes []store.Outcome, now time.Time) {
 		l.Stop(ErrShutdown)
 		p.lent[Receipt{ID: o.Task.ID, Lease: o.Task.Lease}] = l
 	}
-}
-
-// earliest is the earlier of two instants; a zero one is never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }
 
 func (l *loan) bound(until time.Time) time.Time {
@@ -172,6 +166,8 @@ func overdue(l *loan) store.Outcome {
 	end := lifecycle.End{Err: errOverdue, Ran: time.Since(l.begun)}
 	if cause := l.Stopped(); cause != nil {
 		end.Err = cause
+	} else if l.over != nil && !l.until.Before(l.end) {
+		end.Err = l.over
 	}
 	out := lifecycle.After(l.Task, settings, end, rand.Float64())
 	out.Note = l.Final()

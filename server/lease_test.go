@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,8 +81,20 @@ func TestALeaseThatRunsOutIsAFailedAttempt(t *testing.T) {
 	got := s.lease(object{"queues": []string{"default"}, "lease": "1s", "wait": "5s"})
 	eventually(t, func() bool { return s.task(got[0].ID).State == "retryable" })
 	s.do("POST", "/api/v1/lease/complete", object{"lease_id": got[0].LeaseID}).problem(t, 409, "lease_lost")
-	if d := s.task(got[0].ID); d.Attempt != 1 || len(d.Attempts) != 1 {
+	if d := s.task(got[0].ID); d.Attempt != 1 || len(d.Attempts) != 1 || !strings.Contains(d.Attempts[0].Error, "lease ran out") {
 		t.Errorf("%+v", d)
+	}
+	// What ends with the task's own time says so.
+	for want, option := range map[string]object{"timed out after 1s": {"timeout": "1s"}, "deadline": {"deadline_in": "1s"}} {
+		option["kind"], option["max_attempts"] = "k", 1
+		id := s.enqueue(option)
+		got = s.lease(object{"queues": []string{"default"}, "lease": "1m", "wait": "5s"})
+		if len(got) != 1 || got[0].ID != id || time.Until(got[0].LeaseUntil) > time.Second || got[0].Deadline.IsZero() != (want != "deadline") {
+			t.Fatalf("%s: %+v", want, got)
+		}
+		if d := s.awaitState(id, "discarded"); !strings.Contains(d.Attempts[0].Error, want) {
+			t.Errorf("%s: %+v", want, d.Attempts)
+		}
 	}
 }
 
