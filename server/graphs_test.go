@@ -128,15 +128,19 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 	if len(list.Workflows) != 7 || list.Next != "" || list.Looked < 100 {
 		t.Errorf("%d of 7: %+v", len(list.Workflows), list)
 	}
+	failed := func() { // again
+		eventually(t, func() bool {
+			w = server.Workflow{}
+			s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
+			return w.States["discarded"] == 1 && w.States["cancelled"] == 2
+		})
+	}
 	var edited server.WorkflowEdited
 	s.do("POST", "/api/v1/workflows/"+f.Workflow.String()+"/retry", nil).want(t, 200, &edited)
 	if edited.Changed != 3 {
 		t.Error(edited)
 	}
-	eventually(t, func() bool {
-		s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
-		return w.States["discarded"] == 1 && w.States["cancelled"] == 2
-	})
+	failed()
 	s.do("POST", "/api/v1/workflows/"+f.Workflow.String()+"/retry", object{"from": "nothing"}).problem(t, 404, "not_found")
 	for _, task := range w.Tasks {
 		if task.State == "discarded" {
@@ -146,10 +150,7 @@ func TestWorkflowsGoThroughTheAPIAndThePage(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, func() bool {
-		s.do("GET", "/api/v1/workflows/"+f.Workflow.String(), nil).want(t, 200, &w)
-		return w.States["discarded"] == 1 && w.States["cancelled"] == 2
-	})
+	failed()
 	s.post("/workflows/"+f.Workflow.String()+"/retry", "").want(t, 303, nil)
 
 	var made server.WorkflowRun
