@@ -197,7 +197,7 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 	if err != nil {
 		return doc, err
 	}
-	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Kind: task.Kind, Args: task.Args, Queue: task.Queue, Tenant: task.Tenant,
+	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Kind: task.Kind, Args: task.Args, Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,
 		Priority: task.Priority, Tags: task.Tags, Settings: task.Settings,
 		Missed: s.Missed, Cap: s.Cap, Overlap: s.Overlap, Jitter: s.Jitter}
 	if _, err := doc.Parse(); err != nil {

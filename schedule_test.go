@@ -218,7 +218,7 @@ func TestSchedules(t *testing.T) {
 	inBubble(t, "a range is backfilled, each tick once while it is unfinished", func(t *testing.T, s *shop) {
 		var f fired
 		tusk.Handle(s.mux, f.handle)
-		s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Options: &tusk.Options{Queue: "fill", Tenant: "acme"}})
+		s.schedule(tusk.Schedule{Name: "hourly", Spec: "0 * * * *", Options: &tusk.Options{Queue: "fill", Tenant: "acme", Partition: "p"}})
 		if err := s.client.PauseSchedule(ctx, "hourly"); err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +239,7 @@ func TestSchedules(t *testing.T) {
 		if len(ticks) != 6 || !ticks[0].Equal(from.Add(-time.Hour)) || !ticks[5].Equal(until.Add(-time.Hour)) {
 			t.Error(ticks)
 		}
-		if task := s.get(results[0].ID); task.Tenant != "acme" || task.Schedule != "hourly" {
+		if task := s.get(results[0].ID); task.Tenant != "acme" || task.Partition != "p" || task.Schedule != "hourly" {
 			t.Errorf("%+v", task)
 		}
 		s.stop(stop)

@@ -11,26 +11,27 @@ import (
 
 // Schedule is a schedule as the API shows it.
 type Schedule struct {
-	Name     string          `json:"name"`
-	Spec     string          `json:"spec"`
-	Zone     string          `json:"zone"`
-	Words    string          `json:"words"`
-	Kind     string          `json:"kind"`
-	Queue    string          `json:"queue"`
-	Tenant   string          `json:"tenant,omitempty"`
-	Priority int16           `json:"priority"`
-	Args     json.RawMessage `json:"args"`
-	Tags     []string        `json:"tags,omitempty"`
-	Missed   string          `json:"missed"`
-	Cap      int             `json:"cap,omitempty"`
-	Overlap  string          `json:"overlap"`
-	Jitter   Duration        `json:"jitter,omitempty"`
-	Paused   bool            `json:"paused"`
-	Next     time.Time       `json:"next,omitzero"`
-	Last     time.Time       `json:"last,omitzero"`
-	LastTask string          `json:"last_task,omitempty"`
-	Fired    int64           `json:"fired"`
-	Skipped  int64           `json:"skipped"`
+	Name      string          `json:"name"`
+	Spec      string          `json:"spec"`
+	Zone      string          `json:"zone"`
+	Words     string          `json:"words"`
+	Kind      string          `json:"kind"`
+	Queue     string          `json:"queue"`
+	Tenant    string          `json:"tenant,omitempty"`
+	Partition string          `json:"partition,omitempty"`
+	Priority  int16           `json:"priority"`
+	Args      json.RawMessage `json:"args"`
+	Tags      []string        `json:"tags,omitempty"`
+	Missed    string          `json:"missed"`
+	Cap       int             `json:"cap,omitempty"`
+	Overlap   string          `json:"overlap"`
+	Jitter    Duration        `json:"jitter,omitempty"`
+	Paused    bool            `json:"paused"`
+	Next      time.Time       `json:"next,omitzero"`
+	Last      time.Time       `json:"last,omitzero"`
+	LastTask  string          `json:"last_task,omitempty"`
+	Fired     int64           `json:"fired"`
+	Skipped   int64           `json:"skipped"`
 }
 
 // ScheduleList is a list of schedules.
@@ -39,7 +40,7 @@ type ScheduleList struct {
 }
 
 func (s *Server) viewSchedule(i tusk.ScheduleInfo) Schedule {
-	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Words: i.Words, Kind: i.Kind, Queue: i.Queue, Tenant: i.Tenant,
+	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Words: i.Words, Kind: i.Kind, Queue: i.Queue, Tenant: i.Tenant, Partition: i.Partition,
 		Priority: i.Priority, Args: s.config.Mask.JSON(i.Args), Tags: i.Tags, Missed: string(i.Missed), Cap: i.Cap, Overlap: string(i.Overlap),
 		Jitter: Duration(i.Jitter), Paused: i.Paused, Next: utc(i.Next), Last: utc(i.Last), LastTask: i.LastTask, Fired: i.Fired, Skipped: i.Skipped}
 	if v.Zone == "" {
@@ -105,6 +106,7 @@ type ScheduleInput struct {
 	Args        json.RawMessage   `json:"args,omitempty"`
 	Queue       string            `json:"queue,omitempty"`
 	Tenant      string            `json:"tenant,omitempty"`
+	Partition   string            `json:"partition,omitempty"`
 	Priority    int16             `json:"priority,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
@@ -129,7 +131,7 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 	if err := c.notAnothers(in.Name); err != nil {
 		return Schedule{}, err
 	}
-	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Priority: b.Priority, Tags: b.Tags,
+	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags,
 		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, Backoff: b.Backoff,
 		Weight: b.Weight, DeadlineIn: b.DeadlineIn, Ephemeral: b.Ephemeral}.task()
 	if err != nil {

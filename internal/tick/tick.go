@@ -49,20 +49,21 @@ const (
 
 // Schedule is the stored document.
 type Schedule struct {
-	Spec     string          `json:"spec"`           // cron, or @every and a period
-	Zone     string          `json:"zone,omitempty"` // IANA name; empty: UTC
-	Kind     string          `json:"kind"`
-	Args     json.RawMessage `json:"args,omitempty"`
-	Queue    string          `json:"queue,omitempty"`
-	Tenant   string          `json:"tenant,omitempty"`
-	Priority int16           `json:"priority,omitempty"`
-	Tags     []string        `json:"tags,omitempty"`
-	Settings json.RawMessage `json:"settings,omitempty"`
-	Missed   Missed          `json:"missed,omitempty"`
-	Cap      int             `json:"cap,omitempty"`
-	Overlap  Overlap         `json:"overlap,omitempty"`
-	Jitter   time.Duration   `json:"jitter,omitempty"` // nanoseconds; each run is delayed by a random part of it
-	Paused   bool            `json:"paused,omitempty"`
+	Spec      string          `json:"spec"`           // cron, or @every and a period
+	Zone      string          `json:"zone,omitempty"` // IANA name; empty: UTC
+	Kind      string          `json:"kind"`
+	Args      json.RawMessage `json:"args,omitempty"`
+	Queue     string          `json:"queue,omitempty"`
+	Tenant    string          `json:"tenant,omitempty"`
+	Partition string          `json:"partition,omitempty"`
+	Priority  int16           `json:"priority,omitempty"`
+	Tags      []string        `json:"tags,omitempty"`
+	Settings  json.RawMessage `json:"settings,omitempty"`
+	Missed    Missed          `json:"missed,omitempty"`
+	Cap       int             `json:"cap,omitempty"`
+	Overlap   Overlap         `json:"overlap,omitempty"`
+	Jitter    time.Duration   `json:"jitter,omitempty"` // nanoseconds; each run is delayed by a random part of it
+	Paused    bool            `json:"paused,omitempty"`
 
 	// The cursor, moved by the leader alone.
 	Next     time.Time `json:"next,omitzero"` // the next tick; zero: not planned yet
@@ -134,7 +135,7 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 	if err != nil {
 		return store.NewTask{}, fmt.Errorf("schedule %s: %w", name, err)
 	}
-	t := store.NewTask{ID: id, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Priority: s.Priority,
+	t := store.NewTask{ID: id, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Partition: s.Partition, Priority: s.Priority,
 		Args: s.Args, Tags: s.Tags, Settings: settings}
 	if s.Jitter > 0 {
 		t.Delay = rand.N(s.Jitter)

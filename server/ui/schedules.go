@@ -148,7 +148,7 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
 	for _, other := range all {
 		if other.Name == f.Name {
-			stored, s.Cap = other.Args, other.Cap
+			stored, s.Cap, o.Partition = other.Args, other.Cap, other.Partition
 			if err := keepSettings(other.Settings, o); err != nil {
 				return s, err
 			}
