@@ -268,3 +268,35 @@ func ExampleClient_Edit() {
 	// changed available
 	// changed available
 }
+
+func ExampleClient_Edit_cancel() {
+	ctx, client, mux := context.Background(), newClient(), tusk.NewMux()
+	stopped := make(chan error)
+	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[Greet]) error {
+		edited, _ := client.Edit(ctx, []tusk.ID{t.ID}, tusk.Change{Op: tusk.OpCancel}) // any process may
+		fmt.Println(edited[0].Result, edited[0].State)
+		<-ctx.Done()
+		stopped <- context.Cause(ctx)
+		return context.Cause(ctx)
+	})
+	r, _ := client.Enqueue(ctx, Greet{}, nil)
+	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Beat: 10 * time.Millisecond}) // which is when it is told
+	run, stop := context.WithCancel(ctx)
+	go func() { fmt.Println(errors.Is(<-stopped, tusk.ErrCancelled)); stop() }()
+	_ = worker.Run(run)
+	task, _ := client.Get(ctx, r.ID)
+	fmt.Println(task.State)
+	// Output:
+	// requested running
+	// true
+	// cancelled
+}
+
+func ExampleOptions_expiry() {
+	client, mux := newClient(), tusk.NewMux()
+	tusk.HandleFunc(mux, func(context.Context, Greet) error { return nil })
+	r, _ := client.Enqueue(context.Background(), Greet{}, &tusk.Options{ExpiresIn: time.Millisecond})
+	time.Sleep(5 * time.Millisecond) // nobody works meanwhile
+	fmt.Println(runUntil(client, mux, r.ID, tusk.StateDiscarded).Reason)
+	// Output: expired before it could start
+}
