@@ -218,3 +218,47 @@ func TestAClaimRefusesAnotherIsolationLevel(t *testing.T) {
 		t.Fatal("Check saw nothing")
 	}
 }
+
+func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	queues := []string{"a", "b", "c", "d", "e"}
+	for _, q := range queues {
+		if _, err := s.Enqueue(ctx, newTasks(1, q)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: queues, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) != 5 {
+		t.Fatal(len(tasks), err)
+	}
+	users, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := users.Enqueue(ctx, newTasks(1, "c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	const visited = `select cardinality(tusk.lanes_to_try(array(
+		select tusk.lane_of(q, -32768) from unnest('{a,b,c,d,e}'::text[]) q)))`
+	if n := number(t, pool, visited); n != 1 {
+		t.Errorf("%d lanes are visited, want that of the late task alone", n)
+	}
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: queues, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) != 1 {
+		t.Fatal(len(tasks), err)
+	}
+	if n := number(t, pool, visited); n != 0 {
+		t.Errorf("%d lanes are visited, want none", n)
+	}
+}

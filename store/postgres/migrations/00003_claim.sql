@@ -199,23 +199,32 @@ language sql stable as $$
   where u.args is null
 $$;
 
--- The lanes of queues, in order. Of many queues most have nothing: they are
--- sorted out in one statement, by signs that may err on the side of looking.
+-- The lanes of queues, in order.
 create function tusk.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
-declare
-  _here pg_snapshot := pg_current_snapshot();
-  _end  xid8 := pg_snapshot_xmax(_here); -- segments from there on are empty
 begin
   if cardinality(_queues) = 1 then
     return array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id);
   end if;
-  if cardinality(_queues) <= 4 then
-    return array(
-      select l.id
-      from unnest(_queues) with ordinality q(id, place)
-      cross join lateral (select distinct x.id from tusk.lane x where x.id between q.id and q.id + 65535) l
-      order by q.place, l.id);
+  if cardinality(_queues) > 4 then
+    return tusk.lanes_with_rows(_queues);
   end if;
+  return array(
+    select l.id
+    from unnest(_queues) with ordinality q(id, place)
+    cross join lateral (select distinct x.id from tusk.lane x where x.id between q.id and q.id + 65535) l
+    order by q.place, l.id);
+end $$;
+
+-- Of many queues most have nothing: they are sorted out in one statement, by signs
+-- that may err on the side of looking. No two of its probes are alike, so that
+-- remembering them would cost a third of it.
+create function tusk.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _here pg_snapshot := pg_current_snapshot();
+  _end  xid8 := pg_snapshot_xmax(_here); -- segments from there on are empty
+begin
   return array(
     select l.id
     from unnest(_queues) with ordinality q(id, place)
@@ -228,7 +237,10 @@ begin
           case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
           and t.xid >= greatest(p.at_xid, pg_snapshot_xmax(p.done)) and t.xid < _end)
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
-        and exists (select from pg_snapshot_xip(p.done) x where pg_visible_in_snapshot(x, _here))
+        and exists (
+          select from pg_snapshot_xip(p.done) x
+          where pg_visible_in_snapshot(x, _here)
+            and exists (select from tusk.task t where t.lane = l.id and t.xid = x and (t.xid, t.n) > (p.at_xid, p.at_n)))
       or p.win is not null
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);
@@ -254,4 +266,4 @@ $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.claim, tusk.lanes_to_try, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;
+drop function tusk.claim, tusk.lanes_to_try, tusk.lanes_with_rows, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;

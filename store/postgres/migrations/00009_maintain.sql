@@ -8,27 +8,12 @@ set local lock_timeout = '5s';
 create procedure tusk.tidy(_term bigint, _keep_positions int, _idle_xids bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
-  _here pg_snapshot := pg_current_snapshot();
-  _end  xid8 := pg_snapshot_xmax(_here);
   _lane bigint;
   _held tid[];
   x     record;
 begin
   perform tusk.lead(_term);
-  for _lane in
-    select l.id
-    from (select distinct l.id from tusk.lane l) l
-    left join tusk.lane_tally a on a.lane = l.id
-    left join lateral (select q.no, q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true
-    where a.lane is null
-      or _end::text::bigint - pg_snapshot_xmax(a.seen)::text::bigint > _idle_xids
-      or exists (select from tusk.task t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
-      or exists (
-        select from pg_snapshot_xip(a.seen) late
-        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.task t where t.lane = l.id and t.xid = late))
-      or p.win is null and _end::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
-      or exists (select from tusk.lane_position q where q.lane = l.id and q.no < p.no - 2 * _keep_positions)
-  loop
+  foreach _lane in array tusk.untidy_lanes(_keep_positions, _idle_xids) loop
     if tusk.try_lane(_lane) then
       perform tusk.tidy_lane(_lane, _keep_positions, _idle_xids);
     end if;
@@ -48,6 +33,31 @@ begin
     commit;
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
+end $$;
+
+-- The lanes that have something to be tidied.
+create function tusk.untidy_lanes(_keep_positions int, _idle_xids bigint) returns bigint[] language plpgsql
+set enable_memoize = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+as $$
+declare
+  _here pg_snapshot := pg_current_snapshot();
+  _end  xid8 := pg_snapshot_xmax(_here);
+begin
+  return array(
+    select l.id
+    from (select distinct l.id from tusk.lane l) l
+    left join tusk.lane_tally a on a.lane = l.id
+    left join lateral (select q.no, q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true
+    where a.lane is null
+      or _end::text::bigint - pg_snapshot_xmax(a.seen)::text::bigint > _idle_xids
+      or exists (select from tusk.task t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
+      or exists (
+        select from pg_snapshot_xip(a.seen) late
+        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.task t where t.lane = l.id and t.xid = late))
+      or p.win is null and (
+        _end::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
+        or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
+      or exists (select from tusk.lane_position q where q.lane = l.id and q.no < p.no - 2 * _keep_positions));
 end $$;
 
 -- The lane's lock is held.
@@ -79,7 +89,11 @@ begin
   if exists (select from tusk.lane_position q where q.lane = _lane and q.no < p.no - 2 * _keep_positions) then
     delete from tusk.lane_position q where q.lane = _lane and q.no < p.no - _keep_positions;
   end if;
-  if p.win is null and pg_snapshot_xmax(_here)::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
+  -- Whom a claim saw at work is looked for by every claim after it, until the lane is
+  -- moved on.
+  if p.win is null and (
+      pg_snapshot_xmax(_here)::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
+      or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
     and not exists (
       select from pg_snapshot_xip(p.done) x
       cross join lateral (select from tusk.task t where t.lane = _lane and t.xid = x limit 1) late)
@@ -148,4 +162,4 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop procedure tusk.tidy;
-drop function tusk.spent_segment, tusk.add_segment, tusk.tidy_lane;
+drop function tusk.spent_segment, tusk.add_segment, tusk.tidy_lane, tusk.untidy_lanes;

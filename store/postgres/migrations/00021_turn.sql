@@ -16,6 +16,9 @@ begin
   if _term <> 0 then
     perform tusk.lead(_term);
   end if;
+  if not exists (select from tusk.waiting w where w.line is not null) and not exists (select from tusk.turn) then
+    return; -- nobody uses turns
+  end if;
   return query
   with recursive head as (
     (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
