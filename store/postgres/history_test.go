@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -27,7 +25,6 @@ type history struct {
 	pool *pgxpool.Pool
 	term int64
 
-	breath sync.RWMutex // held for reading while a transaction of a producer is open
 	stop   atomic.Bool
 	claims atomic.Int64
 	again  atomic.Int64
@@ -63,6 +60,10 @@ func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
 		t: t, s: s, pool: pool, committed: map[store.ID]bool{}, never: map[store.ID]bool{},
 		lent: map[store.ID]store.Token{}, ended: map[store.ID]int{}, asked: map[store.ID]bool{},
 	}
+	tasks := newTasks(100, "a")
+	_, err = s.Enqueue(context.Background(), tasks)
+	h.keepCommitted(tasks, err == nil)
+	shrink(t, pool) // what they are in ends here
 	h.run(length)
 }
 
@@ -74,13 +75,7 @@ func (h *history) run(length time.Duration) {
 	h.term = l.Term
 	var producers, others sync.WaitGroup
 	for range 8 {
-		producers.Go(func() {
-			h.loop(func(ctx context.Context, r *rand.Rand) error {
-				h.breath.RLock()
-				defer h.breath.RUnlock()
-				return h.produce(ctx, r)
-			})
-		})
+		producers.Go(func() { h.loop(h.produce) })
 	}
 	for range 5 {
 		others.Go(h.work)
@@ -89,6 +84,11 @@ func (h *history) run(length time.Duration) {
 	others.Go(func() { h.loop(h.cancel) })
 	others.Go(func() { h.loop(h.turn) })
 	time.Sleep(length)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !h.t.Failed(); time.Sleep(100 * time.Millisecond) {
+		if _, gone := h.segments(); gone > 0 {
+			break
+		}
+	}
 	h.stop.Store(true)
 	producers.Wait()
 	others.Wait()
@@ -102,266 +102,6 @@ func (h *history) loop(do func(ctx context.Context, r *rand.Rand) error) {
 		if err := do(context.Background(), r); err != nil {
 			h.t.Error(err)
 		}
-	}
-}
-
-// produce enqueues in a transaction that commits at once, late, in two phases,
-// in parts, or not at all.
-func (h *history) produce(ctx context.Context, r *rand.Rand) error {
-	if r.IntN(3) == 0 {
-		tasks := h.some(r)
-		_, err := h.s.Enqueue(ctx, tasks)
-		h.keepCommitted(tasks, err == nil)
-		return err
-	}
-	tx, err := h.pool.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback(ctx)
-	var stay []store.NewTask
-	for range 1 + r.IntN(3) {
-		kept, err := h.part(ctx, tx, r)
-		if err != nil {
-			return err
-		}
-		stay = append(stay, kept...)
-		if r.IntN(3) == 0 {
-			time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
-		}
-	}
-	switch r.IntN(6) {
-	case 0:
-		h.keepCommitted(stay, false)
-		return tx.Rollback(ctx)
-	case 1:
-		return h.twoPhases(ctx, tx, r, stay)
-	}
-	err = tx.Commit(ctx)
-	h.keepCommitted(stay, err == nil)
-	return err
-}
-
-// part enqueues under a savepoint, which may be rolled back.
-func (h *history) part(ctx context.Context, tx pgx.Tx, r *rand.Rand) (kept []store.NewTask, err error) {
-	sub, err := tx.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	u, err := h.s.Tx(sub)
-	if err != nil {
-		return nil, err
-	}
-	tasks := h.some(r)
-	if _, err := u.Enqueue(ctx, tasks); err != nil {
-		return nil, err
-	}
-	if r.IntN(4) == 0 {
-		h.keepCommitted(tasks, false)
-		return nil, sub.Rollback(ctx)
-	}
-	return tasks, sub.Commit(ctx)
-}
-
-func (h *history) twoPhases(ctx context.Context, tx pgx.Tx, r *rand.Rand, stay []store.NewTask) error {
-	name := newID().String()
-	if _, err := tx.Exec(ctx, "prepare transaction '"+name+"'"); err != nil {
-		return err
-	}
-	time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
-	commit := r.IntN(4) > 0
-	end := "rollback prepared '"
-	if commit {
-		end = "commit prepared '"
-	}
-	_, err := h.pool.Exec(ctx, end+name+"'")
-	h.keepCommitted(stay, err == nil && commit)
-	return err
-}
-
-func (h *history) some(r *rand.Rand) []store.NewTask {
-	n := 1 + r.IntN(20)
-	if r.IntN(10) == 0 {
-		n = 200
-	}
-	tasks := newTasks(n, historyQueues[r.IntN(2)]) // the last queue stays idle but for edits
-	for i := range tasks {
-		tasks[i].Priority = int16(r.IntN(2))
-	}
-	return tasks
-}
-
-func (h *history) keepCommitted(tasks []store.NewTask, yes bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range tasks {
-		if yes {
-			h.committed[tasks[i].ID] = true
-		} else {
-			h.never[tasks[i].ID] = true
-		}
-	}
-}
-
-// work is a worker's life; at its end it dies with what it holds, and another
-// one follows.
-func (h *history) work() {
-	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	ctx := context.Background()
-	for !h.stop.Load() && !h.t.Failed() {
-		id := newID()
-		if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); err != nil {
-			h.t.Error(err)
-			return
-		}
-		for range 100 {
-			err := h.attempt(ctx, r, id)
-			if errors.Is(err, store.ErrWorkerDead) {
-				break
-			}
-			if err != nil {
-				h.t.Error(err)
-				return
-			}
-			if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); errors.Is(err, store.ErrWorkerDead) {
-				break
-			}
-		}
-	}
-}
-
-// attempt claims and finishes, whole or in parts, in any order; some answers
-// get lost and some tasks stay behind.
-func (h *history) attempt(ctx context.Context, r *rand.Rand, worker store.ID) error {
-	queues := []string{"a", "b", "c"}
-	r.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
-	c := store.ClaimRequest{Worker: worker, Queues: queues, Limit: 1 + r.IntN(60), Token: store.NewToken()}
-	tasks, err := h.s.Claim(ctx, c)
-	if err == nil && r.IntN(5) == 0 { // the answer was lost
-		h.again.Add(1)
-		c.Again = true
-		before := len(tasks)
-		if tasks, err = h.s.Claim(ctx, c); before > len(tasks) && err == nil {
-			h.t.Errorf("a claim returned %d tasks, its repetition %d", before, len(tasks))
-		}
-	}
-	if err != nil {
-		return err
-	}
-	h.claims.Add(int64(len(tasks)))
-	h.lend(tasks)
-	r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
-	for len(tasks) > 0 {
-		n := 1 + r.IntN(len(tasks))
-		if r.IntN(20) == 0 {
-			return nil // these are never finished by this worker
-		}
-		if err := h.end(ctx, r, tasks[:n]); err != nil {
-			return err
-		}
-		tasks = tasks[n:]
-	}
-	return nil
-}
-
-func (h *history) lend(tasks []store.Task) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range tasks {
-		id := tasks[i].ID
-		switch {
-		case h.never[id]:
-			h.t.Errorf("task %v was claimed and had never been committed", id)
-		case h.ended[id] > 0:
-			h.t.Errorf("task %v was claimed after its end", id)
-		case !h.lent[id].IsZero():
-			h.t.Errorf("task %v is lent twice at a time", id)
-		}
-		h.lent[id] = tasks[i].Lease
-	}
-}
-
-// end finishes attempts, in the worker's own transaction or in a user's.
-func (h *history) end(ctx context.Context, r *rand.Rand, tasks []store.Task) error {
-	back := r.IntN(6) == 0
-	outcomes := completed(tasks)
-	h.mu.Lock()
-	for i := range outcomes {
-		if back {
-			outcomes[i].State = store.Available
-			outcomes[i].Attempt--
-			if h.lent[tasks[i].ID] == tasks[i].Lease {
-				delete(h.lent, tasks[i].ID)
-			}
-		}
-	}
-	h.mu.Unlock()
-	if r.IntN(5) == 0 {
-		return h.endInside(ctx, r, outcomes)
-	}
-	lost, err := h.s.Finish(ctx, outcomes)
-	if err != nil {
-		return fmt.Errorf("finish: %w", err)
-	}
-	h.accept(outcomes, lost)
-	if r.IntN(4) == 0 { // the answer was lost
-		lost, err := h.s.Finish(ctx, outcomes)
-		if err == nil && len(lost) != len(outcomes) {
-			h.t.Errorf("%d of %d finishes were accepted a second time", len(outcomes)-len(lost), len(outcomes))
-		}
-		return err
-	}
-	return nil
-}
-
-func (h *history) endInside(ctx context.Context, r *rand.Rand, outcomes []store.Outcome) error {
-	h.inTx.Add(1)
-	outcomes = outcomes[:min(len(outcomes), 5)]
-	tx, err := h.pool.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback(ctx)
-	u, err := h.s.Tx(tx)
-	if err != nil {
-		return err
-	}
-	lost, err := u.Finish(ctx, outcomes)
-	if err != nil {
-		return fmt.Errorf("finish inside: %w", err)
-	}
-	time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
-	if r.IntN(3) == 0 {
-		if err := tx.Rollback(ctx); err != nil {
-			return err
-		}
-		lost, err := h.s.Finish(ctx, outcomes)
-		if err == nil {
-			h.accept(outcomes, lost)
-		}
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return err
-	}
-	h.accept(outcomes, lost)
-	return nil
-}
-
-func (h *history) accept(outcomes []store.Outcome, lost []store.ID) {
-	gone := map[store.ID]bool{}
-	for _, id := range lost {
-		gone[id] = true
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i := range outcomes {
-		id := outcomes[i].Task.ID
-		if gone[id] || !outcomes[i].State.Finished() {
-			continue
-		}
-		h.ended[id]++
-		delete(h.lent, id)
 	}
 }
 
@@ -507,6 +247,9 @@ func (h *history) check() {
 		h.t.Logf("%+v %v", list, err)
 	}
 	made, gone := h.segments()
+	if gone == 0 {
+		h.t.Errorf("no segment of %d was dropped", made)
+	}
 	h.t.Logf("%d tasks, %d never committed, %d claims, %d claimed again, %d rescued, %d transactions, %d edits, %d segments, %d of them gone",
 		len(h.committed), len(h.never), h.claims.Load(), h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load(), made, gone)
 }

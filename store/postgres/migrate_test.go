@@ -29,6 +29,7 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer s.Close()
 		stores = append(stores, s)
 		if _, err := s.Count(ctx); !errors.Is(err, store.ErrSchemaMissing) {
 			t.Fatal(err)

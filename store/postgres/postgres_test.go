@@ -5,17 +5,31 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// No test leaves a goroutine behind.
+func TestMain(m *testing.M) { pgtest.Main(leakless{m}) }
+
+type leakless struct{ m *testing.M }
+
+func (l leakless) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
 
 // fresh makes an engine on a database of its own.
 func fresh(t testing.TB) (*postgres.Store, *pgxpool.Pool) {
@@ -35,6 +49,7 @@ func open(t testing.TB, dsn string, migrate bool) (*postgres.Store, *pgxpool.Poo
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Close() })
 	if migrate {
 		if _, err := s.Migrate(ctx, -1); err != nil {
 			t.Fatal(err)

@@ -59,33 +59,24 @@ func (s *Store) maintain(ctx context.Context, term int64) error {
 	}
 }
 
-// dropSegment drops one spent segment. Detaching it concurrently locks nobody
-// out; when that is interrupted, the next call finishes it.
+// dropSegment drops one spent segment, or a part of one. Detaching it concurrently
+// locks nobody out; when that is interrupted, the next call goes on from there.
 func (s *Store) dropSegment(ctx context.Context, term int64) (bool, error) {
 	if _, err := s.pool.Exec(ctx, s.sql["hold_lead"], term); err != nil {
 		return false, err
 	}
-	name, err := s.text(ctx, "half_detached")
-	if err != nil {
+	var parent, name, stage string
+	if err := s.pool.QueryRow(ctx, s.sql["spent_segment"]).Scan(&parent, &name, &stage); err != nil || name == "" {
 		return false, err
 	}
-	end := "finalize"
-	if name == "" {
-		if name, err = s.text(ctx, "spent_segment"); err != nil || name == "" {
-			return false, err
-		}
-		end = "concurrently"
-	}
 	table := pgx.Identifier{s.schema, name}.Sanitize()
+	steps := []string{"set statement_timeout = '5s'"}
+	if stage != "" {
+		steps = append(steps, "alter table "+pgx.Identifier{s.schema, parent}.Sanitize()+" detach partition "+table+" "+stage)
+	}
+	steps = append(steps, "drop table if exists "+table, s.sql["forget_segment"], "reset statement_timeout")
 	return true, s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		// A statement of its own each: a concurrent detach allows no transaction.
-		for _, text := range []string{
-			"set statement_timeout = '5s'",
-			"alter table " + s.schema + ".task detach partition " + table + " " + end,
-			"drop table " + table,
-			s.sql["forget_segment"],
-			"reset statement_timeout",
-		} {
+		for _, text := range steps { // a statement of its own each: a concurrent detach allows no transaction
 			var args []any
 			if text == s.sql["forget_segment"] {
 				args = []any{name}

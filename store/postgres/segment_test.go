@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,11 +23,16 @@ func lead(t testing.TB, s store.Store) int64 {
 
 func goRound(t testing.TB, s store.Store, worker store.ID, n int) {
 	t.Helper()
+	goRoundOf(t, s, worker, "q", n)
+}
+
+func goRoundOf(t testing.TB, s store.Store, worker store.ID, queue string, n int) {
+	t.Helper()
 	ctx := context.Background()
-	if _, err := s.Enqueue(ctx, newTasks(n, "q")); err != nil {
+	if _, err := s.Enqueue(ctx, newTasks(n, queue)); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()})
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: n, Token: store.NewToken()})
 	if err != nil || len(tasks) != n {
 		t.Fatal(len(tasks), err)
 	}
@@ -90,6 +97,241 @@ func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
 	}
 	if list, err := s.List(ctx, store.Filter{}); err != nil || len(list) != 5 {
 		t.Fatal(len(list), err)
+	}
+	goRound(t, s, w, 10)
+}
+
+// advance uses transaction ids up, so that a segment which is made as small as can be
+// comes to its end.
+func advance(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	ctx := context.Background()
+	c, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	for _, text := range []string{
+		"set synchronous_commit = off",
+		"update tusk.segment set made_at = '2000-01-01'",
+		`do $$ declare hi bigint := (select max(hi::text::bigint) from tusk.segment); begin
+			while pg_current_xact_id()::text::bigint < hi loop commit; end loop; end $$`,
+		"reset synchronous_commit",
+	} {
+		if _, err := c.Exec(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestASegmentIsMadeThoughTransactionsUseTheLogWithoutAPause(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term := lead(t, s)
+	shrink(t, pool)
+	var g sync.WaitGroup
+	var stop atomic.Bool
+	var ended atomic.Int64
+	for i := range 6 {
+		g.Go(func() {
+			for !stop.Load() && !t.Failed() {
+				tx, err := pool.Begin(ctx)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				u, _ := s.Tx(tx)
+				if _, err := u.Enqueue(ctx, newTasks(1, "q")); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Duration(200+30*i) * time.Millisecond)
+				if err := tx.Commit(ctx); err != nil {
+					t.Error(err)
+				}
+				ended.Add(1)
+			}
+		})
+	}
+	defer g.Wait()
+	defer stop.Store(true)
+	eventually(t, "transactions go on", func() bool { return ended.Load() > 12 })
+	before := ended.Load()
+	for end := time.Now().Add(time.Minute); ; {
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+		if number(t, pool, "select count(*) from tusk.segment where name = 'task_2'") > 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("no segment was made")
+		}
+	}
+	made := ended.Load()
+	eventually(t, "transactions still go on", func() bool { return ended.Load() > made+12 })
+	t.Logf("made while %d transactions ended", made-before)
+}
+
+func TestATransactionThatStaysOpenHoldsNobodyUpWhileASegmentIsDue(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	shrink(t, pool)
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	u, _ := s.Tx(tx)
+	if _, err := u.Enqueue(ctx, newTasks(1, "late")); err != nil {
+		t.Fatal(err)
+	}
+	maintained := make(chan error, 1)
+	go func() { maintained <- s.Maintain(ctx, term) }()
+	waits := 0
+	for over := false; !over; {
+		select {
+		case err := <-maintained:
+			if over = true; err != nil {
+				t.Fatal(err)
+			}
+		default:
+			goRound(t, s, w, 1)
+			if number(t, pool, "select count(*) from pg_locks where relation = 'tusk.task'::regclass and not granted") > 0 {
+				waits++
+			}
+		}
+	}
+	if waits > 0 {
+		t.Errorf("somebody waited for a lock at %d looks", waits)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	if number(t, pool, "select count(*) from tusk.segment where name = 'task_2'") == 0 {
+		t.Error("no segment was made")
+	}
+}
+
+func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	turn := func(keep store.Retention) {
+		t.Helper()
+		for {
+			n, err := s.Prune(ctx, term, keep, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n < 1000 {
+				break
+			}
+		}
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := store.Retention{Completed: time.Hour, Queues: map[string]store.Retention{
+		"brief": {Completed: time.Microsecond}, "audit": {Completed: 0}, "alike": {Completed: 90 * time.Minute}}}
+	cost := func() (pages int) {
+		t.Helper()
+		fill(t, s, 5000)
+		pages = buffers(t, s, pool, w, 50)
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10000, Token: store.NewToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Finish(ctx, completed(tasks)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pool.Exec(ctx, "delete from tusk.lease"); err != nil {
+			t.Fatal(err)
+		}
+		return pages
+	}
+	one := cost()
+	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10000); err != nil {
+		t.Fatal(err)
+	}
+	shrink(t, pool)
+	turn(keep) // the segment after the next one has three tables
+	advance(t, pool)
+	turn(keep)
+	advance(t, pool)
+	turn(keep)
+	name := ""
+	err := pool.QueryRow(ctx, "select segment from tusk.segment_part p join tusk.segment s on s.name = p.segment order by s.hi limit 1").Scan(&name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"q", "brief", "audit", "alike"} {
+		goRoundOf(t, s, w, q, 20)
+	}
+	rows := func(part string) int64 {
+		t.Helper()
+		if number(t, pool, "select count(*) from pg_class where relname = $1", name+"_"+part) == 0 {
+			return -1
+		}
+		return number(t, pool, "select count(*) from tusk."+name+"_"+part)
+	}
+	if short, long, rest := rows("short"), rows("long"), rows("rest"); short != 20 || long != 20 || rest != 40 {
+		t.Fatalf("%d in the table of the short, %d in that of the long, %d in that of the rest", short, long, rest)
+	}
+	advance(t, pool)
+	turn(keep)
+	turn(keep)
+	if rows("short") != -1 || rows("long") != 20 || rows("rest") != 40 {
+		t.Fatalf("%d, %d, %d rows: want the table of the short to be gone alone", rows("short"), rows("long"), rows("rest"))
+	}
+	if list, err := s.List(ctx, store.Filter{}); err != nil || len(list) != 60 {
+		t.Fatal(len(list), err)
+	}
+	keep.Completed = time.Microsecond
+	keep.Queues["alike"] = store.Retention{Completed: time.Microsecond}
+	turn(keep)
+	if rows("rest") != -1 || rows("long") != 20 {
+		t.Fatalf("%d, %d rows: want those of the long alone", rows("rest"), rows("long"))
+	}
+	delete(keep.Queues, "audit")
+	turn(keep)
+	if n := number(t, pool, "select count(*) from pg_class where relname like $1", name+"%"); n != 0 {
+		t.Errorf("%d of its tables and indexes are left", n)
+	}
+	if n := number(t, pool, "select count(*) from tusk.segment_part where segment = $1", name); n != 0 {
+		t.Errorf("%d of its parts are remembered", n)
+	}
+	for _, q := range []string{"q", "brief", "audit"} {
+		goRoundOf(t, s, w, q, 20)
+	}
+	if pages := cost(); pages > one*3/2+10 {
+		t.Errorf("a claim touches %d pages in segments of three tables, %d in those of one", pages, one)
+	} else {
+		t.Logf("a claim touches %d pages, in segments of one table %d", pages, one)
+	}
+}
+
+func TestADropThatWasCutShortIsFinished(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	goRound(t, s, w, 10)
+	shrink(t, pool)
+	goRound(t, s, w, 10)
+	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "alter table tusk.task detach partition tusk.task_0"); err != nil { // and not dropped
+		t.Fatal(err)
+	}
+	if err := s.Maintain(ctx, term); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, pool, "select count(*) from pg_class where relname = 'task_0'") + number(t, pool, "select count(*) from tusk.segment where name = 'task_0'"); n != 0 {
+		t.Error("the detached segment is still there")
 	}
 	goRound(t, s, w, 10)
 }

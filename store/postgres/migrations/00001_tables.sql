@@ -41,19 +41,40 @@ create table tusk.segment (
   made_at  timestamptz not null default clock_timestamp()
 );
 
-do $$
+-- The tables of those segments that are no single one: the tasks of queues that are
+-- kept for another time than the rest have their own, which goes when they do.
+create table tusk.segment_part (
+  name    text     not null primary key,
+  segment text     not null,
+  queues  bigint[]          -- null: all that the others do not name
+);
+
+-- Queues whose completed tasks are kept for much less than others, or for much
+-- longer. Segments that are made from now on are made so.
+create table tusk.class (
+  queue bigint not null primary key,
+  class text   not null check (class in ('short', 'long'))
+);
+
+-- Makes the first segments of an empty log.
+create function tusk.first_segments() returns void language plpgsql as $$
 declare
   here bigint := pg_current_xact_id()::text::bigint;
+  n    bigint := (select coalesce(max(substr(s.name, 6)::bigint) + 1, 0) from tusk.segment s);
   lo   text := 'minvalue';
   hi   text;
 begin
+  delete from tusk.segment_part;
+  delete from tusk.segment;
   for i in 0 .. 2 loop
     hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
-    execute format('create table tusk.task_%s partition of tusk.task for values from (%s) to (%s)', i, lo, hi);
-    insert into tusk.segment (name, hi) values ('task_' || i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
+    execute format('create table tusk.task_%s partition of tusk.task for values from (%s) to (%s)', n + i, lo, hi);
+    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
     lo := hi;
   end loop;
 end $$;
+
+select tusk.first_segments();
 
 -- The names behind lanes. Rows may come twice; nobody waits for anybody here.
 create table tusk.lane (
@@ -323,5 +344,6 @@ create table tusk.record (
 set local lock_timeout = '5s';
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
-  tusk.lane, tusk.segment, tusk.task, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
+  tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.task, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
+drop function tusk.first_segments;
 drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n;

@@ -18,6 +18,7 @@ declare
 begin
   perform tusk.need_read_committed();
   perform tusk.lead(_term);
+  perform tusk.classify(_term, _keep[1], _queues, _completed);
   for d in
     select x.id, x.key, x.lane from tusk.dead x
     left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded) on q.queue = x.lane >> 16
@@ -72,6 +73,31 @@ begin
   return _count;
 end $$;
 
+-- Notes which queues keep completed tasks for much less than others, or for much longer.
+create function tusk.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void language plpgsql as $$
+#variable_conflict use_column
+declare
+  _other bigint[];
+  _class text[];
+begin
+  select array_agg(x.queue), array_agg(x.class) into _other, _class
+  from (
+    select q.queue, case
+      when q.keep = _keep then null
+      when q.keep = 0 or q.keep >= 2 * _keep and _keep > 0 then 'long'
+      when _keep = 0 or q.keep <= _keep / 2 then 'short' end as class
+    from unnest(_queues, _completed) q(queue, keep)) x
+  where x.class is not null;
+  if not exists (
+    select from unnest(_other, _class) w(queue, class) full join tusk.class c on c.queue = w.queue
+    where c.class is distinct from w.class) then
+    return;
+  end if;
+  perform tusk.hold_lead(_term);
+  delete from tusk.class;
+  insert into tusk.class (queue, class) select * from unnest(_other, _class);
+end $$;
+
 -- Forgets what is kept about tasks besides the tasks themselves.
 create function tusk.forget_tasks(_ids uuid[]) returns void language plpgsql as $$
 begin
@@ -84,4 +110,4 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.forget_tasks, tusk.prune;
+drop function tusk.forget_tasks, tusk.classify, tusk.prune;

@@ -103,8 +103,9 @@ begin
   end if;
 end $$;
 
--- Makes the next segment when the bounded ones come to an end. It needs the log
--- for itself for a moment, and gives up at once when somebody uses it.
+-- Makes the next segment when the bounded ones come to an end. The log has to be
+-- nobody's for a moment: that is waited for without a lock, in which all others would
+-- have to wait as well, and given up when a transaction goes on for long.
 create function tusk.add_segment(_term bigint, _hours int) returns text language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -115,6 +116,7 @@ declare
   _hi    bigint;
   _name  text;
   _used  boolean;
+  _pause int;
 begin
   perform tusk.hold_lead(_term);
   select * into _last from tusk.segment s where s.hi is not null order by s.hi desc limit 1;
@@ -124,42 +126,134 @@ begin
   if _here + _width / 2 < _last.hi::text::bigint then
     return null;
   end if;
-  perform set_config('lock_timeout', '50ms', true);
-  lock table tusk.task in access exclusive mode;
+  _pause := tusk.pause_of_log(2000);
+  if _pause is null then
+    return null;
+  end if;
+  _name := 'task_' || (substr(_tail.name, 6)::bigint + 1);
+  perform tusk.make_segment(_name);
+  perform set_config('lock_timeout', (50 + 2 * _pause) || 'ms', true);
+  lock table only tusk.task in access exclusive mode;
   execute format('select exists (select from tusk.%I)', _tail.name) into _used;
   _hi := greatest(_last.hi::text::bigint, case when _used then _here + 1 else 0 end) + _width;
-  _name := 'task_' || (substr(_tail.name, 6)::bigint + 1);
   execute format('alter table tusk.task detach partition tusk.%I', _tail.name);
   execute format('alter table tusk.task attach partition tusk.%I for values from (%L) to (%L)', _tail.name, _last.hi::text, _hi::text);
-  execute format('create table tusk.%I partition of tusk.task for values from (%L) to (maxvalue)', _name, _hi::text);
+  execute format('alter table tusk.task attach partition tusk.%I for values from (%L) to (maxvalue)', _name, _hi::text);
   update tusk.segment s set hi = _hi::text::xid8, made_xid = _here::text::xid8, made_at = clock_timestamp() where s.name = _tail.name;
   insert into tusk.segment (name) values (_name);
   return _name;
 end $$;
 
--- Names a segment that nothing needs any more: no transaction can write to it,
--- every lane is past it, no lease and no completed task points into it.
-create function tusk.spent_segment() returns text language plpgsql as $$
+-- Waits until all transactions that use the log now have ended, and returns how many
+-- milliseconds that took: about as long as a lock will have to wait for those that
+-- have begun since. Null: one of them has not ended in time.
+create function tusk.pause_of_log(_most int) returns int language plpgsql as $$
+declare
+  _begun timestamptz := clock_timestamp();
+  _users text[] := array(
+    select l.virtualtransaction from pg_locks l
+    where l.relation = 'tusk.task'::regclass and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.pid is distinct from pg_backend_pid());
+begin
+  while exists (
+    select from pg_locks l where l.relation = 'tusk.task'::regclass and l.virtualtransaction = any(_users))
+  loop
+    if clock_timestamp() - _begun > _most * interval '1 ms' then
+      return null;
+    end if;
+    perform pg_sleep(0.01);
+  end loop;
+  return extract(epoch from clock_timestamp() - _begun) * 1000;
+end $$;
+
+-- Makes the tables of a segment, which is no part of the log yet. While all queues
+-- keep their tasks for about the same time it is one table.
+create function tusk.make_segment(_name text) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
-  s tusk.segment;
+  c     record;
+  _part text;
+  _when text;
 begin
-  select * into s from tusk.segment x where x.hi is not null order by x.hi limit 1;
-  if s.hi > pg_snapshot_xmin(pg_current_snapshot())
-    or (select count(*) from tusk.segment x where x.hi is not null) < 2
-    or exists (select from tusk.lease l where l.lo < s.hi)
-    or exists (select from tusk.outcome o where o.lo < s.hi)
-    or exists (
-      select from (select distinct l.id from tusk.lane l) l
-      left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc limit 1) p on true
-      where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < s.hi
-        and exists (select from tusk.task t where t.lane = l.id and t.xid < s.hi and tusk.unclaimed(t.lane, t.xid, t.n))) then
-    return null;
+  if not exists (select from tusk.class) then
+    execute format('create table tusk.%I (like tusk.task including all)', _name);
+    return;
   end if;
-  return s.name;
+  select string_agg(format('when lane >> 16 = any(%L::bigint[]) then %L', x.queues, x.class), ' ') into _when
+  from (select y.class, array_agg(y.queue order by y.queue) as queues from tusk.class y group by y.class) x;
+  execute format('create table tusk.%I (like tusk.task including all) partition by list ((case %s else ''rest'' end))', _name, _when);
+  for c in
+    select y.class, array_agg(y.queue order by y.queue) as queues from tusk.class y group by y.class
+    union all
+    select 'rest', null
+  loop
+    _part := _name || '_' || c.class;
+    execute format('create table tusk.%I partition of tusk.%I for values in (%L)', _part, _name, c.class);
+    insert into tusk.segment_part (name, segment, queues) values (_part, _name, c.queues);
+  end loop;
+end $$;
+
+-- Names a table of the log that nothing needs any more: a segment, or what a segment
+-- has for queues of one class. stage says how to detach it; null: it is detached.
+-- What an interrupted drop has left comes first.
+create function tusk.spent_segment(out parent text, out name text, out stage text) language plpgsql as $$
+#variable_conflict use_column
+declare
+  s     tusk.segment;
+  p     tusk.segment_part;
+  _kept boolean := false;
+begin
+  select x.parent, x.name, case when i.inhdetachpending then 'finalize' end into parent, name, stage
+  from (select 'task' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
+  left join pg_inherits i on i.inhrelid = to_regclass(format('tusk.%I', x.name))
+  where i.inhrelid is null or i.inhdetachpending
+  limit 1;
+  if found then
+    return;
+  end if;
+  stage := 'concurrently';
+  for s in
+    select x.* from tusk.segment x
+    where x.hi <= pg_snapshot_xmin(pg_current_snapshot()) and (select count(*) from tusk.segment y where y.hi is not null) > 1
+    order by x.hi
+  loop
+    if not exists (select from tusk.segment_part x where x.segment = s.name) then
+      if exists (select from pg_partitioned_table t where t.partrelid = to_regclass(format('tusk.%I', s.name)))
+        or not _kept and tusk.is_spent(s.hi, null, '{}') then
+        parent := 'task'; name := s.name;
+        return;
+      end if;
+      _kept := true; -- and so are all later ones that are a single table
+    end if;
+    for p in select x.* from tusk.segment_part x where x.segment = s.name loop
+      if tusk.is_spent(s.hi, p.queues, case when p.queues is null then
+          array(select unnest(x.queues) from tusk.segment_part x where x.segment = s.name) else '{}' end) then
+        parent := s.name; name := p.name;
+        return;
+      end if;
+    end loop;
+  end loop;
+  parent := null; name := null; stage := null;
+end $$;
+
+-- Says whether of some queues (null: of all but others) no lease and no completed task
+-- points below an xid, and every lane is past it.
+create function tusk.is_spent(_hi xid8, _queues bigint[], _others bigint[]) returns boolean language plpgsql as $$
+begin
+  return not exists (
+      select from tusk.lease l where l.lo < _hi and (_queues is null or l.lane >> 16 = any(_queues)) and l.lane >> 16 <> all(_others))
+    and not exists (
+      select from tusk.outcome o where o.lo < _hi and (_queues is null or o.lane >> 16 = any(_queues)) and o.lane >> 16 <> all(_others))
+    and not exists (
+      select from (
+        select distinct l.id from tusk.lane l
+        where (_queues is null or l.id >> 16 = any(_queues)) and l.id >> 16 <> all(_others)) l
+      left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc limit 1) p on true
+      where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < _hi
+        and exists (select from tusk.task t where t.lane = l.id and t.xid < _hi and tusk.unclaimed(t.lane, t.xid, t.n)));
 end $$;
 
 -- down
 set local lock_timeout = '5s';
 drop procedure tusk.tidy;
-drop function tusk.spent_segment, tusk.add_segment, tusk.tidy_lane, tusk.untidy_lanes;
+drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.tidy_lane, tusk.untidy_lanes;

@@ -39,12 +39,25 @@ create function tusk.rebase() returns bigint language plpgsql as $$
 #variable_conflict use_column
 declare
   _open bigint;
+  _old  text[];
+  _name text;
 begin
   perform tusk.need_read_committed();
   lock table tusk.task, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
   create temporary table rebase on commit drop as select * from tusk.unfinished();
   delete from tusk.task t using rebase o where t.id = o.id and t.xid = o.xid and t.n = o.n;
-  update tusk.task t set xid = '3' where t.xid <> '3';
+  _old := array(select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'tusk.task'::regclass);
+  foreach _name in array _old loop
+    execute format('alter table tusk.task detach partition %s', _name);
+  end loop;
+  perform tusk.first_segments();
+  foreach _name in array _old loop
+    execute format('insert into tusk.task (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
+      tenant, key, tags, settings, failure, workflow, turn, partition)
+      select ''3'', lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
+        tenant, key, tags, settings, failure, workflow, turn, partition from %s', _name);
+    execute format('drop table %s', _name);
+  end loop;
   update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3');
   delete from tusk.lease;
   delete from tusk.finished;

@@ -1,0 +1,109 @@
+package postgres_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// produce enqueues in a transaction that commits at once, late, in two phases,
+// in parts, or not at all.
+func (h *history) produce(ctx context.Context, r *rand.Rand) error {
+	if r.IntN(3) == 0 {
+		tasks := h.some(r)
+		_, err := h.s.Enqueue(ctx, tasks)
+		h.keepCommitted(tasks, err == nil)
+		return err
+	}
+	tx, err := h.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	var stay []store.NewTask
+	for range 1 + r.IntN(3) {
+		kept, err := h.part(ctx, tx, r)
+		if err != nil {
+			return err
+		}
+		stay = append(stay, kept...)
+		if r.IntN(3) == 0 {
+			time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)
+		}
+	}
+	switch r.IntN(6) {
+	case 0:
+		h.keepCommitted(stay, false)
+		return tx.Rollback(ctx)
+	case 1:
+		return h.twoPhases(ctx, tx, r, stay)
+	}
+	err = tx.Commit(ctx)
+	h.keepCommitted(stay, err == nil)
+	return err
+}
+
+// part enqueues under a savepoint, which may be rolled back.
+func (h *history) part(ctx context.Context, tx pgx.Tx, r *rand.Rand) (kept []store.NewTask, err error) {
+	sub, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u, err := h.s.Tx(sub)
+	if err != nil {
+		return nil, err
+	}
+	tasks := h.some(r)
+	if _, err := u.Enqueue(ctx, tasks); err != nil {
+		return nil, err
+	}
+	if r.IntN(4) == 0 {
+		h.keepCommitted(tasks, false)
+		return nil, sub.Rollback(ctx)
+	}
+	return tasks, sub.Commit(ctx)
+}
+
+func (h *history) twoPhases(ctx context.Context, tx pgx.Tx, r *rand.Rand, stay []store.NewTask) error {
+	name := newID().String()
+	if _, err := tx.Exec(ctx, "prepare transaction '"+name+"'"); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+	commit := r.IntN(4) > 0
+	end := "rollback prepared '"
+	if commit {
+		end = "commit prepared '"
+	}
+	_, err := h.pool.Exec(ctx, end+name+"'")
+	h.keepCommitted(stay, err == nil && commit)
+	return err
+}
+
+func (h *history) some(r *rand.Rand) []store.NewTask {
+	n := 1 + r.IntN(20)
+	if r.IntN(10) == 0 {
+		n = 200
+	}
+	tasks := newTasks(n, historyQueues[r.IntN(2)]) // the last queue stays idle but for edits
+	for i := range tasks {
+		tasks[i].Priority = int16(r.IntN(2))
+	}
+	return tasks
+}
+
+func (h *history) keepCommitted(tasks []store.NewTask, yes bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range tasks {
+		if yes {
+			h.committed[tasks[i].ID] = true
+		} else {
+			h.never[tasks[i].ID] = true
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// work is a worker's life; at its end it dies with what it holds, and another
+// one follows.
+func (h *history) work() {
+	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	ctx := context.Background()
+	for !h.stop.Load() && !h.t.Failed() {
+		id := newID()
+		if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); err != nil {
+			h.t.Error(err)
+			return
+		}
+		for range 100 {
+			err := h.attempt(ctx, r, id)
+			if errors.Is(err, store.ErrWorkerDead) {
+				break
+			}
+			if err != nil {
+				h.t.Error(err)
+				return
+			}
+			if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); errors.Is(err, store.ErrWorkerDead) {
+				break
+			}
+		}
+	}
+}
+
+// attempt claims and finishes, whole or in parts, in any order; some answers
+// get lost and some tasks stay behind.
+func (h *history) attempt(ctx context.Context, r *rand.Rand, worker store.ID) error {
+	queues := []string{"a", "b", "c"}
+	r.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
+	c := store.ClaimRequest{Worker: worker, Queues: queues, Limit: 1 + r.IntN(60), Token: store.NewToken()}
+	tasks, err := h.s.Claim(ctx, c)
+	if err == nil && r.IntN(5) == 0 { // the answer was lost
+		h.again.Add(1)
+		c.Again = true
+		before := len(tasks)
+		if tasks, err = h.s.Claim(ctx, c); before > len(tasks) && err == nil {
+			h.t.Errorf("a claim returned %d tasks, its repetition %d", before, len(tasks))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	h.claims.Add(int64(len(tasks)))
+	h.lend(tasks)
+	r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
+	for len(tasks) > 0 {
+		n := 1 + r.IntN(len(tasks))
+		if r.IntN(20) == 0 {
+			return nil // these are never finished by this worker
+		}
+		if err := h.end(ctx, r, tasks[:n]); err != nil {
+			return err
+		}
+		tasks = tasks[n:]
+	}
+	return nil
+}
+
+func (h *history) lend(tasks []store.Task) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range tasks {
+		id := tasks[i].ID
+		switch {
+		case h.never[id]:
+			h.t.Errorf("task %v was claimed and had never been committed", id)
+		case h.ended[id] > 0:
+			h.t.Errorf("task %v was claimed after its end", id)
+		case !h.lent[id].IsZero():
+			h.t.Errorf("task %v is lent twice at a time", id)
+		}
+		h.lent[id] = tasks[i].Lease
+	}
+}
+
+// end finishes attempts, in the worker's own transaction or in a user's.
+func (h *history) end(ctx context.Context, r *rand.Rand, tasks []store.Task) error {
+	back := r.IntN(6) == 0
+	outcomes := completed(tasks)
+	h.mu.Lock()
+	for i := range outcomes {
+		if back {
+			outcomes[i].State = store.Available
+			outcomes[i].Attempt--
+			if h.lent[tasks[i].ID] == tasks[i].Lease {
+				delete(h.lent, tasks[i].ID)
+			}
+		}
+	}
+	h.mu.Unlock()
+	if r.IntN(5) == 0 {
+		return h.endInside(ctx, r, outcomes)
+	}
+	lost, err := h.s.Finish(ctx, outcomes)
+	if err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	h.accept(outcomes, lost)
+	if r.IntN(4) == 0 { // the answer was lost
+		lost, err := h.s.Finish(ctx, outcomes)
+		if err == nil && len(lost) != len(outcomes) {
+			h.t.Errorf("%d of %d finishes were accepted a second time", len(outcomes)-len(lost), len(outcomes))
+		}
+		return err
+	}
+	return nil
+}
+
+func (h *history) endInside(ctx context.Context, r *rand.Rand, outcomes []store.Outcome) error {
+	h.inTx.Add(1)
+	outcomes = outcomes[:min(len(outcomes), 5)]
+	tx, err := h.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	u, err := h.s.Tx(tx)
+	if err != nil {
+		return err
+	}
+	lost, err := u.Finish(ctx, outcomes)
+	if err != nil {
+		return fmt.Errorf("finish inside: %w", err)
+	}
+	time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+	if r.IntN(3) == 0 {
+		if err := tx.Rollback(ctx); err != nil {
+			return err
+		}
+		lost, err := h.s.Finish(ctx, outcomes)
+		if err == nil {
+			h.accept(outcomes, lost)
+		}
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	h.accept(outcomes, lost)
+	return nil
+}
+
+func (h *history) accept(outcomes []store.Outcome, lost []store.ID) {
+	gone := map[store.ID]bool{}
+	for _, id := range lost {
+		gone[id] = true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range outcomes {
+		id := outcomes[i].Task.ID
+		if gone[id] || !outcomes[i].State.Finished() {
+			continue
+		}
+		h.ended[id]++
+		delete(h.lent, id)
+	}
+}
