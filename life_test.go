@@ -342,6 +342,62 @@ func TestAging(t *testing.T) {
 	})
 }
 
+func TestRetentionOfQueues(t *testing.T) {
+	ctx := context.Background()
+	inBubble(t, "what a queue has set comes before what the leader was told", func(t *testing.T, s *shop) {
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+		set := func(queue string, r tusk.QueueRetention) {
+			t.Helper()
+			if err := s.client.SetRetention(ctx, queue, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set("brief", tusk.QueueRetention{Completed: time.Minute})
+		set("audit", tusk.QueueRetention{Completed: tusk.Forever})
+		queues := []string{"default", "brief", "audit"}
+		_, stop := s.work(&tusk.WorkerConfig{Queues: queues, Retention: tusk.Retention{Completed: time.Hour}})
+		ids := map[string]tusk.ID{}
+		for _, q := range queues {
+			ids[q] = s.enqueue(count{1}, &tusk.Options{Queue: q})
+			s.await(ids[q], tusk.StateCompleted)
+		}
+		kept := func(q string) bool {
+			_, err := s.client.Get(ctx, ids[q])
+			return err == nil
+		}
+		time.Sleep(3 * time.Minute)
+		if kept("brief") || !kept("default") || !kept("audit") {
+			t.Error("after minutes, want all but that of the queue that keeps for one:", kept("brief"), kept("default"), kept("audit"))
+		}
+		time.Sleep(2 * time.Hour)
+		if kept("default") || !kept("audit") {
+			t.Error("after hours, want that of the queue that keeps for ever:", kept("default"), kept("audit"))
+		}
+		set("audit", tusk.QueueRetention{})
+		time.Sleep(2 * time.Minute)
+		if kept("audit") {
+			t.Error("it is kept for ever though that is not set any more")
+		}
+		s.stop(stop)
+	})
+	inBubble(t, "a bad retention is refused", func(t *testing.T, s *shop) {
+		for _, bad := range []time.Duration{time.Millisecond, -time.Hour} {
+			if err := s.client.SetRetention(ctx, "q", tusk.QueueRetention{Discarded: bad}); !errors.Is(err, tusk.ErrInvalid) {
+				t.Error(bad, err)
+			}
+		}
+	})
+}
+
+func ExampleClient_SetRetention() {
+	ctx, client := context.Background(), newClient()
+	_ = client.SetRetention(ctx, "audit", tusk.QueueRetention{Completed: tusk.Forever, Discarded: tusk.Forever})
+	_ = client.SetRetention(ctx, "thumbnails", tusk.QueueRetention{Completed: 10 * time.Minute})
+	queues, _ := client.Queues(ctx)
+	fmt.Println(queues[1].Name, queues[1].Retention.Completed)
+	// Output: thumbnails 10m0s
+}
+
 func ExampleClient_SetAging() {
 	ctx, client := context.Background(), newClient()
 	// Tasks with the priority 10 are as urgent as those with 0 after 20 minutes.

@@ -22,16 +22,18 @@ const (
 
 // Queue is a queue with its settings and its depth.
 type Queue struct {
-	Name   string
-	Paused bool
-	Aging  Aging
-	Tasks  map[State]int64 // unfinished ones
-	Oldest time.Duration   // how long the oldest available task has been due
+	Name      string
+	Paused    bool
+	Aging     Aging
+	Retention QueueRetention
+	Tasks     map[State]int64 // unfinished ones
+	Oldest    time.Duration   // how long the oldest available task has been due
 }
 
 type queueSettings struct {
-	Paused bool  `json:"paused,omitempty"`
-	Aging  Aging `json:"aging,omitzero"`
+	Paused    bool           `json:"paused,omitempty"`
+	Aging     Aging          `json:"aging,omitzero"`
+	Retention QueueRetention `json:"retention,omitzero"`
 }
 
 // Aging lets the tasks of a queue rise while they wait.
@@ -47,6 +49,31 @@ func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
 		}
 	}
 	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Aging = a })
+}
+
+// QueueRetention says how long the finished tasks of one queue are kept, by outcome. A
+// zero field is what holds for all queues: WorkerConfig.Retention of whoever leads.
+type QueueRetention = tend.QueueRetention
+
+// Forever is a retention without an end.
+const Forever = tend.Forever
+
+// SetRetention has the finished tasks of a queue kept for another time than others, or
+// with a zero QueueRetention for the same. It counts whoever leads, and for tasks that
+// have ended before as well.
+func (c *Client) SetRetention(ctx context.Context, queue string, r QueueRetention) error {
+	for _, field := range []struct {
+		name string
+		keep time.Duration
+	}{{"completed", r.Completed}, {"cancelled", r.Cancelled}, {"discarded", r.Discarded}} {
+		if field.keep == 0 || field.keep == Forever {
+			continue
+		}
+		if err := within(field.name, field.keep, time.Second, MaxAhead); err != nil {
+			return err
+		}
+	}
+	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Retention = r })
 }
 
 // PauseQueue keeps workers from claiming tasks of the queue, within about a
@@ -87,7 +114,8 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 		if err := json.Unmarshal(r.Body, &s); err != nil {
 			return nil, fmt.Errorf("queues: settings of %s: %w", r.Name, err)
 		}
-		find(r.Name).Paused, find(r.Name).Aging = s.Paused, s.Aging
+		q := find(r.Name)
+		q.Paused, q.Aging, q.Retention = s.Paused, s.Aging, s.Retention
 	}
 	queues := make([]Queue, 0, len(byName))
 	for _, q := range byName {

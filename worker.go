@@ -53,7 +53,8 @@ type WorkerConfig struct {
 	Middleware []Middleware
 	// Retention says how long finished tasks are kept. Zero fields take the
 	// default: completed and cancelled ones a day, discarded ones a week,
-	// statistics 30 days. It counts while this worker leads.
+	// statistics 30 days. It counts while this worker leads; what Client.SetRetention
+	// has set for a queue comes before it.
 	Retention Retention
 	// NeverLead keeps the worker from doing the chores that one process at a time
 	// does for all: admitting due tasks, rescue, schedules, pruning.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tuskqueue/tusk"
 )
 
 // The kinds of values that flags, variables and the fields of a bulk file take.
@@ -89,6 +91,16 @@ func (v *value[T]) Set(text string) error {
 
 func durationFlag(into *time.Duration) *value[time.Duration] {
 	return &value[time.Duration]{into: into, name: "duration", parse: parseDuration}
+}
+
+// keepFlag takes a duration, or forever.
+func keepFlag(into *time.Duration) *value[time.Duration] {
+	return &value[time.Duration]{into: into, name: "duration", parse: func(text string) (time.Duration, error) {
+		if text == "forever" {
+			return tusk.Forever, nil
+		}
+		return parseDuration(text)
+	}}
 }
 
 func instantFlag(into *time.Time) *value[time.Time] {

@@ -1,6 +1,9 @@
 package cli
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 	sh := filledShell(t)
@@ -28,6 +31,28 @@ func TestQueuesAgeUntilTheyAreToldNotTo(t *testing.T) {
 	sh.must("queues", "age", "mail", "--every", "5m", "--to", "-3")
 	sh.must("queues", "age", "mail", "--off")
 	sh.fails(exitUsage, "usage", []string{"--every"}, "queues", "age", "mail")
+}
+
+func TestQueuesKeepTheirTasksForAsLongAsTheyAreTold(t *testing.T) {
+	sh := filledShell(t)
+	sh.must("queues", "keep", "mail", "--completed", "forever", "--discarded", "7d")
+	keeping := func() (kept []any) {
+		for _, row := range sh.json("queues", "list") {
+			if row["name"] == "mail" {
+				kept = []any{row["keep_completed"], row["keep_cancelled"], row["keep_discarded"]}
+			}
+		}
+		return kept
+	}
+	if got := keeping(); !slices.Equal(got, []any{"forever", nil, "168h0m0s"}) {
+		t.Errorf("%v", got)
+	}
+	sh.must("queues", "keep", "mail", "--off")
+	if got := keeping(); slices.ContainsFunc(got, func(v any) bool { return v != nil }) {
+		t.Errorf("%v", got)
+	}
+	sh.fails(exitUsage, "usage", []string{"--completed"}, "queues", "keep", "mail")
+	sh.fails(exitUsage, "usage", []string{"duration"}, "queues", "keep", "mail", "--completed", "always")
 }
 
 func TestBenchComparesLimitsWithNone(t *testing.T) {

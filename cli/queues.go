@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,12 +19,29 @@ type queueRow struct {
 	Retryable int64   `json:"retryable" col:"RETRYABLE"`
 	Pending   int64   `json:"pending" col:"PENDING"`
 	Oldest    seconds `json:"oldest_seconds" col:"OLDEST"` // how long the oldest available task has been due
+
+	KeepCompleted keeping `json:"keep_completed,omitempty"` // empty: as all queues do
+	KeepCancelled keeping `json:"keep_cancelled,omitempty"`
+	KeepDiscarded keeping `json:"keep_discarded,omitempty"`
+}
+
+// keeping is a retention: a duration, or forever.
+type keeping string
+
+func newKeeping(d time.Duration) keeping {
+	switch d {
+	case 0:
+		return ""
+	case tusk.Forever:
+		return "forever"
+	}
+	return keeping(d.String())
 }
 
 func newQueuesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queues",
-		Short: "List, pause and resume queues, and have their tasks age",
+		Short: "List, pause and resume queues, have their tasks age, and say how long they are kept",
 	}
 	c.AddCommand(
 		&cobra.Command{
@@ -34,7 +52,8 @@ func newQueuesCommand(app *App) *cobra.Command {
 		},
 		newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue),
 		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue),
-		newQueuesAgeCommand(app))
+		newQueuesAgeCommand(app),
+		newQueuesKeepCommand(app))
 	return c
 }
 
@@ -52,7 +71,8 @@ func (app *App) listQueues(ctx context.Context) error {
 	for i, q := range queues {
 		n := q.Tasks
 		rows[i] = queueRow{q.Name, q.Paused, n[tusk.StateAvailable], n[tusk.StateRunning], n[tusk.StateScheduled],
-			n[tusk.StateRetryable], n[tusk.StatePending], seconds(q.Oldest)}
+			n[tusk.StateRetryable], n[tusk.StatePending], seconds(q.Oldest),
+			newKeeping(q.Retention.Completed), newKeeping(q.Retention.Cancelled), newKeeping(q.Retention.Discarded)}
 	}
 	return list(app, rows, "no queue has an unfinished task or a setting")
 }
@@ -92,6 +112,44 @@ priority --to. It costs the process that leads a look at what waits each time.`,
 	c.Flags().Var(numberFlag(&a.To, -32768, 32767), "to", "the priority that tasks rise to; default 0")
 	c.Flags().BoolVar(&off, "off", false, "tasks no longer age")
 	c.MarkFlagsMutuallyExclusive("every", "off")
+	return c
+}
+
+func newQueuesKeepCommand(app *App) *cobra.Command {
+	var r tusk.QueueRetention
+	var off bool
+	c := &cobra.Command{
+		Use:   "keep QUEUE…",
+		Short: "Keep the finished tasks of queues for another time than others",
+		Long: `Keep the finished tasks of queues for another time than those of others, which
+are kept for as long as --keep-completed and its like of tusk work and tusk serve
+say. What is set counts for tasks that have ended before, too, and takes the
+place of what was set before: an outcome that is not named is kept like others.`,
+		Example: `  tusk queues keep audit --completed forever --discarded forever
+  tusk queues keep thumbnails --completed 10m
+  tusk queues keep audit --off`,
+		Args: between(1, -1, "QUEUE"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			result := "keeps"
+			switch {
+			case off:
+				result = "keeps like others"
+			case r == tusk.QueueRetention{}:
+				return usage("", "how long is missing: --completed, --cancelled or --discarded, or --off")
+			}
+			return app.forEach(cmd.Context(), "queue", names, result, func(c *tusk.Client, ctx context.Context, name string) error {
+				return c.SetRetention(ctx, name, r)
+			})
+		},
+	}
+	c.Flags().BoolVar(&off, "off", false, "keep them like those of other queues")
+	for _, flag := range []struct {
+		name string
+		into *time.Duration
+	}{{"completed", &r.Completed}, {"cancelled", &r.Cancelled}, {"discarded", &r.Discarded}} {
+		c.Flags().Var(keepFlag(flag.into), flag.name, "how long "+flag.name+" tasks are kept: a `duration`, or forever")
+		c.MarkFlagsMutuallyExclusive(flag.name, "off")
+	}
 	return c
 }
 

@@ -298,6 +298,29 @@ var pruneClauses = []clause{
 			t.get(id)
 		}
 	}},
+	{"prune/a queue that keeps its tasks for less loses them before others do", func(t *T) {
+		worker := t.worker()
+		end := func(q string, state store.State) store.ID {
+			id := t.addOne(queue(q))
+			t.mustEnd(failed(&t.take(worker, 1, q)[0], state, "x"))
+			return id
+		}
+		keep := store.Retention{Completed: time.Hour, Cancelled: time.Hour, Discarded: time.Hour, Queues: map[string]store.Retention{
+			"brief": {Completed: time.Millisecond, Cancelled: time.Millisecond, Discarded: time.Millisecond}, "audit": {}}}
+		for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
+			brief, other, audit := end("brief", state), end("q", state), end("audit", state)
+			time.Sleep(20 * time.Millisecond)
+			t.prune(keep)
+			t.gone(brief)
+			t.is(other, state)
+			t.is(audit, state)
+		}
+		keep.Completed, keep.Cancelled, keep.Discarded = time.Millisecond, time.Millisecond, time.Millisecond
+		t.prune(keep)
+		if left := t.list(store.Filter{}); len(left) != 3 || left[0].Queue != "audit" {
+			t.Errorf("%d are left, want those of the queue that keeps for ever", len(left))
+		}
+	}},
 	{"prune/goes in bounded steps until it is done", func(t *T) {
 		worker := t.worker()
 		t.addMany(50)
