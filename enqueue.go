@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
@@ -91,21 +91,6 @@ const (
 	Replace = store.Replace
 	Rerun   = store.Rerun
 )
-
-// ID names a task: a UUID, version 7.
-type ID = store.ID
-
-// NewID mints an id.
-func NewID() ID { return ID(uuid.Must(uuid.NewV7())) }
-
-// ParseID reads an id.
-func ParseID(text string) (ID, error) {
-	id, err := store.ParseID(text)
-	if err != nil {
-		return id, invalid("id", "invalid_id", "%q is %v", cutText(text), err)
-	}
-	return id, nil
-}
 
 // Enqueued says what became of an enqueue; ID is that of the task which now
 // stands for it.
@@ -195,7 +180,8 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	if len(tasks) > MaxBatch {
 		return nil, invalid("tasks", "batch_too_large", "has %d tasks, at most %d are allowed in one call", len(tasks), MaxBatch)
 	}
-	stored := make([]store.NewTask, len(tasks))
+	stored, recycle := c.room(len(tasks))
+	defer recycle()
 	var bad *BatchError
 	for i, t := range tasks {
 		var err error
@@ -213,6 +199,25 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 		return nil, bad
 	}
 	return c.put(ctx, into, stored)
+}
+
+// lists are those that tasks were passed to the engine in: long ones are much of
+// what an enqueue allocates.
+var lists = sync.Pool{New: func() any { return new([]store.NewTask) }}
+
+// room returns a list for the engine, and what to do when that has been asked. A
+// hook may keep what it is shown.
+func (c *Client) room(n int) (tasks []store.NewTask, recycle func()) {
+	if len(c.config.BeforeEnqueue) > 0 {
+		return make([]store.NewTask, n), func() {}
+	}
+	list := lists.Get().(*[]store.NewTask)
+	tasks = slices.Grow((*list)[:0], n)[:n]
+	return tasks, func() {
+		clear(tasks)
+		*list = tasks
+		lists.Put(list)
+	}
 }
 
 // put passes checked tasks through the hooks and on to the engine.

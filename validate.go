@@ -115,6 +115,9 @@ func checkJSON(text []byte) error {
 			return err
 		}
 	}
+	if bytes.Count(text, []byte{'{'})+bytes.Count(text, []byte{'['}) <= MaxArgsDepth {
+		return nil
+	}
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {

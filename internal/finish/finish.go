@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,7 +73,7 @@ type Options struct {
 	Deadline time.Duration // of one write
 	Log      *slog.Logger
 	// Done is told what was written, and which of it the store refused because
-	// the lease was no longer open.
+	// the lease was no longer open. It must not keep the slice.
 	Done func(written []store.Outcome, lost map[store.ID]bool)
 }
 
@@ -106,7 +107,7 @@ func (g *Gatherer) Add(o store.Outcome, ended time.Time, left *atomic.Int64) {
 	others := left.Add(-1)
 	b := g.open[o.Task.Lease]
 	if b == nil {
-		b = &batch{outcomes: make([]store.Outcome, 0, others+1), ended: make([]time.Time, 0, others+1), since: ended}
+		b = newBatch(int(others)+1, ended)
 		g.open[o.Task.Lease] = b
 		g.ring()
 	}
@@ -178,6 +179,7 @@ func (g *Gatherer) Run(ctx context.Context) {
 			return
 		}
 		g.write(ctx, b)
+		b.recycle()
 	}
 }
 
@@ -226,6 +228,7 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	}
 	for len(g.ready) > 0 && (len(b.outcomes) == 0 || len(b.outcomes)+len(g.ready[0].outcomes) <= g.largest) {
 		b.add(g.ready[0])
+		g.ready[0] = nil
 		g.ready = g.ready[1:]
 	}
 	g.count.Add(-int64(len(b.outcomes)))
@@ -234,12 +237,29 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	return b, wait
 }
 
+// batches are those that were written: outcomes are much of what a worker allocates.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+func newBatch(size int, since time.Time) *batch {
+	b := batches.Get().(*batch)
+	b.outcomes, b.ended, b.since = slices.Grow(b.outcomes, size), slices.Grow(b.ended, size), since
+	return b
+}
+
+// recycle gives up a batch that was written. Nobody keeps its outcomes.
+func (b batch) recycle() {
+	clear(b.outcomes)
+	b.outcomes, b.ended = b.outcomes[:0], b.ended[:0]
+	batches.Put(&b)
+}
+
 func (b *batch) add(more *batch) {
 	if len(b.outcomes) == 0 {
 		*b = *more
 		return
 	}
 	b.outcomes, b.ended = append(b.outcomes, more.outcomes...), append(b.ended, more.ended...)
+	more.recycle()
 }
 
 // addDue adds the outcomes whose next try has come; after Close, all.

@@ -53,14 +53,18 @@ const unknownKindDelay = 5 * time.Second
 
 // After decides what becomes of a task whose attempt ended. random is in [0, 1).
 func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
+	if end.Err == nil {
+		return store.Outcome{Task: t, State: store.Completed, Attempt: t.Attempt, Ran: end.Ran, Forget: s.Ephemeral && t.Workflow.IsZero()}
+	}
+	return afterFailure(t, s, end, random)
+}
+
+func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outcome {
 	out := store.Outcome{Task: t, Attempt: t.Attempt, Ran: end.Ran}
 	var snooze *SnoozeError
 	var stop *StopError
 	var later *RetryError
 	switch err := end.Err; {
-	case err == nil:
-		out.State = store.Completed
-		out.Forget = s.Ephemeral && t.Workflow.IsZero()
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
 	case errors.Is(err, ErrWait):

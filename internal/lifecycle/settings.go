@@ -52,6 +52,11 @@ func DecodeSettings(stored []byte) (s Settings, err error) {
 	if len(stored) == 0 {
 		return s, nil
 	}
+	return decode(stored)
+}
+
+// decode is apart from DecodeSettings because what it returns is made on the heap.
+func decode(stored []byte) (s Settings, err error) {
 	if err = json.Unmarshal(stored, &s); err != nil {
 		err = fmt.Errorf("settings of the task cannot be read: %w", err)
 	}
