@@ -27,12 +27,19 @@ type Attempt struct {
 
 	claim *claimed // that it came with
 
-	mu       sync.Mutex
-	parent   context.Context // nil until the handler runs
-	ctx      context.Context // nil until the handler asks its context for something
-	cancel   context.CancelCauseFunc
-	stopped  error // why it was stopped
-	over     bool  // it has ended
+	mu      sync.Mutex
+	parent  context.Context // nil until the handler runs
+	ctx     context.Context // nil until the handler asks its context for something
+	cancel  context.CancelCauseFunc
+	stopped error // why it was stopped
+	over    bool  // it has ended
+	inTx    bool
+	begun   time.Time
+	said    *said // nil: its handler said nothing
+}
+
+// said is what the handler of an attempt said. Most say nothing.
+type said struct {
 	progress *store.Progress
 	fresh    bool // the progress has not been stored
 	output   []byte
@@ -41,8 +48,14 @@ type Attempt struct {
 	logBytes int
 	then     []store.NewTask // to enqueue with the outcome
 	children int             // how many of those are to be waited for
-	inTx     bool
-	begun    time.Time
+}
+
+// say returns where to note what the handler says. The lock is held.
+func (a *Attempt) say() *said {
+	if a.said == nil {
+		a.said = new(said)
+	}
+	return a.said
 }
 
 // Left counts the tasks of the same claim that package finish has not been told of.
@@ -120,30 +133,32 @@ func (a *Attempt) held() bool {
 func (a *Attempt) SetProgress(p store.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.progress, a.fresh = &p, true
+	s := a.say()
+	s.progress, s.fresh = &p, true
 }
 
 // SetOutput notes the task's output, which is stored with the outcome.
 func (a *Attempt) SetOutput(output []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.output = output
+	a.say().output = output
 }
 
 // Log notes one line. The last line that is kept says that the rest is not.
 func (a *Attempt) Log(at time.Time, level, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.logLines >= maxLogLines || a.logBytes >= maxLogBytes {
+	s := a.say()
+	if s.logLines >= maxLogLines || s.logBytes >= maxLogBytes {
 		return
 	}
-	a.logLines++
-	a.logBytes += len(text)
-	if a.logLines == maxLogLines || a.logBytes >= maxLogBytes {
+	s.logLines++
+	s.logBytes += len(text)
+	if s.logLines == maxLogLines || s.logBytes >= maxLogBytes {
 		level, text = "WARN", "log is full: further lines of this attempt are not kept"
 	}
 	line := store.LogLine{At: at.UTC().Round(time.Millisecond), Attempt: a.Task.Attempt, Level: level, Text: text}
-	a.logs = append(a.logs, line)
+	s.logs = append(s.logs, line)
 }
 
 // Interim returns what the handler noted and the store does not know yet, or nil.
@@ -151,12 +166,13 @@ func (a *Attempt) Log(at time.Time, level, text string) {
 func (a *Attempt) Interim() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.fresh && len(a.logs) == 0 {
+	s := a.said
+	if s == nil || !s.fresh && len(s.logs) == 0 {
 		return nil
 	}
-	note := store.Note{ID: a.Task.ID, Lease: a.Task.Lease, Logs: a.logs}
-	if a.fresh {
-		note.Progress = a.progress
+	note := store.Note{ID: a.Task.ID, Lease: a.Task.Lease, Logs: s.logs}
+	if s.fresh {
+		note.Progress = s.progress
 	}
 	return &note
 }
@@ -165,9 +181,10 @@ func (a *Attempt) Interim() *store.Note {
 func (a *Attempt) Noted(note *store.Note) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.logs = a.logs[len(note.Logs):]
-	if note.Progress == a.progress {
-		a.fresh = false
+	s := a.say()
+	s.logs = s.logs[len(note.Logs):]
+	if note.Progress == s.progress {
+		s.fresh = false
 	}
 }
 
@@ -175,38 +192,45 @@ func (a *Attempt) Noted(note *store.Note) {
 func (a *Attempt) Final() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.progress == nil && a.output == nil && len(a.logs) == 0 {
+	s := a.said
+	if s == nil || s.progress == nil && s.output == nil && len(s.logs) == 0 {
 		return nil
 	}
-	return &store.Note{Progress: a.progress, Output: a.output, Logs: a.logs}
+	return &store.Note{Progress: s.progress, Output: s.output, Logs: s.logs}
 }
 
 // SetThen notes what is to be enqueued when the attempt has completed.
 func (a *Attempt) SetThen(tasks []store.NewTask) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.then, a.children = tasks, 0
+	s := a.say()
+	s.then, s.children = tasks, 0
 }
 
 // AddChild notes a task to be enqueued and waited for, and counts them.
 func (a *Attempt) AddChild(child store.NewTask) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.then = append(a.then, child)
-	a.children++
-	return a.children
+	s := a.say()
+	s.then = append(s.then, child)
+	s.children++
+	return s.children
 }
 
 // Then returns what is to be enqueued, and which of it is to be waited for.
 func (a *Attempt) Then() (tasks []store.NewTask, children []store.Need) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.children > 0 {
-		for _, n := range a.then {
+	s := a.said
+	if s == nil {
+		return nil, nil
+	}
+	if s.children > 0 {
+		for _, n := range s.then {
 			children = append(children, store.Need{Task: n.ID, OnFailure: store.ContinueOnFailure})
 		}
 	}
-	return a.then, children
+	return s.then, children
 }
 
 // SetInTx remembers that the handler finished the task in its own transaction.

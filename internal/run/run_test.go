@@ -217,14 +217,14 @@ func TestALogIsBoundedAndSaysSo(t *testing.T) {
 	for range 3 * maxLogLines {
 		a.Log(time.Time{}, "INFO", "x")
 	}
-	if n := len(a.logs); n != maxLogLines || !strings.Contains(a.logs[n-1].Text, "full") {
-		t.Errorf("%d lines, the last %q", n, a.logs[n-1].Text)
+	if n := len(a.said.logs); n != maxLogLines || !strings.Contains(a.said.logs[n-1].Text, "full") {
+		t.Errorf("%d lines, the last %q", n, a.said.logs[n-1].Text)
 	}
 	b := &Attempt{Task: &store.Task{}}
 	for range 10 {
 		b.Log(time.Time{}, "INFO", strings.Repeat("x", maxLogBytes/2))
 	}
-	if n := len(b.logs); n != 2 || !strings.Contains(b.logs[n-1].Text, "full") {
+	if n := len(b.said.logs); n != 2 || !strings.Contains(b.said.logs[n-1].Text, "full") {
 		t.Errorf("%d large lines, want one and one that says so", n)
 	}
 }
