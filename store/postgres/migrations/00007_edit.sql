@@ -1,17 +1,181 @@
 -- up
 set local lock_timeout = '5s';
 
--- Applies one change to tasks. Ops and results are numbered as in package store.
+-- Applies one change to tasks. Ops and results are numbered as in package store. Most
+-- tasks are changed together; those with a key or a turn, and those that are pending,
+-- running or completed, one by one.
 create function tusk.edit(_ids uuid[], _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
 returns table (place int, result smallint, state smallint) language plpgsql as $$
 #variable_conflict use_column
 declare
-  i int;
+  _done uuid[] := '{}';
+  i     int;
+  e     record;
 begin
   perform tusk.need_read_committed();
-  for i in select g from generate_subscripts(_ids, 1) g order by _ids[g], g loop
+  if cardinality(_ids) = (select count(distinct u) from unnest(_ids) u) then
+    for e in select * from tusk.edit_many(_ids, _op, _priority, _queue, _run_at, _delay, _reason) loop
+      _done := _done || e.id;
+      place := array_position(_ids, e.id); result := e.result; state := e.state;
+      return next;
+    end loop;
+  end if;
+  for i in select g from generate_subscripts(_ids, 1) g where _ids[g] <> all(_done) order by _ids[g], g loop
     return query select i, e.result, e.state from tusk.edit_one(_ids[i], _op, _priority, _queue, _run_at, _delay, _reason) e;
   end loop;
+end $$;
+
+-- Changes those of the tasks together that need no more than another place, and
+-- returns them: available, scheduled, retryable or dead ones without key and turn.
+create function tusk.edit_many(_ids uuid[], _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
+returns table (id uuid, result smallint, state smallint) language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now     timestamptz;
+  _lanes   bigint[] := '{}';
+  _waiting uuid[];
+  _dead    uuid[] := '{}';
+  _log     uuid[] := '{}';
+  _xids    xid8[] := '{}';
+  _ns      bigint[] := '{}';
+  _moves   boolean := _op in (4, 5);
+  _ended   uuid[];
+begin
+  if _op <> 2 then
+    _lanes := array(
+      select distinct t.lane from tusk.task t
+      where t.id = any(_ids) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+      order by t.lane);
+    perform tusk.lock_lane(l) from unnest(_lanes) l;
+  end if;
+  if _op in (2, 3) then
+    _dead := array(
+      select d.id from tusk.dead d
+      where d.id = any(_ids) and d.key is null and d.turn is not true
+        and (_op = 3 or not exists (select from tusk.need n where n.child = d.id))
+      order by d.id for update of d);
+  end if;
+  _waiting := array(
+    select w.id from tusk.waiting w
+    where w.id = any(_ids) and w.state in (1, 5) and w.key is null and w.turn is not true
+    order by w.id for update);
+  select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
+  from tusk.task t
+  where t.id = any(_ids) and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+    and not (_moves and t.lane = tusk.lane_moved(t.lane, _op, _priority, _queue));
+  if _moves then
+    return query
+    select t.id, 1::smallint, 3::smallint from tusk.task t
+    where t.id = any(_ids) and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+      and t.id <> all(coalesce(_log, '{}'))
+    union all
+    select w.id, 1::smallint, w.state from tusk.waiting w
+    where w.id = any(_waiting) and w.lane = tusk.lane_moved(w.lane, _op, _priority, _queue);
+    _waiting := array(
+      select w.id from tusk.waiting w
+      where w.id = any(_waiting) and w.lane <> tusk.lane_moved(w.lane, _op, _priority, _queue));
+    perform tusk.name_lanes(array_agg(m.lane), array_agg(m.queue))
+    from (
+      select distinct tusk.lane_moved(l.lane, _op, _priority, _queue) as lane, case when _op = 5 then _queue else tusk.queue_of(l.lane) end as queue
+      from (
+        select w.lane from tusk.waiting w where w.id = any(_waiting)
+        union select t.lane from tusk.task t where t.id = any(_log) and t.xid = any(_xids) and t.n = any(_ns)) l) m;
+  end if;
+  _now := clock_timestamp();
+  if _op = 1 then
+    return query
+    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
+      tags, settings, failure, reason, finished_at, workflow, turn, partition)
+    select w.id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key,
+      w.tags, w.settings, w.failure, _reason, _now, w.workflow, w.turn, w.partition
+    from tusk.take_many(_waiting, _dead, _log, _xids, _ns) w
+    returning id, 1::smallint, 7::smallint;
+  elsif _op = 3 then
+    return query select w.id, 1::smallint, 0::smallint from tusk.take_many(_waiting, _dead, _log, _xids, _ns) w;
+  else
+    return query
+    with w as materialized (
+      select x.*, nextval('tusk.task_n') as no, not x.stays and x.due <= _now and not x.early as goes
+      from (
+        select t.*, case
+            when not _moves then tusk.due(_now, _run_at, _delay)
+            when t.state = 3 then least(t.run_at, _now) -- enqueued while this waited, it may seem to be due later
+            else t.run_at end as due,
+          _moves and t.state in (1, 5) as stays, -- among the waiting, even when it is due
+          t.claimed_at is not null and exists (select from tusk.task y where y.id = t.id and y.xid > pg_current_xact_id()) as early
+        from tusk.take_many(_waiting, _dead, _log, _xids, _ns) t
+        order by t.id) x),
+    logged as (
+      insert into tusk.task (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+        key, tags, settings, failure, workflow, turn, partition)
+      select tusk.lane_moved(w.lane, _op, _priority, _queue), w.no, w.id, w.enqueued_at, case when w.state >= 6 then 0 else w.attempt end,
+        case when w.state >= 6 then 0 else w.crashes end, w.kind, w.args, w.due, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags,
+        w.settings, w.failure, w.workflow, w.turn, w.partition
+      from w where w.goes order by w.no),
+    kept as (
+      insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant,
+        key, tags, settings, failure, workflow, turn, partition)
+      select w.id, case when w.state = 5 and (w.stays or w.due > _now) then 5 else 1 end, tusk.lane_moved(w.lane, _op, _priority, _queue),
+        case when w.stays then w.due else greatest(w.due, _now) end, w.no, w.enqueued_at, case when w.state >= 6 then 0 else w.attempt end,
+        case when w.state >= 6 then 0 else w.crashes end, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant,
+        w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition
+      from w where not w.goes)
+    select w.id, 1::smallint, case when w.goes then 3 when w.state = 5 and (w.stays or w.due > _now) then 5 else 1 end::smallint from w;
+  end if;
+  if _op in (1, 3) then
+    _ended := _waiting || _dead || coalesce(_log, '{}');
+    if _op = 3 then
+      perform tusk.forget_tasks(_ended);
+    end if;
+    if pg_relation_size('tusk.need') > 0 then
+      delete from tusk.open_need x where x.child = any(_ended);
+      delete from tusk.doubt x where x.child = any(_ended);
+    end if;
+    if pg_relation_size('tusk.open_need') > 0 and cardinality(_ended) > 0 then
+      perform tusk.tell(_ended, array(select case when _op = 1 then 7 else 0 end::smallint from unnest(_ended)));
+    end if;
+  end if;
+end $$;
+
+-- The lane that a move or a new priority takes a task to; its own with other changes.
+create function tusk.lane_moved(_lane bigint, _op smallint, _priority int, _queue text) returns bigint language plpgsql immutable as $$
+begin
+  return case _op
+    when 4 then (_lane >> 16 << 16) + _priority + 32768
+    when 5 then tusk.lane_of(_queue, 0) + tusk.priority_of(_lane)
+    else _lane end;
+end $$;
+
+-- Takes tasks out of where they are, all of them locked there: the waiting, the dead,
+-- and the log with the lanes of its rows. State is what they were. Rows that a lane's
+-- tally counts count as having left the lane.
+create function tusk.take_many(_waiting uuid[], _dead uuid[], _log uuid[], _xids xid8[], _ns bigint[]) returns setof tusk.waiting
+language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return query delete from tusk.waiting w where w.id = any(_waiting) returning w.*;
+  return query delete from tusk.dead d where d.id = any(_dead)
+    returning d.id, d.state, d.lane, d.run_at, 0::bigint, d.enqueued_at, d.attempt, d.crashes, d.kind, d.args, d.expires_at, d.claimed_at,
+      d.tenant, d.key, d.tags, d.settings, d.failure, d.workflow, d.turn, d.partition, null::timestamptz;
+  return query
+  with gone as (
+    delete from tusk.task t using unnest(_log, _xids, _ns) u(id, xid, n)
+    where t.id = u.id and t.xid = u.xid and t.n = u.n
+    returning t.*),
+  left_lane as (
+    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+    select g.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'), coalesce(p.at_n, 0),
+      coalesce(p.claimed, 0) + g.rows
+    from (
+      select x.lane, count(*) as rows from gone x join tusk.lane_tally a on a.lane = x.lane
+      where pg_visible_in_snapshot(x.xid, a.seen) group by x.lane) g
+    left join lateral (select * from tusk.lane_position q where q.lane = g.lane order by q.no desc limit 1) p on true)
+  select g.id, 3::smallint, g.lane, coalesce(g.run_at, g.enqueued_at), g.n, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args,
+    g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition, null::timestamptz
+  from gone g;
 end $$;
 
 -- Finds the task, locks what holds it, and looks again in a new statement. A
@@ -218,4 +382,4 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.move_key, tusk.take_out, tusk.apply, tusk.edit_one, tusk.edit;
+drop function tusk.take_many, tusk.lane_moved, tusk.edit_many, tusk.move_key, tusk.take_out, tusk.apply, tusk.edit_one, tusk.edit;
