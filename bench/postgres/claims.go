@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +14,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 )
+
+//go:embed fill.sql
+var fillSQL string
 
 // claims measures what a claim of 50 costs the server, on one connection.
 type claims struct {
@@ -33,6 +37,9 @@ func newClaims(ctx context.Context, b *bench) (*claims, error) {
 	}
 	conn, err := pgx.ConnectConfig(ctx, b.pool.Config().ConnConfig.Copy())
 	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, fillSQL); err != nil {
 		return nil, err
 	}
 	c := &claims{client, engine, conn, tusk.NewID()}
@@ -89,32 +96,45 @@ func (c *claims) cost(ctx context.Context, what string) (least claimCost, err er
 	return least, nil
 }
 
+// fill adds n tasks, as batches of a client are.
 func (c *claims) fill(ctx context.Context, n int) error {
-	for ; n > 0; n -= tusk.MaxBatch {
-		if err := enqueue(ctx, c.client, "default", min(n, tusk.MaxBatch)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.make(ctx, "tasks", n, "call tusk.bench_fill($1, $2, 'work', $3)", n, batchSize, args())
 }
 
 // finish turns n waiting tasks into history.
 func (c *claims) finish(ctx context.Context, n int) error {
-	for n > 0 {
-		tasks, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: min(n, 10_000), Token: store.NewToken()})
-		if err != nil {
-			return err
-		}
-		outcomes := make([]store.Outcome, len(tasks))
-		for i := range tasks {
-			outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt}
-		}
-		if _, err := c.engine.Finish(ctx, outcomes); err != nil {
-			return err
-		}
-		n -= len(tasks)
+	return c.make(ctx, "finished tasks", n, "call tusk.bench_finish($1, $2, $3)", n, batchSize, [16]byte(c.worker))
+}
+
+func (c *claims) schedule(ctx context.Context, n int) error {
+	return c.make(ctx, "scheduled tasks", n, "call tusk.bench_schedule($1, 'work', $2)", n, args())
+}
+
+// make calls a procedure on a connection of its own, so that what is measured on the
+// other one is as new as it was.
+func (c *claims) make(ctx context.Context, what string, n int, call string, with ...any) error {
+	began := time.Now()
+	conn, err := pgx.ConnectConfig(ctx, c.conn.Config())
+	if err != nil {
+		return err
 	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, call, with...); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%d %s in %v\n", n, what, time.Since(began).Round(time.Second))
 	return nil
+}
+
+const batchSize = 10_000
+
+// args are those of every task, as JSON.
+func args() string {
+	text, err := json.Marshal(work{1, pad})
+	if err != nil {
+		panic(err) // a number and a string always encode
+	}
+	return string(text)
 }
 
 func (c claimCost) bars(alone claimCost, what string) []bar {
@@ -150,14 +170,8 @@ func backlog(ctx context.Context, b *bench) (bars []bar, err error) {
 	if err := c.finish(ctx, many-10_000); err != nil {
 		return bars, err
 	}
-	for n := scheduled; n > 0; n -= tusk.MaxBatch {
-		tasks := make([]tusk.NewTask, min(n, tusk.MaxBatch))
-		for i := range tasks {
-			tasks[i] = tusk.NewTask{Args: work{i, pad}, Options: &tusk.Options{Delay: 24 * time.Hour}}
-		}
-		if _, err := c.client.EnqueueMany(ctx, tasks); err != nil {
-			return bars, err
-		}
+	if err := c.schedule(ctx, scheduled); err != nil {
+		return bars, err
 	}
 	if cost, err = c.cost(ctx, fmt.Sprintf("after %d, with %d scheduled", many, scheduled)); err != nil {
 		return bars, err
@@ -186,14 +200,8 @@ func invisible(ctx context.Context, b *bench) (bars []bar, err error) {
 		return nil, err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	for at := 0; at < n; at += tusk.MaxBatch {
-		tasks := make([]tusk.NewTask, tusk.MaxBatch)
-		for i := range tasks {
-			tasks[i].Args = work{i, pad}
-		}
-		if _, err := c.client.EnqueueManyTx(ctx, tx, tasks); err != nil {
-			return nil, err
-		}
+	if _, err := tx.Exec(ctx, "select tusk.bench_add($1, 'work', $2)", n, args()); err != nil {
+		return nil, err
 	}
 	for _, state := range []string{"uncommitted", "rolled back"} {
 		if state == "rolled back" {

@@ -1,0 +1,51 @@
+-- Tasks by the million, made by the server itself in the form in which the engine
+-- stores them. They go with the schema.
+
+-- Ids that are made later sort later, as those of a client do.
+create function tusk.bench_id(_g int) returns uuid language sql volatile as $$
+  select (lpad(to_hex((extract(epoch from statement_timestamp()) * 1000)::bigint), 12, '0') || '7000' || '8'
+    || lpad(to_hex(pg_backend_pid()), 7, '0') || lpad(to_hex(_g), 8, '0'))::uuid
+$$;
+
+-- Adds tasks that can be claimed, in one transaction.
+create function tusk.bench_add(_n int, _kind text, _args text) returns void language sql as $$
+  insert into tusk.task (lane, id, kind, args)
+  select tusk.lane_of('default', 0), tusk.bench_id(g), _kind, convert_to(_args, 'UTF8') from generate_series(1, _n) g
+$$;
+
+-- The same in transactions of so many.
+create procedure tusk.bench_fill(_n int, _batch int, _kind text, _args text) language plpgsql as $$
+begin
+  for i in 1 .. _n / _batch loop
+    perform tusk.bench_add(_batch, _kind, _args);
+    commit;
+  end loop;
+end $$;
+
+-- Has a worker claim tasks and complete them, in batches, through the engine's own
+-- functions.
+create procedure tusk.bench_finish(_n int, _batch int, _worker uuid) language plpgsql as $$
+declare
+  _token uuid;
+  l      tusk.lease;
+begin
+  for i in 1 .. _n / _batch loop
+    _token := gen_random_uuid();
+    perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], _batch, false, i, false);
+    commit;
+    select * into l from tusk.lease x where x.token = _token;
+    perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.ids)], array[0], l.ids, null, null,
+      '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+    commit;
+  end loop;
+end $$;
+
+-- Adds tasks that are due in a day.
+create procedure tusk.bench_schedule(_n int, _kind text, _args text) language sql as $$
+  insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args)
+  select tusk.bench_id(g), 1, tusk.lane_of('default', 0), statement_timestamp() + interval '1 day' + g * interval '1 ms', statement_timestamp(),
+    0, 0, _kind, convert_to(_args, 'UTF8')
+  from generate_series(1, _n) g
+$$;
+
+select tusk.name_lanes(array[tusk.lane_of('default', 0)], array['default']);
