@@ -145,6 +145,7 @@ func (app *App) bench(ctx context.Context, b *benchFlags) error {
 	}
 	defer closeStore()
 	run := newBenchRun(client, b)
+	run.embedded = where.engine == "sqlite"
 	if err := run.ready(ctx); err != nil {
 		return err
 	}

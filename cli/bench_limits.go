@@ -42,7 +42,7 @@ type barReport struct {
 	Unit     string `json:"unit" col:"UNIT"`
 	Without  figure `json:"without" col:"WITHOUT"`
 	With     figure `json:"with" col:"WITH"`
-	// CPU of this process and, where the engine can say, of the server.
+	// CPU of this process and, where there is a server that can say, of that.
 	CPUWithout figure `json:"cpu_us_per_task_without" col:"CPU_US_PER_TASK_WITHOUT"`
 	CPUWith    figure `json:"cpu_us_per_task_with" col:"CPU_US_PER_TASK_WITH"`
 	Ratio      figure `json:"ratio" col:"RATIO"`
@@ -74,7 +74,7 @@ func (r *benchRun) speed(ctx context.Context) (perSecond, cpu figure, err error)
 	if spent := processCPU() - before; spent > 0 {
 		cpu = figure(spent.Microseconds()) / figure(r.flags.tasks+r.warmUp())
 	}
-	if costs.CPU.known() {
+	if costs.CPU.known() && !r.embedded {
 		cpu += costs.CPU
 	}
 	return figure(float64(r.flags.tasks) / took.Seconds()), cpu, err

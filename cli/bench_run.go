@@ -29,6 +29,8 @@ type benchRun struct {
 	base   time.Time // what instants are counted from
 	pad    string
 
+	embedded bool // the engine's time is this process's
+
 	tenants int          // whom the tasks belong to in turn; 0: to nobody
 	heavy   atomic.Int64 // tasks handled of those that are not measured
 

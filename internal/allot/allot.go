@@ -74,7 +74,8 @@ type Shares struct {
 }
 
 // Pick chooses whose turn it is, in order. It counts what it chose in rates and in
-// shares. Short says that a group might have had more than it was told of.
+// shares. Short says that there was room for more, and that a group might have had
+// more than it was told of.
 func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store.ID, short bool) {
 	q := newQueue(&w, shares)
 	l := &w.Limits
@@ -104,7 +105,7 @@ func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store
 		shares.had[t.name] = t.had
 		heap.Fix(q, 0)
 	}
-	return picked, short
+	return picked, short && len(picked) < room
 }
 
 // queue is a heap of tenants: whoever has had least is first.

@@ -133,3 +133,78 @@ func BenchmarkEnqueueSinglyByHundred(b *testing.B) {
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
+
+// BenchmarkTurns is the life of tasks of 1,000 tenants beside that of tasks without
+// turns: batches of 100, a round of the leader for each eight of them, and ten tasks
+// of each tenant that wait all the time.
+func BenchmarkTurns(b *testing.B) {
+	const batch, round, tenants, backlog = 100, 8, 1000, 10_000
+	for _, turns := range []bool{false, true} {
+		b.Run(fmt.Sprintf("turns=%v", turns), func(b *testing.B) {
+			s := migrated(b)
+			worker := register(b, s)
+			lead, err := s.Lead(b.Context(), store.Candidate{ID: newID(), TTL: time.Hour})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var took [5]time.Duration
+			step := func(i int, do func()) {
+				began := processorTime(b, s)
+				do()
+				took[i] += processorTime(b, s) - began
+			}
+			n := 0
+			enqueue := func() {
+				tasks := newTasks(batch)
+				for i := range tasks {
+					tasks[i].Tenant, tasks[i].Turn = fmt.Sprint("t", (n+i)%tenants), turns
+				}
+				n += batch
+				if _, err := s.Enqueue(b.Context(), tasks); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for n < backlog {
+				enqueue()
+			}
+			for n = 0; b.Loop(); {
+				for range round {
+					step(0, enqueue)
+				}
+				if turns {
+					var next []store.ID
+					step(1, func() { next = waiting(b, s, lead.Term, round*batch) })
+					step(2, func() { _, err = s.Grant(b.Context(), lead.Term, next) })
+				}
+				for range round {
+					var claimed []store.Task
+					step(3, func() { claimed = claim(b, s, worker, batch) })
+					step(4, func() { complete(b, s, claimed) })
+				}
+			}
+			for i, name := range []string{"enqueue", "turns", "grant", "claim", "finish"} {
+				b.ReportMetric(float64(took[i].Microseconds())/float64(n), name+"-cpu-µs/task")
+			}
+		})
+	}
+}
+
+// waiting returns the first who waits of each of the first groups.
+func waiting(b *testing.B, s *sqlite.Store, term int64, most int) (ids []store.ID) {
+	groups, err := s.Turns(b.Context(), term, 5000, 4)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, g := range groups[:most] {
+		ids = append(ids, g.Waiting[0])
+	}
+	return ids
+}
+
+func processorTime(b *testing.B, s *sqlite.Store) time.Duration {
+	m, err := s.Measure(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return m.ServerCPU
+}

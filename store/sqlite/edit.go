@@ -88,8 +88,8 @@ func (w *work) applyPending(t *stored, c *store.Change) (store.EditResult, error
 	case c.Op != store.Reprioritize || !t.Turn:
 		return store.Refused, nil
 	}
-	if row, err := w.leave(t.ID); row == 0 || err != nil {
-		return store.Refused, err // its turn is not what it waits for
+	if t.place == 0 {
+		return store.Refused, nil // its turn is not what it waits for
 	}
 	kind, err := w.kind(t.Queue, t.Kind)
 	if err != nil {
@@ -98,7 +98,9 @@ func (w *work) applyPending(t *stored, c *store.Change) (store.EditResult, error
 	if _, err := w.run("edit.relocate", kind, c.Priority, t.num); err != nil {
 		return 0, err
 	}
-	return store.Changed, w.queueUp(t.ID, turn{t.Queue, t.Tenant, t.Partition}, c.Priority)
+	w.left(t.turn)
+	_, err = w.run("line.join", t.runAt, t.turn, w.nextPlace(), t.num)
+	return store.Changed, err
 }
 
 // stop has the worker of a running task told at its next beat.
@@ -119,9 +121,6 @@ func (w *work) stop(t *stored, reason string) error {
 
 func (w *work) cancel(t *stored, reason string) error {
 	if err := w.take(t); err != nil {
-		return err
-	}
-	if err := w.yield(t); err != nil {
 		return err
 	}
 	t.State = store.Cancelled
@@ -201,6 +200,7 @@ func (w *work) revive(t *stored) error {
 	if _, err := w.run("edit.revive", t.num); err != nil {
 		return err
 	}
+	t.turn = 0
 	return w.review(t)
 }
 
@@ -254,8 +254,8 @@ func (w *work) relocate(t *stored, queue string, priority int16) error {
 		return err
 	}
 	switch {
-	case t.State == store.Available && t.Turn && !t.holds:
-		return w.putInLine(t, queue, priority, t.runAt)
+	case t.State == store.Available && t.Turn && !t.holds():
+		return w.putInLine(t, queue, t.runAt)
 	case t.State == store.Available:
 		return w.putAvailable(t, queue, priority, t.runAt)
 	}

@@ -103,14 +103,18 @@ func (w *work) add(n *store.NewTask, state store.State) error {
 	due := runAt(n, w.now)
 	var l *lane
 	var id, pos any
-	awaits, inLine := state == store.Pending, false
+	var line, place int64
+	awaits := state == store.Pending
 	switch {
 	case awaits:
 	case len(n.Needs) > 0:
 		state = store.Pending
 	case due > w.now:
 	case n.Turn:
-		state, inLine = store.Pending, true
+		if line, err = w.turnsOf(turn{n.Queue, n.Tenant, n.Partition}); err != nil {
+			return err
+		}
+		state, place = store.Pending, w.nextPlace()
 	default:
 		if l, err = w.lane(n.Queue, n.Priority); err != nil {
 			return err
@@ -119,7 +123,7 @@ func (w *work) add(n *store.NewTask, state store.State) error {
 	}
 	stored, err := w.run("task.add", n.ID, kind, n.Priority, state, id, pos, nullBytes(n.Args), nullText(n.Tenant), tags,
 		nullText(n.Key), nullBytes(n.Settings), w.now, due, expiresAt(n, w.now),
-		nullID(n.Workflow), partition(n), nullCount(len(n.Needs)))
+		nullID(n.Workflow), partition(n), nullCount(len(n.Needs)), nullCount(line), nullCount(place))
 	if err != nil || stored == 0 {
 		return err // nothing stored: the same task has come before
 	}
@@ -129,11 +133,11 @@ func (w *work) add(n *store.NewTask, state store.State) error {
 	} else {
 		w.waits(n.Queue, state, 1)
 	}
+	if line != 0 {
+		w.came(line, place)
+	}
 	if err := w.addTags(n.ID, n.Tags); err != nil {
 		return err
-	}
-	if inLine {
-		return w.queueUp(n.ID, turn{n.Queue, n.Tenant, n.Partition}, n.Priority)
 	}
 	if len(n.Needs) == 0 {
 		return nil

@@ -71,11 +71,7 @@ func (w *work) end(e *end) (bool, error) {
 				return done, err
 			}
 		}
-		complete := "finish.complete"
-		if e.Task.Turn {
-			complete = "finish.completeturn"
-		}
-		done, err := w.run(complete, e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
+		done, err := w.run("finish.complete", e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
 			e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
 		if err != nil {
 			return false, err
@@ -132,9 +128,6 @@ func (w *work) endForgotten(e *end) (bool, error) {
 func (w *work) completed(e *end) error {
 	if err := w.then(e); err != nil {
 		return err
-	}
-	if e.Task.Turn {
-		w.giveBack(e.Task)
 	}
 	return w.follow(e)
 }
@@ -214,7 +207,7 @@ func (w *work) settle(e *end) error {
 		return err
 	}
 	w.wrote = true
-	t := &stored{Task: *e.Task, num: e.num, failure: r.int(0), needs: r.int(1), needed: !r.null(2), holds: e.Task.Turn}
+	t := &stored{Task: *e.Task, num: e.num, failure: r.int(0), needs: r.int(1), needed: !r.null(2), turn: r.int(3)}
 	if !e.keepsTurn() {
 		if err := w.yield(t); err != nil {
 			return err

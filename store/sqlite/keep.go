@@ -147,7 +147,7 @@ func (w *work) due(limit int) ([]*stored, error) {
 	names := w.names()
 	err := w.all("admit.due", func(r row) error {
 		of, err := names(r.int(2))
-		t := &stored{num: r.int(0), runAt: r.int(5), failure: r.int(6), holds: !r.null(9)}
+		t := &stored{num: r.int(0), runAt: r.int(5), failure: r.int(6), turn: r.int(9)}
 		t.ID, t.Queue, t.Priority, t.State = r.id(1), of.queue, int16(r.int(3)), store.State(r.int(4))
 		t.Tenant, t.Turn, t.Partition = r.text(7), !r.null(8), r.text(8)
 		due = append(due, t)
@@ -163,8 +163,8 @@ func (w *work) admit(due []*stored) (admitted []*stored, err error) {
 		if err := w.take(t); err != nil {
 			return nil, err
 		}
-		if t.Turn && !t.holds {
-			if err := w.putInLine(t, t.Queue, t.Priority, t.runAt); err != nil {
+		if t.Turn && !t.holds() {
+			if err := w.putInLine(t, t.Queue, t.runAt); err != nil {
 				return nil, err
 			}
 			continue

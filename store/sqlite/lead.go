@@ -52,12 +52,8 @@ func (l *list) lead() ([]lead, error) {
 }
 
 func byIDs(ids []store.ID) lead {
-	hex := make([]string, len(ids))
-	for i, id := range ids {
-		hex[i] = fmt.Sprintf("%x", id[:])
-	}
 	return lead{"from json_each(coalesce(?, '[]')) j cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)", "true", "",
-		[]any{inJSON(hex)}}
+		[]any{inHex(ids)}}
 }
 
 func (l *list) byFailure() ([]lead, error) {

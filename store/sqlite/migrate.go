@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ var migrations embed.FS
 
 const (
 	versions = "tusk_migration" // the table in which goose keeps the schema's version
-	newest   = 4                // the version that this program needs
+	newest   = 5                // the version that this program needs
 )
 
 // check fails unless the store is open and the schema the one that this program
@@ -122,6 +123,9 @@ func ownTables() ([]string, error) {
 			if rest, ok := strings.CutPrefix(line, "create table "); ok {
 				name, _, _ := strings.Cut(rest, " ")
 				tables = append(tables, name)
+			}
+			if rest, ok := strings.CutPrefix(line, "drop table "); ok {
+				tables = slices.DeleteFunc(tables, func(name string) bool { return name == strings.TrimSuffix(rest, ";") })
 			}
 		}
 	}

@@ -244,7 +244,7 @@ func reasonOf(n store.Need, state store.State) string {
 	return fmt.Sprintf("needs task %v, which is %v", n.Task, state)
 }
 
-func nullCount(n int) any {
+func nullCount[N int | int64](n N) any {
 	if n == 0 {
 		return nil
 	}

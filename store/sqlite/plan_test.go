@@ -53,8 +53,8 @@ var small = map[string][]string{
 	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
 	"need.any":           {"SCAN tusk_need USING COVERING INDEX tusk_need_failed"},                                                    // its first row
 	"need.failed":        {"SCAN tusk_need USING INDEX tusk_need_failed"},                                                             // as many as are cancelled
-	"prune.turns":        {"SCAN tusk_turn USING INDEX tusk_turn_idle"},                                                               // every one is deleted
-	"turn.holders":       {"SCAN tusk_turn USING INDEX tusk_turn_held"},                                                               // every one is returned
+	"turn.holders":       {"SCAN h"},                                                                                                  // a row for each group that has turns
+	"turn.waiting":       {"SCAN w"},                                                                                                  // as many as are returned
 }
 
 func TestNoStatementScansOrSorts(t *testing.T) {
@@ -72,7 +72,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 }
 
 func bad(step string) bool {
-	if strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN json_each") {
+	if strings.HasPrefix(step, "SCAN CONSTANT ROW") || strings.HasPrefix(step, "SCAN json_each") || strings.HasPrefix(step, "SCAN j VIRTUAL TABLE") {
 		return false
 	}
 	return strings.HasPrefix(step, "SCAN ") || strings.Contains(step, "TEMP B-TREE") || strings.Contains(step, "AUTOMATIC")

@@ -115,9 +115,6 @@ func (w *work) forget(t *stored) error {
 	if err := w.dropTags(t); err != nil {
 		return err
 	}
-	if err := w.yield(t); err != nil {
-		return err
-	}
 	for _, name := range []string{"forget.attempts", "forget.note", "forget.logs", "forget.task"} {
 		if _, err := w.run(name, t.num); err != nil {
 			return err

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -163,6 +164,15 @@ func inJSON[T any](values []T) any {
 		panic(err) // numbers and strings always can be
 	}
 	return string(text)
+}
+
+// inHex is a JSON array of ids, each to be read by unhex.
+func inHex(ids []store.ID) any {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = hex.EncodeToString(id[:])
+	}
+	return inJSON(texts)
 }
 
 // readLease tells a running task who holds it.

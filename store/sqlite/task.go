@@ -20,8 +20,12 @@ type stored struct {
 	last    store.ID // who ran the last attempt, if that has no row of its own
 	needs   int64    // how many tasks it needs
 	needed  bool     // others need it, or did
-	holds   bool     // has its turn
+	turn    int64    // the row of the turn that it waits for or has; 0: none
+	place   int64    // where it stands in line for that; 0: it has its turn
 }
+
+// holds reports whether a task that has not ended has its turn.
+func (t *stored) holds() bool { return t.turn != 0 && t.place == 0 && !t.State.Finished() }
 
 // scan reads a row of the columns that list.tasks names. names turns the number
 // of a kind into its queue and kind.
@@ -48,11 +52,11 @@ func (t *stored) scan(r row, names func(int64) (name, error)) error {
 }
 
 // scanRest reads what follows in statements about tasks that need not be in the
-// log: claimed_at, finished_at, worker, the cursor of the lane, needs, needed and
-// holds.
+// log: claimed_at, finished_at, worker, the cursor of the lane, needs, needed,
+// turn and place.
 func (t *stored) scanRest(r row) {
 	t.ClaimedAt, t.FinishedAt, t.last = r.time(21), r.time(22), r.id(23)
-	t.needs, t.needed, t.holds = r.int(25), !r.null(26), !r.null(27)
+	t.needs, t.needed, t.turn, t.place = r.int(25), !r.null(26), r.int(27), r.int(28)
 	if t.State == store.Available && t.pos <= r.int(24) {
 		t.State = store.Running
 	}
@@ -131,9 +135,8 @@ func (w *work) take(t *stored) error {
 		l.changed = true
 	case store.Scheduled, store.Retryable, store.Pending:
 		w.waits(t.Queue, t.State, -1)
-		if t.State == store.Pending && t.Turn && !t.holds {
-			_, err := w.leave(t.ID)
-			return err
+		if t.place != 0 {
+			return w.leave(t)
 		}
 	}
 	return nil
@@ -158,8 +161,8 @@ func (w *work) putReady(t *stored, queue string, priority int16, due int64, wait
 	switch {
 	case due > w.now:
 		return w.putWaiting(t, queue, wait, due)
-	case t.Turn && !t.holds:
-		return w.putInLine(t, queue, priority, due)
+	case t.Turn && !t.holds():
+		return w.putInLine(t, queue, due)
 	}
 	return w.putAvailable(t, queue, priority, w.now)
 }
@@ -174,11 +177,17 @@ func (w *work) putWaiting(t *stored, queue string, state store.State, due int64)
 }
 
 // putInLine has a task wait for its turn.
-func (w *work) putInLine(t *stored, queue string, priority int16, due int64) error {
-	if err := w.putWaiting(t, queue, store.Pending, due); err != nil {
+func (w *work) putInLine(t *stored, queue string, due int64) error {
+	row, err := w.turnsOf(turn{queue, t.Tenant, t.Partition})
+	if err != nil {
 		return err
 	}
-	return w.queueUp(t.ID, turn{queue, t.Tenant, t.Partition}, priority)
+	w.waits(queue, store.Pending, 1)
+	w.regroup(t.failure, store.Pending, 1)
+	t.State, t.turn, t.place = store.Pending, row, w.nextPlace()
+	w.came(row, t.place)
+	_, err = w.run("line.join", due, row, t.place, t.num)
+	return err
 }
 
 // putAvailable puts a task at the end of its lane.

@@ -3,6 +3,9 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -10,14 +13,6 @@ import (
 
 // turn is what turns are counted by.
 type turn struct{ queue, tenant, partition string }
-
-// turns is what this call has changed about a row of tusk_turn.
-type turns struct {
-	queue string // when it had to be known
-	held  int64  // turns given
-	first int64  // position of the first that came to wait; 0: nobody came
-	left  bool   // somebody waits no longer
-}
 
 // turnsOf returns the row of a turn, and makes it if it is new.
 func (w *work) turnsOf(of turn) (id int64, err error) {
@@ -41,88 +36,71 @@ func (w *work) turnsOf(of turn) (id int64, err error) {
 	return r.int(0), nil
 }
 
-// turn is what has changed about a row.
-func (w *work) turn(id int64) *turns {
-	if w.turns == nil {
-		w.turns = map[int64]*turns{}
+// came takes note of who stands in line from now on.
+func (w *work) came(row, place int64) {
+	if w.lines == nil {
+		w.lines = map[int64]int64{}
 	}
-	if w.turns[id] == nil {
-		w.turns[id] = &turns{}
+	if _, known := w.lines[row]; !known {
+		w.lines[row] = place
 	}
-	return w.turns[id]
 }
 
-// queueUp puts a pending task in line for its turn.
-func (w *work) queueUp(id store.ID, of turn, priority int16) error {
-	row, err := w.turnsOf(of)
-	if err != nil {
-		return err
+// left takes note of a row that somebody waits for no longer.
+func (w *work) left(row int64) {
+	if w.lines == nil {
+		w.lines = map[int64]int64{}
 	}
-	w.wrote = true
-	r, err := w.one("line.add", row, priority, id)
-	if err != nil {
-		return err
-	}
-	if g := w.turn(row); g.first == 0 {
-		g.first = r.int(0)
-	}
-	return nil
+	w.lines[row] = 0
 }
 
-// leave takes a task out of the line that it stands in and returns its turn; 0
-// when it stands in none.
-func (w *work) leave(id store.ID) (int64, error) {
-	r, err := w.one("line.drop", id)
-	if err != nil || r == nil {
-		return 0, err
-	}
-	w.wrote = true
-	w.turn(r.int(0)).left = true
-	return r.int(0), nil
+// leave takes a task out of the line that it stands in.
+func (w *work) leave(t *stored) error {
+	_, err := w.run("line.leave", t.num)
+	w.left(t.turn)
+	t.turn, t.place = 0, 0
+	return err
 }
 
 // yield gives a task's turn back, if it has one.
 func (w *work) yield(t *stored) error {
-	if !t.holds {
+	if !t.holds() {
 		return nil
 	}
-	t.holds = false
-	n, err := w.run("turn.yield", t.ID)
-	if n > 0 {
-		w.giveBack(&t.Task)
-	}
+	t.turn = 0
+	_, err := w.run("turn.yield", t.num)
 	return err
 }
 
-func (w *work) giveBack(t *store.Task) {
-	if w.yields == nil {
-		w.yields = map[turn]int64{}
+// flushTurns writes who has waited longest for what this call has changed. That is
+// looked up only when somebody has left the line.
+func (w *work) flushTurns() error {
+	var left []int64
+	var came [][2]int64
+	for row, first := range w.lines {
+		if first == 0 {
+			left = append(left, row)
+		} else {
+			came = append(came, [2]int64{row, first})
+		}
 	}
-	w.yields[turn{t.Queue, t.Tenant, t.Partition}]++
-}
-
-// flushTurns writes what this call has changed about turns. Who has waited longest
-// is looked up only when somebody has left the line.
-func (w *work) flushTurns() (err error) {
-	for id, g := range w.turns {
-		switch {
-		case err != nil:
+	if len(left) > 0 {
+		slices.Sort(left)
+		if _, err := w.run("turn.left", inJSON(left)); err != nil {
 			return err
-		case g.left:
-			_, err = w.run("turn.left", g.held, id)
-		case g.first != 0:
-			_, err = w.run("turn.came", g.first, id)
 		}
 	}
-	for of, n := range w.yields {
-		if err == nil {
-			_, err = w.run("turn.yielded", n, of.queue, of.tenant, of.partition)
+	if len(came) > 0 {
+		slices.SortFunc(came, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+		if _, err := w.run("turn.came", inJSON(came)); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
-// Turns implements store.Keeper. It reads no more rows than it returns.
+// Turns implements store.Keeper. It reads no more rows than it returns, and who has
+// a turn.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all []store.Turns, err error) {
 	err = s.read(ctx, func(ctx context.Context, c session) error {
 		if err := leads(ctx, c, term, s.clock.now()); term != 0 && err != nil {
@@ -135,54 +113,54 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 }
 
 func readTurns(ctx context.Context, c session, groups, heads int) ([]store.Turns, error) {
-	all := []store.Turns{}
-	var ids []int64
-	told := map[int64]bool{}
-	add := func(r row) error {
-		if id := r.int(0); !told[id] {
-			told[id] = true
-			ids = append(ids, id)
-			all = append(all, store.Turns{Queue: r.text(1), Tenant: r.text(2), Partition: r.text(3), Held: r.int(4)})
-		}
+	all, holders := []store.Turns{}, map[int64]store.Turns{}
+	group := func(r row) store.Turns { return store.Turns{Queue: r.text(1), Tenant: r.text(2), Partition: r.text(3)} }
+	err := c.each(ctx, "turn.holders", func(r row) error {
+		g := group(r)
+		g.Held = r.int(4)
+		holders[r.int(0)] = g
 		return nil
-	}
-	if err := c.each(ctx, "turn.waiting", add, groups); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	for i, id := range ids {
-		err := c.each(ctx, "line.heads", func(r row) error {
-			all[i].Waiting = append(all[i].Waiting, r.id(0))
-			return nil
-		}, id, heads)
-		if err != nil {
-			return nil, err
-		}
-	}
-	waiting := len(all)
-	err := c.each(ctx, "turn.holders", add)
-	slices.SortFunc(all[waiting:], func(a, b store.Turns) int {
+	err = c.each(ctx, "turn.waiting", func(r row) (err error) {
+		g := group(r)
+		g.Held = holders[r.int(0)].Held
+		g.Waiting, err = idsOf(r.text(4))
+		delete(holders, r.int(0))
+		all = append(all, g)
+		return err
+	}, groups, heads)
+	others := slices.SortedFunc(maps.Values(holders), func(a, b store.Turns) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
 	})
-	return all, err
+	return append(all, others...), err
+}
+
+// idsOf reads ids that are written one after another.
+func idsOf(text string) ([]store.ID, error) {
+	if text == "" {
+		return nil, nil
+	}
+	all, err := hex.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("ids %q: %w", text, err)
+	}
+	ids := make([]store.ID, len(all)/len(store.ID{}))
+	for i := range ids {
+		copy(ids[i][:], all[i*len(ids[i]):])
+	}
+	return ids, nil
 }
 
 // Grant implements store.Keeper.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = s.write(ctx, true, func(w *work) error {
-		granted = 0
-		if err := leads(w.ctx, w.session, term, w.now); err != nil {
-			return err
+		if err = leads(w.ctx, w.session, term, w.now); err == nil {
+			granted, err = w.grantAll(ids)
 		}
-		for _, id := range ids {
-			did, err := w.grant(id)
-			if err != nil {
-				return err
-			}
-			if did {
-				granted++
-			}
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return 0, wrap("grant", err)
@@ -190,42 +168,42 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	return granted, nil
 }
 
-// grant gives a task its turn if it waits for it, and for nothing else.
-func (w *work) grant(id store.ID) (bool, error) {
-	r, err := w.one("line.drop", id)
-	if err != nil || r == nil {
-		return false, err
+func (w *work) grantAll(ids []store.ID) (granted int, err error) {
+	waiting, err := w.inLine(ids)
+	for _, t := range waiting {
+		if err == nil {
+			err = w.grant(t)
+		}
 	}
-	queue, err := w.queueOf(r.int(0))
-	if err != nil {
-		return false, err
-	}
-	l, err := w.lane(queue, int16(r.int(1)))
-	if err != nil {
-		return false, err
-	}
-	g := w.turn(r.int(0))
-	g.left = true
-	g.held++
-	w.wrote = true
-	if r, err = w.one("grant.place", l.id, l.next(), w.now, id); err != nil {
-		return false, err
-	}
-	w.wake(queue)
-	w.waits(queue, store.Pending, -1)
-	w.regroup(r.int(0), store.Pending, -1)
-	return true, nil
+	return len(waiting), err
 }
 
-// queueOf returns the queue of a turn.
-func (w *work) queueOf(id int64) (string, error) {
-	g := w.turn(id)
-	if g.queue == "" {
-		r, err := w.one("turn.queue", id)
-		if err != nil {
-			return "", err
+// inLine returns those tasks that wait for their turn, and for nothing else.
+func (w *work) inLine(ids []store.ID) (waiting []*stored, err error) {
+	names, seen := w.names(), map[int64]bool{}
+	err = w.all("grant.find", func(r row) error {
+		t := &stored{num: r.int(0), failure: r.int(3), turn: r.int(4)}
+		of, err := names(r.int(1))
+		t.Queue, t.Priority = of.queue, int16(r.int(2))
+		if !seen[t.num] {
+			seen[t.num] = true
+			waiting = append(waiting, t)
 		}
-		g.queue = r.text(0)
+		return err
+	}, inHex(ids))
+	return waiting, err
+}
+
+// grant gives a task its turn.
+func (w *work) grant(t *stored) error {
+	l, err := w.lane(t.Queue, t.Priority)
+	if err != nil {
+		return err
 	}
-	return g.queue, nil
+	w.left(t.turn)
+	w.wake(t.Queue)
+	w.waits(t.Queue, store.Pending, -1)
+	w.regroup(t.failure, store.Pending, -1)
+	_, err = w.run("grant.place", l.id, l.next(), w.now, t.num)
+	return err
 }

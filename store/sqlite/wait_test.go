@@ -138,13 +138,13 @@ func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
 func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 	s := openTest(t)
 	for name, want := range map[string]string{
-		"line.heads":    "SEARCH tusk_line USING INDEX tusk_line_order (turn=?)",
-		"turn.waiting":  "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)",
-		"turn.holders":  "SCAN tusk_turn USING INDEX tusk_turn_held",
-		"prune.turns":   "SCAN tusk_turn USING INDEX tusk_turn_idle",
+		"turn.waiting":  "SEARCH tusk_turn USING INDEX tusk_turn_since (since>?)\nCORRELATED SCALAR SUBQUERY 2\nCO-ROUTINE w\nSEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=?)",
+		"turn.holders":  "SEARCH tusk_task USING INDEX tusk_task_holds (turn>?)",
+		"prune.turns":   "SEARCH tusk_turn USING COVERING INDEX tusk_turn_since (since=?)",
+		"turn.came":     "SCAN json_each VIRTUAL TABLE INDEX 1:\nSEARCH tusk_turn USING INTEGER PRIMARY KEY (rowid=?)",
 		"turn.find":     "(queue=? AND tenant=? AND partition=?)",
-		"turn.left":     "SEARCH tusk_line USING COVERING INDEX tusk_line_turn (turn=?)",
-		"line.drop":     "(task=?)",
+		"turn.left":     "SEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=? AND priority=? AND place>?)",
+		"grant.find":    "SEARCH t USING INDEX tusk_task_id (id=?)",
 		"need.waiting":  "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
 		"need.end":      "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
 		"need.left":     "SEARCH tusk_need USING INDEX tusk_need_left (task=?)",
@@ -277,7 +277,7 @@ func TestNothingIsLeftOfNeedsAndTurns(t *testing.T) {
 	if _, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"tusk_task", "tusk_need", "tusk_turn", "tusk_line", "tusk_waiting"} {
+	for _, table := range []string{"tusk_task", "tusk_need", "tusk_turn", "tusk_waiting"} {
 		if n := rowsOf(t, s, table); n != 0 {
 			t.Errorf("%s has %d rows", table, n)
 		}
@@ -319,5 +319,78 @@ func TestTasksOfTheFirstSchemaGoUpAndThoseThatWaitGoDown(t *testing.T) {
 	counts, err := s.Count(t.Context())
 	if err != nil || len(counts) != 2 || counts[0].State != store.Pending || counts[0].Tasks != 1 || counts[1].Tasks != 2 {
 		t.Errorf("%+v %v", counts, err)
+	}
+}
+
+func TestTurnsAreKeptThroughEarlierSchemas(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	tasks := tasksOf(6, func(i int, n *store.NewTask) {
+		n.Turn, n.Tenant, n.Priority = true, fmt.Sprint(i%2), int16(-i/4)
+	})
+	mustEnqueue(t, s, tasks...)
+	if n, err := s.Grant(t.Context(), term, []store.ID{tasks[0].ID, tasks[3].ID}); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := s.Finish(t.Context(), ends(claimAll(t, s)[:1], store.Completed)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Turns(t.Context(), term, 10, 10)
+	if err != nil || len(before) != 2 || before[0].Held != 1 || before[1].Held != 0 || len(before[0].Waiting) != 2 {
+		t.Fatal(before, err)
+	}
+	for _, version := range []int64{4, newest} {
+		if _, err := s.Migrate(t.Context(), version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustEnqueue(t, s, store.NewTask{ID: store.ID{99}, Kind: "k", Queue: "q", Turn: true, Tenant: "0"})
+	before[1].Waiting = append(before[1].Waiting, store.ID{99})
+	if after, err := s.Turns(t.Context(), term, 10, 10); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("%v, before %v; %v", after, before, err)
+	}
+}
+
+func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	turning := func(i int, n *store.NewTask) { n.Turn, n.Tenant, n.ID[2] = true, fmt.Sprint(i%10), 1 }
+	for _, task := range mustEnqueue(t, s, tasksOf(10, turning)...) { // the queue, the kind, the tenants and the lane are known
+		if n, err := s.Grant(t.Context(), term, []store.ID{task.ID}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if _, err := s.Finish(t.Context(), ends(claimAll(t, s), store.Completed)); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{10, 100} {
+		tasks := tasksOf(n, func(i int, task *store.NewTask) { turning(i, task); task.ID[3] = byte(n) })
+		flushing := func(w *work, err error) error {
+			if err == nil {
+				err, w.lines = w.flushTurns(), nil
+			}
+			return err
+		}
+		added := statementsOf(t, s, func(w *work) error { _, err := w.enqueue(tasks); return flushing(w, err) })
+		if want := n + 10 + 1; len(added) != want { // tenants are looked up, and told who came first
+			t.Errorf("enqueue of %d: %d statements, want %d: %q", n, len(added), want, added)
+		}
+		granted := 0
+		var ids []store.ID
+		for _, task := range tasks {
+			ids = append(ids, task.ID)
+		}
+		granting := statementsOf(t, s, func(w *work) (err error) { granted, err = w.grantAll(ids); return flushing(w, err) })
+		if want := n + 3; granted != n || len(granting) != want { // who waits, the lane, and who is first now
+			t.Errorf("grant of %d: %d statements, want %d: %q", n, len(granting), want, granting)
+		}
+		claimed := claimAll(t, s)
+		ended := statementsOf(t, s, func(w *work) error { _, err := w.finish(ends(claimed, store.Completed)); return flushing(w, err) })
+		if want := n + 3; len(ended) != want { // as without turns
+			t.Errorf("finish of %d: %d statements, want %d: %q", n, len(ended), want, ended)
+		}
+	}
+	if all, err := s.Turns(t.Context(), term, 100, 1); err != nil || len(all) != 0 {
+		t.Error(all, err)
 	}
 }

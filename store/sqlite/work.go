@@ -14,33 +14,33 @@ type transaction struct {
 	store *Store
 	now   int64
 	high  int64           // the persisted mark of the clock
+	place int64           // the last one given out in any line
+	moved bool            // and that it was given by this transaction
 	wrote bool            // somebody wrote
 	fresh map[name]int64  // kinds that are not committed yet
 	woken map[string]bool // queues that got tasks
 }
 
-// open reads the clock, and whose ledger this is.
+// open reads the clock, whose ledger this is, and how far places have been given out.
 func (t *transaction) open() error {
-	high, err := mark(t.ctx, t.session, t.store)
+	r, err := one(t.ctx, t.session, "clock.read")
 	if err != nil {
 		return err
 	}
-	t.high, t.now = high, t.store.clock.now()
+	if r == nil {
+		return store.ErrSchemaMissing
+	}
+	t.store.clock.meet(r.int(0))
+	t.store.kinds.belong(r.int(1))
+	t.high, t.place, t.now = r.int(0), r.int(2), t.store.clock.now()
 	return nil
 }
 
-// mark reads the clock's row and lets clock and kinds know of it.
-func mark(ctx context.Context, s session, of *Store) (high int64, err error) {
-	r, err := one(ctx, s, "clock.read")
-	if err != nil {
-		return 0, err
-	}
-	if r == nil {
-		return 0, store.ErrSchemaMissing
-	}
-	of.clock.meet(r.int(0))
-	of.kinds.belong(r.int(1))
-	return r.int(0), nil
+// nextPlace gives out a place behind all that stand in any line.
+func (t *transaction) nextPlace() int64 {
+	t.place++
+	t.moved = true
+	return t.place
 }
 
 // do runs one call's part and writes what it has changed in passing.
@@ -56,12 +56,12 @@ func (t *transaction) do(fn func(*work) error) error {
 // was set back may be behind.
 const stampEvery = 100_000
 
-// stamp moves the persisted mark of the clock.
+// stamp moves the persisted mark of the clock, and that of places.
 func (t *transaction) stamp() error {
-	if !t.wrote || t.now-t.high < stampEvery {
+	if !t.moved && (!t.wrote || t.now-t.high < stampEvery) {
 		return nil
 	}
-	_, err := t.session.exec(t.ctx, "clock.write", t.now)
+	_, err := t.session.exec(t.ctx, "clock.write", max(t.now, t.high), t.place)
 	return err
 }
 
@@ -82,10 +82,9 @@ type work struct {
 	waiting map[wait]int64     // tasks that came to wait, or ceased to
 	groups  map[int64]standing // tasks that came to wait for a retry or died, by error group
 	stats   map[minute]*store.Stat
-	turns   map[int64]*turns
+	lines   map[int64]int64 // by turn: the place of the first who came to wait; 0: somebody left
 	turnIDs map[turn]int64
-	yields  map[turn]int64 // turns given back
-	stops   lookup         // does anybody want a task stopped?
+	stops   lookup // does anybody want a task stopped?
 }
 
 // lookup is what is known of something that is looked up once, if at all.

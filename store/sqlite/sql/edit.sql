@@ -9,7 +9,7 @@ where num = ?;
 
 -- name: edit.revive
 update tusk_task
-set attempt = 0, crashes = 0, reason = null, finished_at = null, worker = null
+set attempt = 0, crashes = 0, reason = null, finished_at = null, worker = null, turn = null
 where num = ?;
 
 -- name: edit.relocate

@@ -1,7 +1,7 @@
 -- name: task.add
 insert into tusk_task (id, kind, priority, state, lane, pos, args, tenant, tags, key, settings, enqueued_at, run_at, expires_at,
-                       workflow, partition, needs)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                       workflow, partition, needs, turn, place)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing;
 
 -- name: task.become
@@ -12,7 +12,7 @@ where num = ?;
 -- name: task.find
 select t.num, t.id, t.kind, t.priority, t.state, t.lane, t.pos, t.args, t.tenant, t.tags, t.key, t.settings,
        t.attempt, t.crashes, t.reason, t.failure, t.enqueued_at, t.run_at, t.expires_at, t.workflow, t.partition,
-       t.claimed_at, t.finished_at, t.worker, l.cursor, t.needs, t.needed, t.holds
+       t.claimed_at, t.finished_at, t.worker, l.cursor, t.needs, t.needed, t.turn, t.place
 from tusk_task t
 left join tusk_lane l on l.id = t.lane
 where t.id = ?;

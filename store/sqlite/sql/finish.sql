@@ -3,21 +3,16 @@ update tusk_task indexed by tusk_task_id
 set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?
 where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null;
 
--- name: finish.completeturn
-update tusk_task indexed by tusk_task_id
-set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?, holds = null
-where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null and holds = 1;
-
 -- name: finish.forget
 delete from tusk_task indexed by tusk_task_id
-where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null and (partition is null or holds = 1)
+where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null
 returning num, needs;
 
 -- name: finish.settle
 update tusk_task
 set state = ?, attempt = ?, crashes = ?, reason = ?, failure = coalesce(?, failure), claimed_at = ?, worker = null
 where num = ?
-returning failure, needs, needed;
+returning failure, needs, needed, turn;
 
 -- name: finish.end
 update tusk_task set finished_at = ? where num = ?;

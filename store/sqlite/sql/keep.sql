@@ -11,7 +11,7 @@ order by run_at
 limit 1;
 
 -- name: admit.due
-select num, id, kind, priority, state, run_at, failure, tenant, partition, holds
+select num, id, kind, priority, state, run_at, failure, tenant, partition, turn
 from tusk_task indexed by tusk_task_waiting
 where state in (1, 5) and run_at <= ?
 order by run_at
@@ -38,7 +38,10 @@ select 1
 where exists (select 1 from tusk_stat where at <= ?1)
    or exists (select 1 from tusk_worker w indexed by tusk_worker_dead
               where w.dead > 0 and w.beat_at < ?2 and w.id not in (select worker from tusk_lease))
-   or exists (select 1 from tusk_turn where held = 0 and since is null);
+   or exists (select 1 from tusk_turn indexed by tusk_turn_since
+              where since is null
+                and not exists (select 1 from tusk_task t indexed by tusk_task_holds
+                                where t.turn = tusk_turn.id and t.place is null and t.state < 6));
 
 -- name: prune.first
 select 1 from tusk_task indexed by tusk_task_finished
@@ -56,7 +59,10 @@ limit 0 + ?;
 delete from tusk_stat where at <= ?;
 
 -- name: prune.turns
-delete from tusk_turn indexed by tusk_turn_idle where held = 0 and since is null;
+delete from tusk_turn indexed by tusk_turn_since
+where since is null
+  and not exists (select 1 from tusk_task t indexed by tusk_task_holds
+                  where t.turn = tusk_turn.id and t.place is null and t.state < 6);
 
 -- name: prune.workers
 delete from tusk_worker indexed by tusk_worker_dead

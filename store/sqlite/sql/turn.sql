@@ -4,46 +4,61 @@ select id from tusk_turn where queue = ? and tenant = ? and partition = ?;
 -- name: turn.add
 insert into tusk_turn (queue, tenant, partition) values (?, ?, ?) returning id;
 
--- name: turn.queue
-select queue from tusk_turn where id = ?;
-
 -- name: turn.came
-update tusk_turn set since = coalesce(since, ?) where id = ?;
-
--- name: turn.yielded
-update tusk_turn set held = held - ? where queue = ? and tenant = ? and partition = ?;
+-- Pairs of a row and a place. The rows are few, and those for which nobody waits many.
+update tusk_turn not indexed
+set since = g.place
+from (select value ->> 0 as id, value ->> 1 as place from json_each(?)) g
+where tusk_turn.id = g.id and tusk_turn.since is null;
 
 -- name: turn.left
+-- Rows of turns that somebody waits for no longer.
 update tusk_turn
-set held = held + ?1, since = (select min(pos) from tusk_line indexed by tusk_line_turn where turn = ?2)
-where id = ?2;
+set since = (select min(place) from (
+        select min(place) as place from tusk_task indexed by tusk_task_turn
+        where turn = tusk_turn.id and priority = 0 and place is not null
+        union all
+        select min(place) from tusk_task indexed by tusk_task_place
+        where turn = tusk_turn.id and priority <> 0 and place is not null))
+where id in (select value from json_each(?));
 
 -- name: turn.yield
-update tusk_task set holds = null where id = ? and holds = 1;
+update tusk_task set turn = null where num = ?;
 
 -- name: turn.waiting
-select id, queue, tenant, partition, held
+select id, queue, tenant, partition,
+       (select group_concat(hex(w.id), '') from (
+           select id from tusk_task indexed by tusk_task_turn
+           where turn = tusk_turn.id and place is not null
+           order by priority, place
+           limit 0 + ?2) w)
 from tusk_turn indexed by tusk_turn_since
 where since is not null
 order by since
-limit 0 + ?;
+limit 0 + ?1;
 
 -- name: turn.holders
-select id, queue, tenant, partition, held
-from tusk_turn indexed by tusk_turn_held
-where held > 0;
+select u.id, u.queue, u.tenant, u.partition, h.held
+from (select turn, count(*) as held from tusk_task indexed by tusk_task_holds
+      where turn is not null and place is null and state < 6
+      group by turn) h
+cross join tusk_turn u on u.id = h.turn;
 
--- name: line.add
-insert into tusk_line (turn, priority, task) values (?, ?, ?) returning pos;
+-- name: line.join
+update tusk_task
+set state = 2, lane = null, pos = null, run_at = ?, turn = ?, place = ?
+where num = ?;
 
--- name: line.drop
-delete from tusk_line where task = ? returning turn, priority;
+-- name: line.leave
+update tusk_task set turn = null, place = null where num = ?;
 
--- name: line.heads
-select task from tusk_line indexed by tusk_line_order where turn = ? order by priority, pos limit 0 + ?;
+-- name: grant.find
+select t.num, t.kind, t.priority, t.failure, t.turn
+from json_each(?) j
+cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)
+where t.place is not null;
 
 -- name: grant.place
 update tusk_task
-set state = 3, lane = ?, pos = ?, run_at = ?, holds = 1
-where id = ?
-returning failure;
+set state = 3, lane = ?, pos = ?, run_at = ?, place = null
+where num = ? and place is not null;

@@ -1,8 +1,8 @@
 -- name: clock.read
-select high, ledger from tusk_clock where one = 1;
+select high, ledger, places from tusk_clock where one = 1;
 
 -- name: clock.write
-update tusk_clock set high = ? where one = 1;
+update tusk_clock set high = ?, places = ? where one = 1;
 
 -- name: kind.find
 select id from tusk_kind where queue = ? and kind = ?;
