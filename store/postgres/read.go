@@ -65,59 +65,90 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 
 // where writes the conditions of a filter.
 func (s *Store) where(f *store.Filter) (text string, args []any) {
-	var conditions []string
-	add := func(condition string, arg any) {
-		args = append(args, arg)
-		conditions = append(conditions, strings.ReplaceAll(condition, "?", "$"+strconv.Itoa(len(args))))
+	var c conditions
+	c.of(f)
+	return c.text(), c.args
+}
+
+// conditions are those of one part of a statement.
+type conditions struct {
+	args []any // of the whole statement
+	list []string
+}
+
+// text is the clause.
+func (c *conditions) text() string {
+	if len(c.list) == 0 {
+		return ""
 	}
+	return "\nwhere " + strings.Join(c.list, "\n  and ")
+}
+
+// add appends a condition, in which ? stands for the argument.
+func (c *conditions) add(condition string, arg any) {
+	c.list = append(c.list, strings.ReplaceAll(condition, "?", c.arg(arg)))
+}
+
+// arg names another argument of the statement.
+func (c *conditions) arg(arg any) string {
+	c.args = append(c.args, arg)
+	return "$" + strconv.Itoa(len(c.args))
+}
+
+// of appends those of a filter.
+func (c *conditions) of(f *store.Filter) {
 	if len(f.IDs) > 0 {
-		add("s.id = any(?)", uuidsOf(f.IDs))
+		c.add("s.id = any(?)", uuidsOf(f.IDs))
 	}
 	if len(f.Queues) > 0 {
-		hashes := make([]int64, len(f.Queues))
-		for i, queue := range f.Queues {
-			hashes[i] = hashOf(queue)
-		}
-		add("s.lane >> 16 = any(?)", hashes)
+		c.add("s.lane >> 16 = any(?)", hashesOf(f.Queues))
 	}
 	if len(f.Kinds) > 0 {
-		add("s.kind = any(?)", f.Kinds)
+		c.add("s.kind = any(?)", f.Kinds)
 	}
 	if len(f.Tenants) > 0 {
-		add("coalesce(s.tenant, '') = any(?)", f.Tenants)
+		c.add("coalesce(s.tenant, '') = any(?)", f.Tenants)
 	}
 	if len(f.States) > 0 {
-		states := make([]int16, len(f.States))
-		for i, state := range f.States {
-			states[i] = int16(state)
-		}
-		add("s.state = any(?)", states)
+		c.add("s.state = any(?)", numbersOf(f.States))
 	}
 	if len(f.Tags) > 0 {
-		add("s.tags @> ?::text[]", f.Tags)
+		c.add("s.tags @> ?::text[]", f.Tags)
 	}
 	if f.Key != "" {
-		add("s.key = ?", f.Key)
+		c.add("s.key = ?", f.Key)
 	}
 	if !f.Workflow.IsZero() {
-		add("s.workflow = ?", [16]byte(f.Workflow))
+		c.add("s.workflow = ?", [16]byte(f.Workflow))
 	}
 	if f.Fingerprint != "" {
-		add("s.failure = ?", f.Fingerprint)
+		c.add("s.failure = ?", f.Fingerprint)
 	}
 	if !f.From.IsZero() {
-		add("s.enqueued_at >= ?", f.From)
+		c.add("s.enqueued_at >= ?", f.From)
 	}
 	if !f.Until.IsZero() {
-		add("s.enqueued_at < ?", f.Until)
+		c.add("s.enqueued_at < ?", f.Until)
 	}
 	if !f.Before.IsZero() {
-		add("s.id < ?", [16]byte(f.Before))
+		c.add("s.id < ?", [16]byte(f.Before))
 	}
-	if len(conditions) == 0 {
-		return "", nil
+}
+
+func hashesOf(queues []string) []int64 {
+	hashes := make([]int64, len(queues))
+	for i, queue := range queues {
+		hashes[i] = hashOf(queue)
 	}
-	return "\nwhere " + strings.Join(conditions, "\n  and "), args
+	return hashes
+}
+
+func numbersOf(states []store.State) []int16 {
+	numbers := make([]int16, len(states))
+	for i, state := range states {
+		numbers[i] = int16(state)
+	}
+	return numbers
 }
 
 // addDetails fills in what a page about single tasks shows.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -14,14 +12,17 @@ import (
 
 const (
 	lookRows = 5000                   // of a table, in one statement
+	lookHits = 200                    // of those, at least
 	lookTime = 150 * time.Millisecond // after which no other statement is begun
 )
 
-// lookTables are where tasks lie, with the states that they may have there.
-var lookTables = []struct {
+type lookTable struct {
 	name, state string
 	states      []store.State
-}{
+}
+
+// lookTables are where tasks lie, with the states that they may have there.
+var lookTables = []lookTable{
 	{"task", "null::smallint", []store.State{store.Available, store.Running, store.Completed}},
 	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}},
 	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}},
@@ -73,29 +74,30 @@ func listed(f *store.Filter) bool {
 // look returns the ids below cursor that may match, newest first, and the id down
 // to which it has looked; zero: to the end.
 func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID, rows int) (ids []store.ID, floor store.ID, err error) {
-	most := max(4*f.Limit, 200)
-	for _, t := range lookTables {
+	most := max(4*f.Limit, lookHits)
+	below := *f
+	below.Before = cursor
+	for i := range lookTables {
+		t := &lookTables[i]
 		if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(t.states, state) }) {
 			continue
 		}
-		text, args := s.lookText(f, t.name, t.state, cursor, rows, most)
-		err := s.queryText(ctx, text, func(raw [][]byte) error {
-			end, hits := store.ID{}, idsOf(raw[2])
-			switch {
-			case len(hits) == most:
-				end = hits[most-1]
-			case int(int64Of(raw[0])) == rows:
-				end = idOf(raw[1])
-			}
-			if bytes.Compare(end[:], floor[:]) > 0 {
-				floor = end
-			}
-			ids = append(ids, hits...)
-			return nil
-		}, args...)
+		var hits []store.ID
+		var end store.ID
+		known := false
+		if t.name == "task" && !direct(f) && catalogued(f) {
+			hits, end, known, err = s.lookLog(ctx, &below, rows, most)
+		}
+		if !known && err == nil {
+			hits, end, err = s.lookTable(ctx, &below, t, rows, most)
+		}
 		if err != nil {
 			return nil, floor, err
 		}
+		if bytes.Compare(end[:], floor[:]) > 0 {
+			floor = end
+		}
+		ids = append(ids, hits...)
 	}
 	slices.SortFunc(ids, func(a, b store.ID) int { return bytes.Compare(b[:], a[:]) })
 	ids = slices.Compact(ids)
@@ -106,26 +108,12 @@ func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID, rows
 	return ids, floor, nil
 }
 
-// lookText has the conditions that an index helps with among those that choose the
-// rows to look at, and the others among those that choose from them.
-func (s *Store) lookText(f *store.Filter, table, state string, cursor store.ID, rows, most int) (text string, args []any) {
-	base, rest := *f, *f
-	base.States, base.Queues, base.Kinds, base.Tags, base.From, base.Until = nil, nil, nil, nil, time.Time{}, time.Time{}
-	rest.Tenants, rest.Key, rest.Fingerprint, rest.Before = nil, "", "", store.ID{}
-	if table == "task" {
-		rest.States = nil // what a task of the log is now only the views know
-	}
-	if base.Before = cursor; len(base.Tenants) != 1 {
-		base.Tenants, rest.Tenants = nil, f.Tenants
-	}
-	first, args := s.where(&base)
-	second, more := s.where(&rest)
-	for i := len(more); i > 0; i-- {
-		second = strings.ReplaceAll(second, "$"+strconv.Itoa(i), "$"+strconv.Itoa(i+len(args)))
-	}
-	// The way of an index: a tenant of a task is never empty text.
-	first = strings.ReplaceAll(first, "coalesce(s.tenant, '') = any($1)", "s.tenant = ($1::text[])[1]")
-	text = strings.NewReplacer("{state}", state, "{table}", table, "{base}", first, "{rest}", second,
-		"{rows}", strconv.Itoa(rows), "{most}", strconv.Itoa(most)).Replace(s.sql["look"])
-	return text, append(args, more...)
+// direct reports whether an index of every table finds what matches.
+func direct(f *store.Filter) bool {
+	return f.Key != "" || f.Fingerprint != "" || len(f.Tenants) == 1
+}
+
+// catalogued reports whether the catalogue of the log helps.
+func catalogued(f *store.Filter) bool {
+	return len(f.Kinds) > 0 || len(f.Queues) > 0 || len(f.Tags) > 0 || len(f.States) > 0 || !f.From.IsZero() || !f.Until.IsZero()
 }

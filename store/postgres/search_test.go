@@ -7,18 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // TestASearchInStepsIsTheList makes tasks of all states and asks for them with
-// filters made up: whatever the budget, the steps of a search add up to the list.
+// filters made up: whatever the budget, the steps of a search add up to the list. Half
+// of the log is in the catalogue by then.
 func TestASearchInStepsIsTheList(t *testing.T) {
-	s, _ := fresh(t)
-	ctx := t.Context()
+	s, pool := fresh(t)
+	ctx, term := t.Context(), lead(t, s)
 	worker := store.Worker{ID: newID(), Host: "h"}
 	if _, err := s.Extend(ctx, store.Beat{Worker: worker, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
+	var half time.Time
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // made up, the same each time
 	for round := range 12 {
 		tasks := make([]store.NewTask, 50)
@@ -61,6 +66,15 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 		if _, err := s.Finish(ctx, outcomes); err != nil {
 			t.Fatal(err)
 		}
+		if round == 5 {
+			half = time.Now()
+		}
+		if round%3 == 1 && round < 8 {
+			writeCatalogue(t, s, pool, term)
+		}
+	}
+	if n := number(t, pool, "select count(distinct lo) from tusk.catalogue"); n < 3 {
+		t.Fatalf("the catalogue has %d stretches of the log", n)
 	}
 	one := func(p int, values ...string) []string {
 		if r.IntN(100) >= p {
@@ -69,7 +83,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 		return values[:1+r.IntN(len(values))]
 	}
 	found := 0
-	for range 60 {
+	for range 150 {
 		f := store.Filter{Kinds: one(40, "k1", "k2"), Queues: one(30, "q1", "q0"), Tenants: one(30, "tenant0", "tenant1"), Tags: one(30, "t2"), Limit: 1 + r.IntN(40)}
 		if r.IntN(2) == 0 {
 			f.States = []store.State{store.States()[r.IntN(8)], store.States()[r.IntN(8)]}
@@ -80,8 +94,13 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 		if failures := one(15, "f1", "f2"); failures != nil {
 			f.Fingerprint = failures[0]
 		}
-		if r.IntN(4) == 0 {
+		switch r.IntN(6) {
+		case 0:
 			f.From = time.Now().Add(-time.Hour)
+		case 1:
+			f.From, f.Until = half, time.Now()
+		case 2:
+			f.Until = half
 		}
 		all := f
 		all.Limit = store.MaxPage
@@ -111,5 +130,104 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 	}
 	if found < 400 {
 		t.Errorf("the filters chose only %d tasks", found)
+	}
+}
+
+// writeCatalogue has the leader write down all that is in the log by now, in pieces.
+func writeCatalogue(t *testing.T, s store.Store, pool *pgxpool.Pool, term int64) {
+	t.Helper()
+	if err := s.(store.Maintainer).Maintain(t.Context(), term); err != nil { // counts
+		t.Fatal(err)
+	}
+	for more := true; more; {
+		if err := pool.QueryRow(t.Context(), "select tusk.catalogue_next($1, 1, 40)", term).Scan(&more); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func find(t *testing.T, s *postgres.Store, f store.Filter) (ids []store.ID) {
+	t.Helper()
+	f.Limit = 100
+	tasks, more, err := s.Search(t.Context(), f, 20000)
+	if err != nil || !more.IsZero() {
+		t.Fatal(more, err)
+	}
+	for _, one := range tasks {
+		ids = append(ids, one.ID)
+	}
+	return ids
+}
+
+func TestATaskThatIsReplacedIsFoundByWhatItIsNow(t *testing.T) {
+	s, pool := fresh(t)
+	ctx, term := t.Context(), lead(t, s)
+	tasks := newTasks(30, "q")
+	tasks[7].Key, tasks[7].Tags, tasks[7].Kind = "k", []string{"red"}, "was"
+	if _, err := s.Enqueue(ctx, tasks); err != nil {
+		t.Fatal(err)
+	}
+	writeCatalogue(t, s, pool, term)
+	if was := find(t, s, store.Filter{Kinds: []string{"was"}}); !slices.Equal(was, []store.ID{tasks[7].ID}) {
+		t.Fatal(was)
+	}
+	another := newTasks(1, "q")
+	another[0].Key, another[0].Tags, another[0].Kind, another[0].OnConflict = "k", []string{"red", "blue"}, "is", store.Replace
+	results, err := s.Enqueue(ctx, another)
+	if err != nil || results[0].Result != store.Replaced {
+		t.Fatal(results, err)
+	}
+	for _, f := range []store.Filter{{Kinds: []string{"is"}}, {Tags: []string{"blue"}}, {Tags: []string{"red"}}, {Tags: []string{"red"}, Kinds: []string{"is"}}} {
+		if ids := find(t, s, f); !slices.Equal(ids, []store.ID{tasks[7].ID}) {
+			t.Errorf("%+v finds %v", f, ids)
+		}
+	}
+	if ids := find(t, s, store.Filter{Kinds: []string{"was"}}); len(ids) > 0 {
+		t.Errorf("what it was finds %v", ids)
+	}
+}
+
+// TestRareTasksAreFoundAmongMany looks for one in twenty thousand, by each filter
+// alone, within the budget of a page.
+func TestRareTasksAreFoundAmongMany(t *testing.T) {
+	s, pool := fresh(t)
+	ctx, term := t.Context(), lead(t, s)
+	rare := newTasks(1, "rare")
+	rare[0].Kind, rare[0].Tags = "rare", []string{"rare", "other"}
+	rareLater := newTasks(1, "rarely")
+	rareLater[0].Kind, rareLater[0].Tags, rareLater[0].Delay = "later", []string{"later"}, time.Hour
+	if _, err := s.Enqueue(ctx, append(rare, rareLater...)); err != nil {
+		t.Fatal(err)
+	}
+	after := number(t, pool, "select (extract(epoch from clock_timestamp()) * 1e6)::bigint")
+	for range 24 {
+		many := newTasks(1000, "q")
+		for i := range many {
+			many[i].Tags = []string{"other"}
+			if i%2 == 0 {
+				many[i].Delay = 2 * time.Hour
+			}
+		}
+		if _, err := s.Enqueue(ctx, many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeCatalogue(t, s, pool, term)
+	for _, f := range []store.Filter{{Kinds: []string{"rare"}}, {Queues: []string{"rare"}}, {Tags: []string{"rare"}}, {Tags: []string{"other", "rare"}},
+		{Tags: []string{"rare"}, Kinds: []string{"rare"}, Queues: []string{"rare"}, States: []store.State{store.Available}}} {
+		if ids := find(t, s, f); !slices.Equal(ids, []store.ID{rare[0].ID}) {
+			t.Errorf("%+v finds %v", f, ids)
+		}
+	}
+	for _, f := range []store.Filter{{Kinds: []string{"later"}}, {Queues: []string{"rarely"}}, {Tags: []string{"later"}}, {Queues: []string{"rarely"}, States: []store.State{store.Scheduled}}} {
+		if ids := find(t, s, f); !slices.Equal(ids, []store.ID{rareLater[0].ID}) {
+			t.Errorf("%+v finds %v", f, ids)
+		}
+	}
+	if ids := find(t, s, store.Filter{Until: time.UnixMicro(after)}); len(ids) != 2 {
+		t.Errorf("before all others: %d", len(ids))
+	}
+	if ids := find(t, s, store.Filter{States: []store.State{store.Completed}}); len(ids) > 0 {
+		t.Errorf("completed: %d", len(ids))
 	}
 }

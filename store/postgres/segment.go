@@ -36,6 +36,9 @@ func (s *Store) maintain(ctx context.Context, term int64) error {
 	if err := s.foldStats(ctx, term); err != nil {
 		return err
 	}
+	if err := s.catalogue(ctx, term); err != nil {
+		return err
+	}
 	for {
 		made, err := s.text(ctx, "add_segment", term, segmentHours)
 		if isBusy(err) {

@@ -6,20 +6,6 @@ select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_
   s.settings, s.workflow, s.turn, s.partition, s.token, s.worker, tusk.queue_of(s.lane), s.state, s.reason, s.finished_at
 from tusk.
 
--- name: look
--- The ids among the newest rows of a table that may match, how many rows that were,
--- and the last of them.
-with base as materialized (
-  select s.id, {state} as state, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
-  from tusk.{table} s{base}
-  order by s.id desc
-  limit {rows}),
-hit as (
-  select s.id from base s{rest}
-  order by s.id desc
-  limit {most})
-select (select count(*) from base), (select s.id from base s order by s.id limit 1), array(select h.id from hit h order by h.id desc)
-
 -- name: attempts
 -- The ended attempts of tasks, oldest first, and the completion of each that completed.
 select a.id, a.number, a.worker, a.started_at, a.ended_at, a.state, a.error, a.trace, a.fingerprint

@@ -1,0 +1,123 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	catalogueLeast = 5000        // rows of the log that are worth writing down
+	catalogueRows  = 10000       // of the log, in one statement, about
+	catalogueTime  = time.Second // after which the rest is left to the next round
+)
+
+// catalogue writes down what stands in the log by now, for those who look for tasks
+// by kind, queue, tag, state or time.
+func (s *Store) catalogue(ctx context.Context, term int64) error {
+	for begun, more := time.Now(), true; more && time.Since(begun) < catalogueTime; {
+		if err := s.pool.QueryRow(ctx, s.sql["catalogue"], term, catalogueLeast, catalogueRows).Scan(&more); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookLog looks at the end of the log, and at the newest entries of the catalogue. It
+// does not know when the leader has not written the catalogue for long, or too many
+// entries reach above the cursor for it to go on.
+func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (ids []store.ID, end store.ID, known bool, err error) {
+	var c conditions
+	lanes := ""
+	if len(f.Queues) > 0 {
+		lanes = "\n  where l.id >> 16 = any(" + c.arg(hashesOf(f.Queues)) + ")"
+	}
+	entries := s.lookEntries(f, &c)
+	c.list = nil
+	c.of(&store.Filter{Kinds: f.Kinds, Tags: f.Tags, Tenants: f.Tenants, From: f.From, Until: f.Until})
+	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1) // an entry has nothing else
+	if claimed, unclaimed := claims(f.States); claimed != unclaimed {
+		c.add("tusk.unclaimed(s.lane, s.xid, s.n) = ?", unclaimed)
+		sure = false
+	}
+	rest := ""
+	if !sure {
+		// By id, one after the other, and no further than for those that are wanted.
+		rest = "\n   cross join lateral (select from tusk.task s" + c.text() + "\n  and s.id = h.id limit 1) s"
+	}
+	before, cursor := "", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"
+	if !f.Before.IsZero() {
+		cursor = c.arg([16]byte(f.Before))
+		before = " and u.id < " + cursor
+		c.list = append(c.list, "s.id < "+cursor)
+	}
+	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{tail}", c.text(), "{rest}", rest, "{before}", before, "{cursor}", cursor,
+		"{rows}", strconv.Itoa(4*rows), "{many}", strconv.Itoa(4*lookRows), "{most}", strconv.Itoa(most)).Replace(s.sql["look_log"])
+	err = s.queryText(ctx, text, func(raw [][]byte) error {
+		known = int64Of(raw[0]) <= 4*lookRows
+		if raw[1] != nil {
+			end = next(idOf(raw[1]))
+			known = known && (f.Before.IsZero() || bytes.Compare(end[:], f.Before[:]) < 0)
+		}
+		if ids = idsOf(raw[2]); len(ids) == most && slices.Compare(ids[most-1][:], end[:]) > 0 {
+			end = ids[most-1]
+		}
+		return nil
+	}, c.args...)
+	return ids, end, known, err
+}
+
+// lookEntries chooses entries of the catalogue.
+func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
+	if len(f.Tags) > 0 {
+		c.add("c.tag = ?", f.Tags[0])
+	} else {
+		c.list = append(c.list, "c.tag is null")
+		if len(f.Kinds) > 0 {
+			c.add("c.kind = any(?)", f.Kinds)
+		}
+	}
+	if len(f.Queues) > 0 {
+		c.add("c.lane >> 16 = any(?)", hashesOf(f.Queues))
+	}
+	if !f.From.IsZero() {
+		c.add("c.until_at >= ?", f.From)
+	}
+	if !f.Until.IsZero() {
+		c.add("c.from_at < ?", f.Until)
+	}
+	if !f.Before.IsZero() {
+		c.add("c.oldest < ?", [16]byte(f.Before))
+	}
+	switch claimed, unclaimed := claims(f.States); {
+	case claimed && !unclaimed:
+		c.list = append(c.list, "p.lane = c.lane", "c.lo < pg_snapshot_xmax(coalesce(p.win, p.done))")
+		return "cross join place p" + c.text()
+	case unclaimed && !claimed:
+		c.list = append(c.list, "p.lane = c.lane", "(p.done is null or c.hi > pg_snapshot_xmin(p.done))")
+		return "cross join place p" + c.text()
+	}
+	return c.text()
+}
+
+// claims reports whether tasks of the log are looked for that have been claimed, and
+// those that have not.
+func claims(states []store.State) (claimed, unclaimed bool) {
+	return len(states) == 0 || slices.Contains(states, store.Running) || slices.Contains(states, store.Completed),
+		len(states) == 0 || slices.Contains(states, store.Available)
+}
+
+// next is the id after an id.
+func next(id store.ID) store.ID {
+	for i := len(id) - 1; i >= 0; i-- {
+		if id[i]++; id[i] != 0 {
+			break
+		}
+	}
+	return id
+}

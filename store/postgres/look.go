@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// lookTable looks at the newest rows of a table that an index finds, and returns the
+// ids of those that may match, with the id down to which it has looked; zero: to the
+// end.
+func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, rows, most int) (ids []store.ID, end store.ID, err error) {
+	var c conditions
+	from, few, rows := s.lookFrom(f, t, &c, rows, most)
+	rest := *f
+	rest.Key, rest.Fingerprint, rest.Before = "", "", store.ID{}
+	if t.name == "task" {
+		rest.States = nil // what a task of the log is now only the views know
+	}
+	c.list = nil
+	c.of(&rest)
+	text := strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
+	text = strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}", strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text)
+	err = s.queryText(ctx, text, func(raw [][]byte) error {
+		switch ids = idsOf(raw[2]); {
+		case len(ids) == most:
+			end = ids[most-1]
+		case int(int64Of(raw[0])) == rows:
+			end = idOf(raw[1])
+		}
+		return nil
+	}, c.args...)
+	return ids, end, err
+}
+
+// lookFrom chooses the index: text that reads rows, newest first, what goes before
+// it, and how many rows that are at most.
+func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, most int) (from, few string, limit int) {
+	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Before: f.Before})
+	if len(f.Tenants) == 1 && f.Tenants[0] != "" {
+		c.add("s.tenant = ?", f.Tenants[0])
+	}
+	if from = s.lookWhere(c, ""); t.name == "task" || direct(f) {
+		return from, "", rows
+	}
+	switch {
+	case len(f.Kinds) > 0:
+		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind = k.kind")).Replace(s.sql["look_kinds"])
+		rows = max(rows/len(f.Kinds), most)
+	case len(f.Queues) > 0 || len(f.States) > 0:
+		states := slices.DeleteFunc(slices.Clone(t.states), func(state store.State) bool {
+			return len(f.States) > 0 && !slices.Contains(f.States, state)
+		})
+		queues := "(select distinct l.id >> 16 from tusk.lane l)"
+		if len(f.Queues) > 0 {
+			queues = "unnest(" + c.arg(hashesOf(f.Queues)) + "::bigint[])"
+		}
+		from = strings.NewReplacer("{queues}", queues, "{states}", c.arg(numbersOf(states)),
+			"{look}", s.lookWhere(c, "s.lane >> 16 = q.queue and s.state = t.state")).Replace(s.sql["look_queues"])
+		rows = most
+	}
+	if len(f.Tags) > 0 || !f.From.IsZero() || !f.Until.IsZero() {
+		few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}", c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
+		one := strings.ReplaceAll(s.lookWhere(c, "s.id = u.id"), "order by s.id desc\nlimit {rows}", "limit 1")
+		from = strings.NewReplacer("{one}", one, "{look}", from).Replace(s.sql["look_few_rows"])
+	}
+	return from, few, rows
+}
+
+// lookWhere reads the newest rows for which the conditions hold, and one more.
+func (s *Store) lookWhere(c *conditions, more string) string {
+	list := conditions{list: c.list}
+	if more != "" {
+		list.list = append(slices.Clone(c.list), more)
+	}
+	return strings.ReplaceAll(s.sql["look_rows"], "{base}", list.text())
+}
