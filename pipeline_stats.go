@@ -13,8 +13,8 @@ import (
 type StageStats struct {
 	StageInfo
 	Paused bool // its queue
-	// Tasks are its unfinished tasks; of a queue that other stages share, at most
-	// 1,000 of each state are counted.
+	// Tasks are its unfinished tasks; of stages whose queues have other tasks, too, the
+	// newest 1,000 of each state are counted, of all such stages together.
 	Tasks  map[State]int64
 	Oldest time.Duration // how long the oldest available task of its queue has been due
 	// What its attempts came to in the time asked for.
@@ -28,7 +28,9 @@ type StageStats struct {
 const (
 	stuckAfter = 30 * time.Second // due for so long, tasks should have been claimed
 	stuckLooks = 5 * time.Minute  // attempts of this long are looked at
-	mostShared = 1000
+
+	mostShared   = 1000
+	sharedBudget = 20000 // tasks that are looked at for them, about
 )
 
 // PipelineStats returns how the stages of a pipeline are doing, in their order, with
@@ -43,6 +45,36 @@ func (c *Client) PipelineStats(ctx context.Context, name string, from time.Time)
 	if i < 0 {
 		return nil, fmt.Errorf("pipeline %s: %w", cutText(name), ErrNotFound)
 	}
+	stats, err := c.statsOf(ctx, all[i:i+1], from)
+	if err != nil {
+		return nil, err
+	}
+	return stats[0], nil
+}
+
+// AllPipelineStats returns what PipelineStats does for every pipeline, by its name. It
+// asks the engine as many questions as for one.
+func (c *Client) AllPipelineStats(ctx context.Context, from time.Time) (map[string][]StageStats, error) {
+	all, err := c.Pipelines(ctx)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	stats, err := c.statsOf(ctx, all, from)
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string][]StageStats, len(all))
+	for i, p := range all {
+		byName[p.Name] = stats[i]
+	}
+	return byName, nil
+}
+
+// stageKey is where a stage's tasks are.
+type stageKey struct{ queue, kind string }
+
+// statsOf reads what is known of all stages, and puts it in its places.
+func (c *Client) statsOf(ctx context.Context, pipelines []PipelineInfo, from time.Time) ([][]StageStats, error) {
 	queues, err := c.Queues(ctx)
 	if err != nil {
 		return nil, err
@@ -51,59 +83,92 @@ func (c *Client) PipelineStats(ctx context.Context, name string, from time.Time)
 	if err != nil {
 		return nil, err
 	}
-	stages := make([]StageStats, len(all[i].Stages))
-	for j, info := range all[i].Stages {
-		s := &stages[j]
-		s.StageInfo, s.Tasks = info, map[State]int64{}
-		if q := slices.IndexFunc(queues, func(q Queue) bool { return q.Name == info.Queue }); q >= 0 {
-			s.Paused, s.Tasks, s.Oldest = queues[q].Paused, queues[q].Tasks, queues[q].Oldest
-		}
-		if info.Queue != info.Kind {
-			if err := c.countShared(ctx, s); err != nil {
-				return nil, err
+	all := make([][]StageStats, len(pipelines))
+	stages := map[stageKey][]*StageStats{}
+	for i, p := range pipelines {
+		all[i] = make([]StageStats, len(p.Stages))
+		for j, info := range p.Stages {
+			s := &all[i][j]
+			s.StageInfo, s.Tasks = info, map[State]int64{}
+			if q := slices.IndexFunc(queues, func(q Queue) bool { return q.Name == info.Queue }); q >= 0 {
+				s.Paused, s.Tasks, s.Oldest = queues[q].Paused, queues[q].Tasks, queues[q].Oldest
 			}
+			stages[stageKey{info.Queue, info.Kind}] = append(stages[stageKey{info.Queue, info.Kind}], s)
 		}
-		lately, err := c.addAttempts(ctx, s, from)
-		if err != nil {
-			return nil, err
-		}
-		s.Stuck = s.stuck(lately, slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Queues, info.Queue) }))
 	}
-	return stages, nil
+	if err := c.countShared(ctx, stages); err != nil {
+		return nil, err
+	}
+	lately, err := c.addAttempts(ctx, stages, from)
+	if err != nil {
+		return nil, err
+	}
+	for at, list := range stages {
+		served := slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Queues, at.queue) })
+		for _, s := range list {
+			s.Stuck = s.stuck(lately[at], served)
+		}
+	}
+	return all, nil
 }
 
-// countShared counts the tasks of a stage by its kind, as its queue may have others.
-func (c *Client) countShared(ctx context.Context, s *StageStats) error {
-	s.Tasks = map[State]int64{}
+// countShared counts the tasks of stages by their kinds where their queues may have
+// others.
+func (c *Client) countShared(ctx context.Context, stages map[stageKey][]*StageStats) error {
+	var f Filter
+	for at, list := range stages {
+		if at.queue != at.kind {
+			f.Queues, f.Kinds = append(f.Queues, at.queue), append(f.Kinds, at.kind)
+			for _, s := range list {
+				s.Tasks = map[State]int64{}
+			}
+		}
+	}
+	if len(f.Kinds) == 0 {
+		return nil
+	}
 	for _, state := range store.States() {
 		if state.Finished() {
 			continue
 		}
-		n, err := c.Count(ctx, Filter{Queues: []string{s.Queue}, Kinds: []string{s.Kind}, States: []State{state}}, mostShared)
+		f.States, f.Limit = []State{state}, mostShared
+		tasks, _, err := c.Search(ctx, f, sharedBudget)
 		if err != nil {
 			return err
 		}
-		if n.Tasks > 0 {
-			s.Tasks[state] = n.Tasks
+		for i := range tasks {
+			if tasks[i].Queue == tasks[i].Kind {
+				continue
+			}
+			for _, s := range stages[stageKey{tasks[i].Queue, tasks[i].Kind}] {
+				s.Tasks[state]++
+			}
 		}
 	}
 	return nil
 }
 
-// addAttempts sums up what a stage's attempts came to, and returns those of late.
-func (c *Client) addAttempts(ctx context.Context, s *StageStats, from time.Time) (lately store.Stat, err error) {
+// addAttempts sums up what the stages' attempts came to, and returns those of late.
+func (c *Client) addAttempts(ctx context.Context, stages map[stageKey][]*StageStats, from time.Time) (lately map[stageKey]store.Stat, err error) {
 	recent := time.Now().Add(-stuckLooks)
 	if from.After(recent) {
 		recent = from
 	}
-	stats, err := c.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: from.Truncate(time.Minute), Queue: s.Queue, Kind: s.Kind})
+	f := store.StatsFilter{Bucket: time.Minute, From: from.Truncate(time.Minute)}
+	stats, err := c.Stats(ctx, f)
+	lately = map[stageKey]store.Stat{}
 	for i := range stats {
 		n := &stats[i]
-		s.Completed, s.Failed, s.Discarded, s.Cancelled = s.Completed+n.Completed, s.Failed+n.Failed, s.Discarded+n.Discarded, s.Cancelled+n.Cancelled
-		s.Waited.Merge(&n.Waited)
-		s.Ran.Merge(&n.Ran)
+		at := stageKey{n.Queue, n.Kind}
+		for _, s := range stages[at] {
+			s.Completed, s.Failed, s.Discarded, s.Cancelled = s.Completed+n.Completed, s.Failed+n.Failed, s.Discarded+n.Discarded, s.Cancelled+n.Cancelled
+			s.Waited.Merge(&n.Waited)
+			s.Ran.Merge(&n.Ran)
+		}
 		if !n.At.Before(recent.Truncate(time.Minute)) {
-			lately.Completed, lately.Failed = lately.Completed+n.Completed, lately.Failed+n.Failed
+			sum := lately[at]
+			sum.Completed, sum.Failed = sum.Completed+n.Completed, sum.Failed+n.Failed
+			lately[at] = sum
 		}
 	}
 	return lately, err

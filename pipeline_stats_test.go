@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 func TestPipelineStats(t *testing.T) {
@@ -117,4 +119,73 @@ func ExampleClient_PipelineStats() {
 	// Output:
 	// compose completed 1 available 0
 	// send completed 0 available 1
+}
+
+// asked counts the questions that an engine is asked.
+type asked struct {
+	store.Store
+	n atomic.Int64
+}
+
+func (a *asked) Count(ctx context.Context) ([]store.Count, error) {
+	a.n.Add(1)
+	return a.Store.Count(ctx)
+}
+
+func (a *asked) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	a.n.Add(1)
+	return a.Store.Stats(ctx, f)
+}
+
+func (a *asked) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	a.n.Add(1)
+	return a.Store.List(ctx, f)
+}
+
+func (a *asked) Workers(ctx context.Context) ([]store.Worker, error) {
+	a.n.Add(1)
+	return a.Store.Workers(ctx)
+}
+
+func (a *asked) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	a.n.Add(1)
+	return a.Store.Records(ctx, kind)
+}
+
+func TestManyPipelinesAskNoMoreThanOne(t *testing.T) {
+	s := &asked{Store: memory.New()}
+	client, err := tusk.NewClient(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(pipelines int) int64 {
+		mux := tusk.NewMux()
+		for i := range pipelines {
+			p := tusk.NewPipeline(fmt.Sprintf("p%d", i)).Stage("one", nil).Stage("two", &tusk.Options{Queue: "shared"})
+			tusk.HandleStage(mux, p, "one", func(context.Context, *tusk.Task[int]) (int, error) { return 0, nil })
+		}
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{"p0.one"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- worker.Run(ctx) }()
+		var stats map[string][]tusk.StageStats
+		for len(stats) < pipelines {
+			if stats, err = client.AllPipelineStats(t.Context(), time.Now().Add(-time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		<-done
+		before := s.n.Load()
+		if stats, err = client.AllPipelineStats(t.Context(), time.Now().Add(-time.Hour)); err != nil || len(stats["p0"]) != 2 {
+			t.Fatal(stats, err)
+		}
+		return s.n.Load() - before
+	}
+	if one, many := ask(1), ask(20); many != one {
+		t.Errorf("%d questions for 20 pipelines, %d for one", many, one)
+	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,19 +51,20 @@ func newPipelinesListCommand(app *App) *cobra.Command {
 				return err
 			}
 			rows := make([]pipelineRow, len(all))
+			stats, err := client.AllPipelineStats(cmd.Context(), time.Now().Add(-time.Hour))
+			if err != nil {
+				return err
+			}
 			for i, p := range all {
-				if rows[i], err = summary(cmd.Context(), client, p); err != nil {
-					return err
-				}
+				rows[i] = summary(p, stats[p.Name])
 			}
 			return list(app, rows, "no worker has told of a pipeline")
 		},
 	}
 }
 
-func summary(ctx context.Context, client *tusk.Client, p tusk.PipelineInfo) (pipelineRow, error) {
+func summary(p tusk.PipelineInfo, stages []tusk.StageStats) pipelineRow {
 	row := pipelineRow{Name: p.Name, Stages: []string{}, Stuck: []string{}, ToldAt: instant(p.ToldAt)}
-	stages, err := client.PipelineStats(ctx, p.Name, time.Now().Add(-time.Hour))
 	for _, s := range stages {
 		row.Stages = append(row.Stages, s.Name)
 		for _, n := range s.Tasks {
@@ -74,7 +74,7 @@ func summary(ctx context.Context, client *tusk.Client, p tusk.PipelineInfo) (pip
 			row.Stuck = append(row.Stuck, s.Name)
 		}
 	}
-	return row, err
+	return row
 }
 
 // stageRow is how a stage is doing.

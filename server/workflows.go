@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
@@ -219,13 +218,12 @@ func listPipelines(c *call, _ struct{}) (PipelineList, error) {
 	if err != nil {
 		return list, err
 	}
+	every, err := c.client.AllPipelineStats(c.r.Context(), time.Now().Add(-time.Hour))
+	if err != nil {
+		return list, err
+	}
 	for _, p := range all {
-		stats, err := c.client.PipelineStats(c.r.Context(), p.Name, time.Now().Add(-time.Hour))
-		if errors.Is(err, tusk.ErrNotFound) { // removed meanwhile
-			continue
-		} else if err != nil {
-			return list, err
-		}
+		stats := every[p.Name] // none: removed meanwhile
 		v := Pipeline{Name: p.Name, ToldAt: utc(p.ToldAt), Stages: []Stage{}}
 		for i := range stats {
 			if c.who.SeesQueue(stats[i].Queue) {

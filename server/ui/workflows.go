@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -190,14 +189,13 @@ func pipelines(v *visit) (answer, error) {
 	if err != nil {
 		return a, err
 	}
+	every, err := v.client.AllPipelineStats(v.r.Context(), time.Now().Add(-time.Hour))
+	if err != nil {
+		return a, err
+	}
 	var data []pipelineData
 	for _, p := range all {
-		stats, err := v.client.PipelineStats(v.r.Context(), p.Name, time.Now().Add(-time.Hour))
-		if errors.Is(err, tusk.ErrNotFound) { // removed meanwhile
-			continue
-		} else if err != nil {
-			return a, err
-		}
+		stats := every[p.Name] // none: removed meanwhile
 		d := pipelineData{PipelineInfo: p}
 		var nodes []*node
 		for i := range stats {

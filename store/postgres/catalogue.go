@@ -50,7 +50,7 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 		// By id, one after the other, and no further than for those that are wanted.
 		rest = "\n   cross join lateral (select from tusk.task s" + c.text() + "\n  and s.id = h.id limit 1) s"
 	}
-	before, cursor := "", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"
+	before, cursor := "", "'"+highestID+"'"
 	if !f.Before.IsZero() {
 		cursor = c.arg([16]byte(f.Before))
 		before = " and u.id < " + cursor
@@ -58,7 +58,7 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 	}
 	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{tail}", c.text(), "{rest}", rest, "{before}", before, "{cursor}", cursor,
 		"{rows}", strconv.Itoa(4*rows), "{many}", strconv.Itoa(4*lookRows), "{most}", strconv.Itoa(most)).Replace(s.sql["look_log"])
-	err = s.queryText(ctx, text, func(raw [][]byte) error {
+	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		known = int64Of(raw[0]) <= 4*lookRows
 		if raw[1] != nil {
 			end = next(idOf(raw[1]))
@@ -72,19 +72,8 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 	return ids, end, known, err
 }
 
-// lookEntries chooses entries of the catalogue.
+// lookEntries reads entries of the catalogue, by the index that has the fewest.
 func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
-	if len(f.Tags) > 0 {
-		c.add("c.tag = ?", f.Tags[0])
-	} else {
-		c.list = append(c.list, "c.tag is null")
-		if len(f.Kinds) > 0 {
-			c.add("c.kind = any(?)", f.Kinds)
-		}
-	}
-	if len(f.Queues) > 0 {
-		c.add("c.lane >> 16 = any(?)", hashesOf(f.Queues))
-	}
 	if !f.From.IsZero() {
 		c.add("c.until_at >= ?", f.From)
 	}
@@ -94,15 +83,37 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	if !f.Before.IsZero() {
 		c.add("c.oldest < ?", [16]byte(f.Before))
 	}
+	place := " cross join place p"
 	switch claimed, unclaimed := claims(f.States); {
 	case claimed && !unclaimed:
 		c.list = append(c.list, "p.lane = c.lane", "c.lo < pg_snapshot_xmax(coalesce(p.win, p.done))")
-		return "cross join place p" + c.text()
 	case unclaimed && !claimed:
 		c.list = append(c.list, "p.lane = c.lane", "(p.done is null or c.hi > pg_snapshot_xmin(p.done))")
-		return "cross join place p" + c.text()
+	default:
+		place = ""
 	}
-	return c.text()
+	each, order := "", "c.newest desc"
+	switch {
+	case len(f.Tags) > 0:
+		each, order = "unnest("+c.arg(f.Tags[:1])+"::text[]) k(tag)", "c.tag desc, c.newest desc"
+		c.list = append(c.list, "c.tag is not null", between("c.tag, c.newest", "k.tag"))
+	case len(f.Kinds) > 0:
+		each, order = "unnest("+c.arg(f.Kinds)+"::text[]) k(kind)", "c.kind desc, c.newest desc"
+		c.list = append(c.list, "c.tag is null", between("c.kind, c.newest", "k.kind"))
+	case len(f.Queues) > 0:
+		each, order = "unnest("+c.arg(hashesOf(f.Queues))+"::bigint[]) k(queue)", "c.lane >> 16 desc, c.newest desc"
+		c.list = append(c.list, "c.tag is null", between("c.lane >> 16, c.newest", "k.queue"))
+	default:
+		c.list = append(c.list, "c.tag is null")
+	}
+	if len(f.Queues) > 0 {
+		c.add("c.lane >> 16 = any(?)", hashesOf(f.Queues))
+	}
+	text := strings.NewReplacer("{place}", place, "{base}", c.text(), "{order}", order).Replace(s.sql["look_entries"])
+	if each == "" {
+		return "(" + text + ") c"
+	}
+	return each + " cross join lateral (\n" + text + ") c"
 }
 
 // claims reports whether tasks of the log are looked for that have been claimed, and

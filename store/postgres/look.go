@@ -3,12 +3,20 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	lowestID  = "00000000-0000-0000-0000-000000000000"
+	highestID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 )
 
 var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -28,7 +36,7 @@ func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, ro
 	c.of(&rest)
 	text := strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])
 	text = strings.NewReplacer("{state}", t.state, "{table}", t.name, "{rows}", strconv.Itoa(rows), "{many}", strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text)
-	err = s.queryText(ctx, text, func(raw [][]byte) error {
+	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		switch ids = idsOf(raw[2]); {
 		case len(ids) == most:
 			end = ids[most-1]
@@ -47,12 +55,12 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	if len(f.Tenants) == 1 && f.Tenants[0] != "" {
 		c.add("s.tenant = ?", f.Tenants[0])
 	}
-	if from = s.lookWhere(c, ""); t.name == "task" || direct(f) {
+	if from = s.lookWhere(c, "s.id desc", ""); t.name == "task" || direct(f) {
 		return from, "", rows
 	}
 	switch {
 	case len(f.Kinds) > 0:
-		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind = k.kind")).Replace(s.sql["look_kinds"])
+		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind desc, s.id desc", between("s.kind, s.id", "k.kind"))).Replace(s.sql["look_kinds"])
 		rows = max(rows/len(f.Kinds), most)
 	case len(f.Queues) > 0 || len(f.States) > 0:
 		states := slices.DeleteFunc(slices.Clone(t.states), func(state store.State) bool {
@@ -63,22 +71,45 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 			queues = "unnest(" + c.arg(hashesOf(f.Queues)) + "::bigint[])"
 		}
 		from = strings.NewReplacer("{queues}", queues, "{states}", c.arg(numbersOf(states)),
-			"{look}", s.lookWhere(c, "s.lane >> 16 = q.queue and s.state = t.state")).Replace(s.sql["look_queues"])
+			"{look}", s.lookWhere(c, "s.lane >> 16 desc, s.state desc, s.id desc", between("s.lane >> 16, s.state, s.id", "q.queue, t.state"))).Replace(s.sql["look_queues"])
 		rows = most
 	}
 	if len(f.Tags) > 0 || !f.From.IsZero() || !f.Until.IsZero() {
 		few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}", c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
-		one := strings.ReplaceAll(s.lookWhere(c, "s.id = u.id"), "order by s.id desc\nlimit {rows}", "limit 1")
+		one := strings.ReplaceAll(s.lookWhere(c, "s.id desc", "s.id = u.id"), "{rows}", "1")
 		from = strings.NewReplacer("{one}", one, "{look}", from).Replace(s.sql["look_few_rows"])
 	}
 	return from, few, rows
 }
 
-// lookWhere reads the newest rows for which the conditions hold, and one more.
-func (s *Store) lookWhere(c *conditions, more string) string {
+// pinned begins a transaction in which the planner reads a whole table only where
+// there is no index, whatever it believes of tables that grow fast.
+var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqscan = off; set local jit = off"}
+
+// queryPinned is queryText with plans that do not depend on statistics.
+func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
+	s.trips.Add(3)
+	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
+	return translate(pgx.BeginTxFunc(ctx, s.pool, pinned, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, text, args...)
+		if err != nil {
+			return err
+		}
+		return eachRow(rows, row)
+	}))
+}
+
+// between bounds columns of an index, of which the last is an id, by the values of the
+// others.
+func between(columns, values string) string {
+	return fmt.Sprintf("(%s) >= (%s, '%s') and (%[1]s) <= (%[2]s, '%[4]s')", columns, values, lowestID, highestID)
+}
+
+// lookWhere reads the rows for which the conditions hold, and more.
+func (s *Store) lookWhere(c *conditions, order, more string) string {
 	list := conditions{list: c.list}
 	if more != "" {
 		list.list = append(slices.Clone(c.list), more)
 	}
-	return strings.ReplaceAll(s.sql["look_rows"], "{base}", list.text())
+	return strings.NewReplacer("{base}", list.text(), "{order}", order).Replace(s.sql["look_rows"])
 }

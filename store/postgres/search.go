@@ -74,7 +74,7 @@ func listed(f *store.Filter) bool {
 // look returns the ids below cursor that may match, newest first, and the id down
 // to which it has looked; zero: to the end.
 func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID, rows int) (ids []store.ID, floor store.ID, err error) {
-	most := max(4*f.Limit, lookHits)
+	most := max(f.Limit+f.Limit/4, lookHits)
 	below := *f
 	below.Before = cursor
 	for i := range lookTables {

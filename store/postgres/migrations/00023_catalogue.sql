@@ -104,6 +104,10 @@ create index dead_tags on tusk.dead using gin (tags) with (gin_pending_list_limi
 create index waiting_enqueued on tusk.waiting (enqueued_at);
 create index dead_enqueued on tusk.dead (enqueued_at);
 
+-- How many of an error there are is counted in the index alone.
+create index waiting_error on tusk.waiting (failure, kind, lane) where state = 5;
+create index dead_error on tusk.dead (failure, kind, lane) where state = 8;
+
 -- Tasks that have all tags, or were enqueued in a span of time, _limit of them at
 -- most, in no order.
 create function tusk.few_waiting(_tags text[], _since timestamptz, _until timestamptz, _limit int) returns setof uuid language plpgsql stable
@@ -129,7 +133,7 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop function tusk.few_dead, tusk.few_waiting;
-drop index tusk.dead_enqueued, tusk.waiting_enqueued, tusk.dead_tags, tusk.dead_queue, tusk.dead_kind, tusk.waiting_tags, tusk.waiting_queue, tusk.waiting_kind;
+drop index tusk.dead_error, tusk.waiting_error, tusk.dead_enqueued, tusk.waiting_enqueued, tusk.dead_tags, tusk.dead_queue, tusk.dead_kind, tusk.waiting_tags, tusk.waiting_queue, tusk.waiting_kind;
 drop trigger catalogue_anew on tusk.task;
 drop function tusk.catalogue_anew, tusk.catalogue_next;
 drop table tusk.catalogue_end, tusk.catalogue;

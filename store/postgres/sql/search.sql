@@ -13,9 +13,11 @@ hit as (
 select (select count(*) from base), (select s.id from base s order by s.id limit 1), array(select h.id from hit h order by h.id desc)
 
 -- name: look_rows
+-- Where an order names all columns of one index, no other can be walked for it, and
+-- what is rare is not looked for from row to row.
 select s.id, {state} as state, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
 from tusk.{table} s{base}
-order by s.id desc
+order by {order}
 limit {rows}
 
 -- name: look_kinds
@@ -39,6 +41,11 @@ select x.* from (
   {look}) x
 where (select cardinality(few.ids) from few) > {many}
 
+-- name: look_entries
+select c.newest, c.ids, c.tasks from tusk.catalogue c{place}{base}
+order by {order}
+limit 501
+
 -- name: look_log
 -- The same of the log: of its end, which is not in the catalogue yet, and of the
 -- newest entries of the catalogue; newer than the first that was left out are all.
@@ -56,8 +63,8 @@ tail as materialized (
 entry as materialized (
   select c.newest, c.ids, sum(c.below) over w - c.below as above, row_number() over w as n
   from (
-    select c.newest, c.ids, case when c.newest < {cursor} then c.tasks else 0 end as below from tusk.catalogue c
-    {entries}
+    select c.newest, c.ids, case when c.newest < {cursor} then c.tasks else 0 end as below
+    from {entries}
     order by c.newest desc
     limit 501) c
   window w as (order by c.newest desc rows unbounded preceding)),
