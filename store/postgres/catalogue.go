@@ -45,19 +45,21 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 		c.add("tusk.unclaimed(s.lane, s.xid, s.n) = ?", unclaimed)
 		sure = false
 	}
-	rest := ""
+	rest, each := "", " limit {most}" // of an entry, whose ids are in order
 	if !sure {
+		each = ""
 		// By id, one after the other, and no further than for those that are wanted.
 		rest = "\n   cross join lateral (select from tusk.task s" + c.text() + "\n  and s.id = h.id limit 1) s"
 	}
 	before, cursor := "", "'"+highestID+"'"
 	if !f.Before.IsZero() {
 		cursor = c.arg([16]byte(f.Before))
-		before = " and u.id < " + cursor
+		before = " where u.id < " + cursor
 		c.list = append(c.list, "s.id < "+cursor)
 	}
-	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{tail}", c.text(), "{rest}", rest, "{before}", before, "{cursor}", cursor,
-		"{rows}", strconv.Itoa(4*rows), "{many}", strconv.Itoa(4*lookRows), "{most}", strconv.Itoa(most)).Replace(s.sql["look_log"])
+	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{tail}", c.text(), "{rest}", rest, "{before}", before,
+		"{each}", each, "{rows}", strconv.Itoa(4*rows), "{many}", strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
+	text = strings.NewReplacer("{cursor}", cursor, "{most}", strconv.Itoa(most)).Replace(text)
 	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		known = int64Of(raw[0]) <= 4*lookRows
 		if raw[1] != nil {

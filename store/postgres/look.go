@@ -58,14 +58,14 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	if from = s.lookWhere(c, "s.id desc", ""); t.name == "task" || direct(f) {
 		return from, "", rows
 	}
+	states := slices.DeleteFunc(slices.Clone(t.states), func(state store.State) bool {
+		return len(f.States) > 0 && !slices.Contains(f.States, state)
+	})
 	switch {
 	case len(f.Kinds) > 0:
 		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind desc, s.id desc", between("s.kind, s.id", "k.kind"))).Replace(s.sql["look_kinds"])
 		rows = max(rows/len(f.Kinds), most)
-	case len(f.Queues) > 0 || len(f.States) > 0:
-		states := slices.DeleteFunc(slices.Clone(t.states), func(state store.State) bool {
-			return len(f.States) > 0 && !slices.Contains(f.States, state)
-		})
+	case len(f.Queues) > 0 || len(states) < len(t.states):
 		queues := "(select distinct l.id >> 16 from tusk.lane l)"
 		if len(f.Queues) > 0 {
 			queues = "unnest(" + c.arg(hashesOf(f.Queues)) + "::bigint[])"

@@ -73,8 +73,8 @@ hit as (
   union
   (select h.id
    from (
-     select distinct u.id from entry c cross join lateral unnest(c.ids) u(id)
-     where c.above < {rows} and c.n < 501{before}
+     select u.id from entry c cross join lateral (select u.id from unnest(c.ids) u(id){before}{each}) u
+     where c.above < {rows} and c.n < 501
      order by u.id desc) h{rest}
    order by h.id desc
    limit {most})
