@@ -18,12 +18,18 @@ type WorkflowTask struct {
 	Last        bool              `json:"last,omitempty"`       // after all that are not: a callback, on success or with continue in any case
 	Queue       string            `json:"queue,omitempty"`
 	Tenant      string            `json:"tenant,omitempty"`
+	Partition   string            `json:"partition,omitempty"`
 	Priority    int16             `json:"priority,omitempty"`
 	Tags        []string          `json:"tags,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	Timeout     string            `json:"timeout,omitempty"` // such as 30s
 	Delay       string            `json:"delay,omitempty"`
+	ExpiresIn   string            `json:"expires_in,omitempty"`
+	Deadline    time.Time         `json:"deadline,omitzero"`
+	DeadlineIn  string            `json:"deadline_in,omitempty"`
+	Weight      int               `json:"weight,omitempty"`
+	Ephemeral   bool              `json:"ephemeral,omitempty"` // tasks of workflows are kept all the same
 }
 
 // ParseWorkflow reads a workflow from JSON: {"tasks":[{"name":…,"kind":…,"after":[…]},…]}.
@@ -69,11 +75,13 @@ func ParseWorkflow(text []byte) (*Workflow, error) {
 }
 
 func (t *WorkflowTask) options() (*Options, OnFailure, error) {
-	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata, MaxAttempts: t.MaxAttempts}
+	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Partition: t.Partition, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
+		MaxAttempts: t.MaxAttempts, Deadline: t.Deadline, Weight: t.Weight, Ephemeral: t.Ephemeral}
 	for field, to := range map[string]struct {
 		text string
 		d    *time.Duration
-	}{"timeout": {t.Timeout, &o.Timeout}, "delay": {t.Delay, &o.Delay}} {
+	}{"timeout": {t.Timeout, &o.Timeout}, "delay": {t.Delay, &o.Delay}, "expires_in": {t.ExpiresIn, &o.ExpiresIn},
+		"deadline_in": {t.DeadlineIn, &o.DeadlineIn}} {
 		if to.text == "" {
 			continue
 		}

@@ -362,7 +362,22 @@ func TestWorkflows(t *testing.T) {
 		if b := s.get(run.Tasks["b"]); b.State != tusk.StatePending || b.Timeout != 30*time.Second || b.Detail.Needs[0].OnFailure != tusk.WaitOnFailure {
 			t.Errorf("%+v", b)
 		}
+		w, err = tusk.ParseWorkflow([]byte(`{"tasks":[{"name":"a","kind":"count","args":{"N":1},"weight":5,"deadline_in":"1h","expires_in":"30m","partition":"p","ephemeral":true},
+			{"name":"b","kind":"count","args":{"N":2},"deadline":"2001-01-02T03:04:05Z"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run, err = s.client.EnqueueWorkflow(ctx, w); err != nil {
+			t.Fatal(err)
+		}
+		a, b := s.get(run.Tasks["a"]), s.get(run.Tasks["b"])
+		if a.Weight != 5 || a.Deadline.Sub(a.EnqueuedAt) != time.Hour || a.ExpiresAt.Sub(a.EnqueuedAt) != 30*time.Minute || !a.Ephemeral ||
+			b.Weight != 1 || !b.Deadline.Equal(time.Date(2001, 1, 2, 3, 4, 5, 0, time.UTC)) || b.Ephemeral {
+			t.Errorf("%+v\n%+v", a, b)
+		}
 		for text, says := range map[string]string{
+			`{"tasks":[{"name":"a","kind":"k","deadline":"tomorrow"}]}`: "tomorrow",
+			`{"tasks":[{"name":"a","kind":"k","deadline_in":"soon"}]}`:  "soon",
 			`{`:             "unexpected EOF",
 			`{"tasks":[]}x`: "more after",
 			`{"tasks":[{"name":"a","kind":"k","after":["z"]}]}`:                                       `"z"`,
@@ -374,6 +389,17 @@ func TestWorkflows(t *testing.T) {
 		} {
 			if _, err := tusk.ParseWorkflow([]byte(text)); !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", text, err)
+			}
+		}
+	})
+	inBubble(t, "what JSON says of a task is checked when it is enqueued", func(t *testing.T, s *shop) {
+		for member, says := range map[string]string{`"weight":-1`: "weight", `"deadline_in":"-1h"`: "deadline", `"expires_in":"-1s"`: "expires"} {
+			w, err := tusk.ParseWorkflow([]byte(`{"tasks":[{"name":"a","kind":"k",` + member + `}]}`))
+			if err == nil {
+				_, err = s.client.EnqueueWorkflow(ctx, w)
+			}
+			if !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v", member, err)
 			}
 		}
 	})
