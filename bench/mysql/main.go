@@ -31,6 +31,7 @@ type options struct {
 	history        int
 	soak           time.Duration
 	json           bool
+	alone          bool
 }
 
 // contender takes tasks through their life.
@@ -55,6 +56,7 @@ func main() {
 	flag.IntVar(&o.history, "history", 0, "also run Tusk with so many finished tasks in its tables")
 	flag.DurationVar(&o.soak, "soak", 0, "instead run Tusk for so long, with producers, and count deadlocks")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
+	flag.BoolVar(&o.alone, "alone", false, "run Tusk without the article beside it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -76,7 +78,10 @@ func run(ctx context.Context, o *options) error {
 	if o.soak > 0 {
 		return soak(ctx, server, o)
 	}
-	contenders := []contender{&article{}, &article{batched: true}, &engine{}}
+	contenders := []contender{&article{}, &article{batched: true}, &engine{}, &engine{apart: true}}
+	if o.alone {
+		contenders = []contender{&engine{}}
+	}
 	if o.history > 0 {
 		contenders = append(contenders, &engine{history: o.history})
 	}

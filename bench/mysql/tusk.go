@@ -10,9 +10,10 @@ import (
 	"github.com/tuskqueue/tusk/store/mysql"
 )
 
-// engine is Tusk: each worker has a handle and connections of its own, as if it
-// were a process of its own.
+// engine is Tusk: one process in which all workers share a handle, or as many as
+// there are workers, each with a handle and connections of its own.
 type engine struct {
+	apart   bool
 	history int // finished tasks to begin with
 	stores  []*mysql.Store
 	leader  *mysql.Store
@@ -23,10 +24,16 @@ func (e *engine) name() string {
 	if e.history > 0 {
 		return fmt.Sprintf("tusk, %d finished", e.history)
 	}
+	if e.apart {
+		return "tusk, a handle each"
+	}
 	return "tusk"
 }
 
 func (e *engine) open(ctx context.Context, dsn string, workers int) error {
+	if !e.apart {
+		workers = 1
+	}
 	for range workers + 1 {
 		s, err := mysql.Open(ctx, dsn)
 		if err != nil {
@@ -85,7 +92,7 @@ func (e *engine) fill(ctx context.Context, n int) error {
 }
 
 func (e *engine) worker(ctx context.Context, i, batch int) (func() (int, error), error) {
-	s, id := e.stores[i], tusk.NewID()
+	s, id := e.stores[i%len(e.stores)], tusk.NewID()
 	if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 24 * time.Hour}); err != nil {
 		return nil, err
 	}

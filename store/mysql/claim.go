@@ -3,6 +3,9 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"encoding/binary"
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
@@ -13,24 +16,49 @@ import (
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
 	queues := r.Queues
-	if !r.Again && !s.busy(r.Queues) {
+	if !r.Again && !s.hint(r.Queues).busy {
 		var err error
 		if queues, err = s.probe(ctx, r); err != nil || len(queues) == 0 {
 			return nil, wrap("claim", err)
 		}
 	}
-	var c *claim
-	err := s.write(ctx, func(w *work) error {
-		c = &claim{work: w, request: r}
-		return c.run(queues)
-	})
+	c := &claim{request: r, queues: queues}
+	if r.Again || r.Limit <= 0 {
+		err := s.claimAlone(ctx, c)
+		return c.tasks, wrap("claim", err)
+	}
+	done, err := s.claiming.do(ctx, c, r.Limit, joinable, s.claimTogether)
+	if !done && err == nil {
+		err = s.claimAlone(ctx, c)
+	}
 	if err != nil {
 		return nil, wrap("claim", err)
 	}
-	if c.again != nil {
-		return c.again, nil
-	}
-	return c.tasks(), nil
+	return c.tasks, nil
+}
+
+// joinable reports whether claims want the same.
+func joinable(a, b *claim) bool {
+	return slices.Equal(a.queues, b.queues) && a.request.Token != b.request.Token
+}
+
+// claimTogether answers several claims at once, or none, if one of their workers
+// is dead.
+func (s *Store) claimTogether(ctx context.Context, all []*claim) (done bool, err error) {
+	err = s.again(ctx, func() (bool, error) { return s.take(ctx, all) })
+	return len(all) == 1 || !errors.Is(err, store.ErrWorkerDead), err
+}
+
+// claimAlone answers one claim.
+func (s *Store) claimAlone(ctx context.Context, c *claim) error {
+	return s.again(ctx, func() (sent bool, err error) {
+		if c.request.Again {
+			if done, err := s.repeat(ctx, c); done || err != nil {
+				return false, err
+			}
+		}
+		return s.take(ctx, []*claim{c})
+	})
 }
 
 // probe returns the queues in which something is available.
@@ -70,198 +98,138 @@ func (s *Store) probe(ctx context.Context, r store.ClaimRequest) (found []string
 	return found, nil
 }
 
-// busy reports whether the last claim of the first queue left something there.
-func (s *Store) busy(queues []string) bool {
-	if len(queues) == 0 {
-		return false
-	}
-	h, known := s.hints.Load(queues[0])
-	return known && h.(hint).busy
-}
-
 // hint is what the last claim saw of a queue.
 type hint struct {
 	busy   bool
 	perRow int // how many tasks a row stood for
 }
 
-func (s *Store) perRow(queue string) int {
-	if h, known := s.hints.Load(queue); known {
-		return h.(hint).perRow
+func (s *Store) hint(queues []string) hint {
+	if len(queues) > 0 {
+		if h, known := s.hints.Load(queues[0]); known {
+			return h.(hint)
+		}
 	}
-	return 1
+	return hint{false, 1}
 }
 
-// claim is one attempt to answer a request.
+// claim is a request and what it got.
 type claim struct {
-	*work
 	request store.ClaimRequest
-	dead    bool // the worker is
-	taken   []span
-	lanes   []lane // of the same
-	found   map[ref]*row
+	queues  []string // in which there is something
+	tasks   []store.Task
 	lease   lease
-	again   []store.Task
+	where   map[store.ID]ref
 }
 
-// run takes tasks for a worker that lives.
-func (c *claim) run(queues []string) error {
-	if c.request.Again {
-		if done, err := c.repeat(); done || err != nil {
-			return err
-		}
-	}
-	left := c.request.Limit
-	for _, queue := range queues {
-		if left <= 0 {
-			break
-		}
-		taken, err := c.take(queue, left)
-		if err != nil {
-			return err
-		}
-		left -= taken
-	}
-	if len(c.taken) == 0 {
-		return c.living()
-	}
-	if c.dead {
-		return store.ErrWorkerDead
-	}
-	c.write()
-	return nil
+// empty makes a claim anew that may have got something before it was taken back.
+func (c *claim) empty() {
+	c.tasks = make([]store.Task, 0, min(max(c.request.Limit, 0), 1000))
+	c.where = make(map[store.ID]ref, cap(c.tasks))
+	c.lease = lease{token: c.request.Token, worker: c.request.Worker}
 }
 
-// living fails unless the worker lives.
-func (c *claim) living() error {
+func (c *claim) add(t *row, claimed int64) {
+	c.lease.claimedAt = claimed
+	if n := len(c.lease.spans); n > 0 && c.lease.spans[n-1].place == t.place && c.lease.spans[n-1].last+1 == t.n && c.lease.spans[n-1].lap == t.lap {
+		c.lease.spans[n-1].last = t.n
+	} else {
+		c.lease.spans = append(c.lease.spans, span{t.place, t.n, t.n, t.lap})
+	}
+	c.tasks = append(c.tasks, t.lent(&c.lease))
+	c.where[t.ID] = t.ref
+}
+
+// repeat finds what an earlier request with the same token has got.
+func (s *Store) repeat(ctx context.Context, c *claim) (done bool, err error) {
+	r := &c.request
+	_, err = s.attempt(ctx, func(w *work) error {
+		found, err := w.readLeases(list("lease.read", "?", 1), r.Token[:])
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		if err := w.living(r.Worker); err != nil {
+			return err
+		}
+		c.tasks, err = w.open(found[0])
+		if done = len(c.tasks) > 0; err == nil && !done {
+			w.deleteLeases([]leaseKey{found[0].key()})
+		}
+		return err
+	})
+	return done, err
+}
+
+// living fails unless a worker lives.
+func (w *work) living(worker store.ID) error {
 	living := false
-	err := c.ask(func(rows *sql.Rows) error {
+	err := w.ask(func(rows *sql.Rows) error {
 		dead := 0
 		err := rows.Scan(&dead)
 		living = dead == 0
 		return err
-	}, q("worker.read"), c.request.Worker[:])
+	}, q("worker.read"), worker[:])
 	if err == nil && !living {
 		return store.ErrWorkerDead
 	}
 	return err
 }
 
-// repeat finds what an earlier request with the same token has got.
-func (c *claim) repeat() (done bool, err error) {
-	found, err := c.readLeases(list("lease.read", "?", 1), c.request.Token[:])
-	if err != nil || len(found) == 0 {
-		return false, err
+// take takes tasks off the lists of the queues that claims name, the first ones for
+// the first claim.
+func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
+	queues := all[0].queues
+	was := s.hint(queues)
+	var names, requests []byte
+	for _, queue := range queues {
+		names = append(append(names, byte(len(queue))), queue...)
 	}
-	if err := c.living(); err != nil {
-		return false, err
+	wanted, got, spans, i := 0, 0, 0, 0
+	for _, c := range all {
+		c.empty()
+		limit := max(c.request.Limit, 0)
+		wanted += limit
+		requests = append(append(requests, c.request.Token[:]...), c.request.Worker[:]...)
+		requests = binary.BigEndian.AppendUint32(requests, uint32(limit))
 	}
-	c.again, err = c.open(found[0])
-	if err != nil || len(c.again) > 0 {
-		return true, err
-	}
-	c.deleteLeases([]leaseKey{found[0].key()})
-	return false, nil
-}
-
-// take takes up to limit tasks off the list of a queue, passing over what others
-// are taking, and returns how many it took.
-func (c *claim) take(queue string, limit int) (int, error) {
-	perRow := c.store.perRow(queue)
-	var rows []*ready
-	seen := 0
-	ask := (limit + perRow - 1) / perRow
-	if perRow > 1 { // of the first row some may be gone
-		ask++
-	}
-	for {
-		rows, seen = rows[:0], 0
-		err := c.ask(func(r *sql.Rows) error {
-			y, err := readReady(r, &c.now, &c.dead)
-			rows = append(rows, y)
-			seen += int(y.last-y.next) + 1
-			return err
-		}, q("ready.take"), c.request.Worker[:], []byte(queue), ask)
+	sent, err = s.call(ctx, func(rows *sql.Rows) error {
+		var claimed int64
+		t, err := readLent(rows, &claimed)
 		if err != nil {
-			return 0, err
-		}
-		if seen >= limit || len(rows) < ask {
-			break
-		}
-		perRow = max(seen/len(rows), 1)
-		ask = len(rows) + (limit-seen+perRow-1)/perRow
-	}
-	if len(rows) > 0 {
-		c.store.hints.Store(queue, hint{seen >= limit, max(seen/len(rows), 1)})
-	} else if c.store.busy([]string{queue}) {
-		c.store.hints.Store(queue, hint{false, perRow})
-		c.store.conflicts.Add(1)
-	}
-	return c.cut(queue, rows, limit), nil
-}
-
-// cut takes tasks from the head of a queue's rows.
-func (c *claim) cut(queue string, rows []*ready, limit int) (taken int) {
-	for _, y := range rows {
-		if taken == limit {
-			break
-		}
-		n := min(limit-taken, int(y.last-y.next)+1)
-		c.taken = append(c.taken, span{y.place, y.next, y.next + int16(n) - 1, y.lap})
-		c.lanes = append(c.lanes, lane{queue, y.priority, store.Available})
-		taken += n
-		if y.next += int16(n); y.next > y.last {
-			c.do(q("ready.delete"), y.key()...)
-		} else {
-			c.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
-		}
-	}
-	c.sums.count(queue, store.Available, -int64(taken))
-	c.sums.count(queue, store.Running, int64(taken))
-	return taken
-}
-
-// write reads the tasks and writes the lease, with the commit.
-func (c *claim) write() {
-	c.found = map[ref]*row{}
-	byLane := map[lane][]span{}
-	for i, s := range c.taken {
-		byLane[c.lanes[i]] = append(byLane[c.lanes[i]], s)
-	}
-	for of, spans := range byLane {
-		c.read(of, spans)
-	}
-	r := &c.request
-	c.lease = lease{r.Token, r.Worker, c.now, c.taken}
-	c.do(q("lease.insert"), r.Token[:], r.Worker[:], c.now, encodeSpans(c.taken))
-}
-
-// read reads the tasks of a lane, with the commit.
-func (c *claim) read(of lane, spans []span) {
-	inParts(spans, maxSpans, func(part []span) error {
-		text, args := among("task.lent", part)
-		c.buf = append(c.buf, stmt{text, args, func(rows *sql.Rows) error {
-			r, err := readLent(rows, of)
-			if err == nil {
-				c.found[ref{r.place, r.n, 0}] = r
-			}
 			return err
-		}})
+		}
+		for len(all[i].tasks) == all[i].request.Limit {
+			i++
+		}
+		all[i].add(t, claimed)
 		return nil
-	})
-}
-
-// tasks returns what was claimed, in order.
-func (c *claim) tasks() (tasks []store.Task) {
-	where := map[store.ID]ref{}
-	for _, r := range refsOf(c.taken) {
-		if t := c.found[ref{r.place, r.n, 0}]; t != nil {
-			tasks = append(tasks, t.lent(&c.lease))
-			where[t.ID] = r
+	}, "call tusk_claim(?, ?, ?, ?)", requests, wanted, names, was.perRow)
+	if codeOf(err) == codeWorkerDead {
+		return sent, store.ErrWorkerDead
+	}
+	if err != nil || len(queues) == 0 {
+		return sent, err
+	}
+	for _, c := range all {
+		got, spans = got+len(c.tasks), spans+len(c.lease.spans)
+		if len(c.tasks) > 0 {
+			s.leases.add(c.lease, c.where)
 		}
 	}
-	if len(tasks) > 0 {
-		c.store.leases.add(c.lease, where)
+	is := hint{false, was.perRow}
+	if got > 0 {
+		is = hint{got == wanted, min(max(got/spans, 1), maxSpan)}
 	}
-	return tasks
+	s.learn(queues[0], was, is)
+	return sent, nil
+}
+
+// learn takes note of what a claim saw.
+func (s *Store) learn(queue string, was, is hint) {
+	if was.busy && !is.busy {
+		s.conflicts.Add(1)
+	}
+	if is != was {
+		s.hints.Store(queue, is)
+	}
 }

@@ -17,7 +17,6 @@ import (
 // What the server says, by number. MariaDB and MySQL agree on all of them.
 const (
 	codeTooManyConnections = 1040
-	codeNull               = 1048
 	codeDuplicate          = 1062
 	codeShutdown           = 1053
 	codeTableMissing       = 1146
@@ -35,6 +34,9 @@ const (
 	codeSamePartition      = 1517
 	codeRecordChanged      = 1020
 	codeIdleTooLong        = 4031
+	codeNoProcedure        = 1305
+	codeWorkerDead         = 45001 // our procedures say this, and the next
+	codeEnded              = 45002
 )
 
 // errAgain asks for the transaction to be begun anew: what it judged by changed
@@ -87,7 +89,7 @@ func explain(err error) error {
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		}
 		return err
-	case codeTableMissing:
+	case codeTableMissing, codeNoProcedure:
 		return fmt.Errorf("%w: %w", store.ErrSchemaMissing, err)
 	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
 		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)

@@ -1,12 +1,11 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -19,6 +18,11 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	if len(outcomes) == 0 {
 		return nil, nil
 	}
+	if f := (&finishing{outcomes: outcomes}); s.known(outcomes) {
+		if done, err := s.finishing.do(ctx, f, len(outcomes), nil, s.finishTogether); done {
+			return f.lost, wrap("finish", err)
+		}
+	}
 	lost, err = s.finish(ctx, outcomes)
 	if codeOf(err) != codeLockTimeout || len(outcomes) == 1 {
 		return lost, wrap("finish", err)
@@ -29,6 +33,49 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		lost, err = append(lost, one...), errors.Join(err, failed)
 	}
 	return lost, wrap("finish", err)
+}
+
+// finishing is a call of Finish.
+type finishing struct {
+	outcomes []store.Outcome
+	lost     []store.ID
+}
+
+// known reports whether outcomes are plain ends of leases that are remembered.
+func (s *Store) known(outcomes []store.Outcome) bool {
+	for i := range outcomes {
+		o := &outcomes[i]
+		if e := (end{Outcome: o}); !e.plain() {
+			return false
+		}
+		if _, _, known := s.leases.find(o.Task.Lease, o.Task.ID); !known {
+			return false
+		}
+	}
+	return true
+}
+
+// finishTogether answers several calls at once, or none if one of them has lost
+// something.
+func (s *Store) finishTogether(ctx context.Context, all []*finishing) (done bool, err error) {
+	outcomes := all[0].outcomes
+	if len(all) > 1 {
+		outcomes = nil
+		for _, f := range all {
+			outcomes = append(outcomes, f.outcomes...)
+		}
+	}
+	err = s.write(ctx, func(w *work) error {
+		lost, err := w.finish(outcomes, false)
+		if err == nil && len(lost) > 0 {
+			err = errCareful
+		}
+		return err
+	})
+	if errors.Is(err, errCareful) || codeOf(err) == codeLockTimeout {
+		return false, nil
+	}
+	return true, err
 }
 
 func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
@@ -174,7 +221,14 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 		lost = append(lost, e.Task.ID)
 	}
 	others = slices.DeleteFunc(others, func(e *end) bool { return slices.Contains(late, e) })
-	w.complete(plain)
+	slices.SortFunc(plain, func(a, b *end) int { return byPlace(a.ref, b.ref) })
+	for _, e := range plain {
+		e.ended = max(w.store.places.now()-e.ago(), e.claimedAt)
+	}
+	w.plain = plain
+	if !w.user {
+		w.buried = w.store.leases.bury()
+	}
 	w.account(slices.Concat(plain, others))
 	w.after = append(w.after, func() {
 		for _, e := range slices.Concat(plain, others, late) {
@@ -184,98 +238,33 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	return lost, nil
 }
 
-// complete completes tasks without looking at them: the update finds them only
-// while they are in the lap that their lease names. How many it found is checked
-// before the commit, so these have to be the last changes.
-func (w *work) complete(plain []*end) {
-	if !w.user {
-		w.deleteLeases(w.store.leases.bury())
-	}
-	if len(plain) == 0 {
-		return
-	}
-	slices.SortFunc(plain, func(a, b *end) int {
-		if c := bytes.Compare(a.token[:], b.token[:]); c != 0 {
-			return c
+// complete completes tasks without looking at them: the procedure finds them only
+// while they are in the lap that their lease names, and fails if it does not find
+// all. The sums go with it.
+func (w *work) complete(procedure string) {
+	var done, leases []byte
+	last := span{}
+	for i, e := range w.plain {
+		tail := len(done) - endBytes
+		if i > 0 && last.place == e.place && last.last+1 == e.n && last.lap == e.lap && w.plain[i-1].token == e.token && w.plain[i-1].ago() == e.ago() {
+			last.last = e.n
+			done = append(append(done[:tail], encodeSpans([]span{last})...), done[tail+spanBytes:]...)
+			continue
 		}
-		return byPlace(a.ref, b.ref)
-	})
-	if plain[0].token != plain[len(plain)-1].token {
-		w.lockPlain(plain)
+		last = span{e.place, e.n, e.n, e.lap}
+		done = append(done, encodeSpans([]span{last})...)
+		done = binary.BigEndian.AppendUint64(done, uint64(e.claimedAt))
+		done = binary.BigEndian.AppendUint64(done, uint64(e.ago()))
+		done = append(done, e.worker[:]...)
 	}
-	w.expected, w.changed = len(plain), "row_count()"
-	for i := 0; i < len(plain); {
-		n := i + 1
-		for n < len(plain) && n-i < 500 && plain[n].token == plain[i].token {
-			n++
-		}
-		if i > 0 {
-			w.do("set @tusk_changed = " + w.changed)
-			w.changed = "@tusk_changed + row_count()"
-		}
-		w.completeLease(plain[i:n])
-		i = n
+	for _, l := range w.buried {
+		leases = binary.BigEndian.AppendUint64(append(leases, l.token[:]...), uint64(l.claimedAt))
 	}
-	for _, e := range plain {
-		e.ended = max(w.store.places.now()-e.ago(), e.claimedAt)
-	}
+	w.do("call "+procedure+"(?, ?, ?, ?)", done, len(w.plain), w.sums.encode(), leases)
 }
 
-// lockPlain locks the tasks of several leases in the order of their places, which
-// is not that in which they will be completed.
-func (w *work) lockPlain(plain []*end) {
-	refs := make([]ref, len(plain))
-	for i, e := range plain {
-		refs[i] = ref{e.place, e.n, 0}
-	}
-	slices.SortFunc(refs, byPlace)
-	inParts(spansOf(refs), maxSpans, func(part []span) error {
-		text, args := among("finish.lock", part)
-		w.buf = append(w.buf, stmt{text, args, func(*sql.Rows) error { return nil }})
-		return nil
-	})
-}
-
-// completeLease completes tasks of one lease. When they ended is for the server
-// to say: nobody has asked it for the time yet.
-func (w *work) completeLease(plain []*end) {
-	refs := make([]ref, len(plain))
-	ago := plain[0].ago()
-	same := true
-	for i, e := range plain {
-		refs[i] = e.ref
-		same = same && e.ago() == ago
-	}
-	args := []any{plain[0].claimedAt, plain[0].worker[:], plain[0].claimedAt}
-	agos := "?"
-	if same {
-		args = append(args, ago)
-	} else {
-		var b strings.Builder
-		b.WriteString("case")
-		for _, e := range plain {
-			b.WriteString(" when place = ? and n = ? then ?")
-			args = append(args, e.place, e.n, e.ago())
-		}
-		b.WriteString(" end")
-		agos = b.String()
-	}
-	condition, where := whereLaps(refs)
-	text := strings.Replace(strings.Replace(q("finish.complete"), ":ago", agos, 1), ":tasks", condition, 1)
-	w.do(text, append(args, where...)...)
-}
-
-// whereLaps is where for tasks in a certain lap.
-func whereLaps(refs []ref) (string, []any) {
-	var parts []string
-	var args []any
-	for _, s := range spansOf(refs) {
-		condition, some := where([]span{s})
-		parts = append(parts, condition+" and lap = ?")
-		args = append(append(args, some...), s.lap)
-	}
-	return "(" + strings.Join(parts, " or ") + ")", args
-}
+// endBytes is how long an end is as tusk_complete takes it.
+const endBytes = spanBytes + 8 + 8 + 16
 
 // ago is how long ago an attempt ended, to the millisecond.
 func (e *end) ago() int64 { return max(e.Ago, 0).Truncate(time.Millisecond).Microseconds() }

@@ -37,14 +37,17 @@ type Store struct {
 	galera   bool
 	log      *slog.Logger
 
+	claiming  together[*claim]
+	finishing together[*finishing]
+
 	places  places
 	leases  leases
 	witness *witness
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
 	checked atomic.Bool
-	sweep   atomic.Int64 // up to when the leases have been swept
-	made    atomic.Int64 // when days were last made
-	refused atomic.Int64 // when a day was last found to be needed still
+	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
+	made    atomic.Int64                // when days were last made
+	refused atomic.Int64                // when a day was last found to be needed still
 
 	trips, claims, conflicts, deadlocks atomic.Int64
 }

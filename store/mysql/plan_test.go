@@ -108,11 +108,6 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	far := []span{{place, 20, 39, 0}, {place, 80, 80, 0}, {place, 300, 319, 0}}
-	laps := func(name string) (string, []any) {
-		condition, args := whereLaps([]ref{{place, 3, 0}, {place, 4, 0}, {place, 700, 0}})
-		text := strings.Replace(strings.Replace(q(name), ":tasks", condition, 1), ":ago", "0", 1)
-		return text, append([]any{1, []byte("w"), 1}, args...)
-	}
 	id := store.ID{1}
 	lane := []any{[]byte("q"), 0, at, place, 288}
 	const taskKey, laneKey = 10, 277 // place and n; queue, priority, at, place and first
@@ -125,7 +120,6 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		least  int // bytes of the key that are used
 		atMost int // rows
 	}{
-		{"ready.take", q("ready.take"), []any{id[:], []byte("q"), 2}, "tusk_ready", "PRIMARY", 257, 1000},
 		{"ready.cut", q("ready.cut"), append([]any{1, 2}, lane...), "tusk_ready", "PRIMARY", laneKey, 1},
 		{"ready.delete", q("ready.delete"), lane, "tusk_ready", "PRIMARY", laneKey, 1},
 		{"ready.find", q("ready.find"), []any{place, 0, 31, 31, 31}, "tusk_ready", "tusk_ready_place", 10, 32},
@@ -147,7 +141,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			check(t, explained(t, s, test.text, test.args...), test.table, test.key, test.least, test.atMost)
 		})
 	}
-	for _, name := range []string{"task.read", "task.lent", "task.lock", "lease.open", "finish.lock"} {
+	for _, name := range []string{"task.read", "task.lock", "lease.open"} {
 		t.Run(name, func(t *testing.T) {
 			text, args := among(name, far)
 			check(t, explained(t, s, text, args...), "tusk_task", "PRIMARY", taskKey, 41)
@@ -159,10 +153,6 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			check(t, explained(t, s, text, args...), "t", "PRIMARY", taskKey, 41)
 		})
 	}
-	t.Run("finish.complete", func(t *testing.T) {
-		text, args := laps("finish.complete")
-		check(t, explained(t, s, text, args...), "tusk_task", "PRIMARY", taskKey, 3)
-	})
 }
 
 // check fails unless a table is read by ranges of a key, or by equality.

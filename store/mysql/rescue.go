@@ -113,8 +113,12 @@ const (
 func (s *Store) sweepLeases(ctx context.Context, term int64) error {
 	var leases []*lease
 	var over []leaseKey
+	var from store.Token
+	if last := s.sweep.Load(); last != nil {
+		from = *last
+	}
 	err := s.view(ctx, func(w *work) (err error) {
-		leases, err = w.readLeases(q("sweep.leases"), s.sweep.Load(), sweepAfter.Microseconds(), maxSwept)
+		leases, err = w.readLeases(q("sweep.leases"), from[:], sweepAfter.Microseconds(), maxSwept)
 		if err != nil {
 			return err
 		}
@@ -125,9 +129,9 @@ func (s *Store) sweepLeases(ctx context.Context, term int64) error {
 		return err
 	}
 	if len(leases) < maxSwept {
-		s.sweep.Store(0)
+		s.sweep.Store(nil)
 	} else {
-		s.sweep.Store(leases[len(leases)-1].claimedAt)
+		s.sweep.Store(&leases[len(leases)-1].token)
 	}
 	if len(over) == 0 {
 		return nil

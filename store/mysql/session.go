@@ -38,6 +38,7 @@ type session struct {
 	ctx   context.Context
 	on    runner
 	multi bool
+	begin []stmt // what begins the transaction; sent before anything else
 	buf   []stmt
 }
 
@@ -55,8 +56,8 @@ func (s *session) ask(each func(*sql.Rows) error, text string, args ...any) erro
 
 // flush sends what was gathered.
 func (s *session) flush() error {
-	pending := s.buf
-	s.buf = nil
+	pending := append(s.begin, s.buf...)
+	s.begin, s.buf = nil, nil
 	for len(pending) > 0 {
 		n := s.fits(pending)
 		if err := s.send(pending[:n]); err != nil {
@@ -108,17 +109,13 @@ func (s *session) send(stmts []stmt) error {
 		return err
 	}
 	defer rows.Close()
-	for i, each := range asked {
-		if i > 0 && !rows.NextResultSet() {
-			break
-		}
+	for i, more := 0, true; more; i, more = i+1, rows.NextResultSet() { // what follows the last question may fail, too
+		each := asked[min(i, len(asked)-1)] // a procedure has several answers
 		for rows.Next() {
 			if err := each(rows); err != nil {
 				return err
 			}
 		}
-	}
-	for rows.NextResultSet() { // what follows the last question may fail, too
 	}
 	return rows.Err()
 }
@@ -128,11 +125,17 @@ func (s *session) send(stmts []stmt) error {
 // answer was lost leaves open whether it was stored; all others, and only they,
 // are store.ErrNotCommitted.
 func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
+	return s.again(ctx, func() (committing bool, err error) { return s.attempt(ctx, fn) })
+}
+
+// again calls fn, which runs a transaction once and reports whether the commit was
+// sent.
+func (s *Store) again(ctx context.Context, fn func() (committing bool, err error)) error {
 	if err := s.ready(ctx); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	for n := 1; ; n++ {
-		committing, err := s.attempt(ctx, fn)
+		committing, err := fn()
 		switch {
 		case err == nil:
 			return nil
@@ -176,16 +179,11 @@ func (s *Store) attempt(ctx context.Context, fn func(w *work) error) (committing
 	}
 	defer conn.Close()
 	w := &work{session: session{store: s, ctx: ctx, on: conn, multi: s.multi}}
-	if !s.isolated {
-		w.do("set transaction isolation level read committed")
-	}
-	w.do("start transaction")
-	err = fn(w)
-	if err == nil {
-		w.settle()
-		w.do("commit")
-		committing = true
+	w.begin = append(s.isolate(), stmt{text: "start transaction"})
+	if err = fn(w); err == nil {
+		w.finale()
 		err = w.judge(w.flush())
+		committing = !errors.Is(err, driver.ErrBadConn) // which says that nothing was sent
 	}
 	if err != nil {
 		abandon(ctx, conn)
@@ -195,6 +193,30 @@ func (s *Store) attempt(ctx context.Context, fn func(w *work) error) (committing
 		fn()
 	}
 	return committing, nil
+}
+
+// isolate is what has to be said before a transaction.
+func (s *Store) isolate() []stmt {
+	if s.isolated {
+		return nil
+	}
+	return []stmt{{text: "set transaction isolation level read committed"}}
+}
+
+// call runs a procedure that is a transaction by itself, and reports whether it was
+// sent.
+func (s *Store) call(ctx context.Context, each func(*sql.Rows) error, text string, args ...any) (sent bool, err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	t := session{store: s, ctx: ctx, on: conn, multi: s.multi, begin: s.isolate()}
+	err = t.ask(each, text, args...)
+	if err != nil {
+		abandon(ctx, conn)
+	}
+	return !errors.Is(err, driver.ErrBadConn), err
 }
 
 // abandon rolls back, or drops the connection, which has the same effect.

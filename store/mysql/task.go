@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,13 +16,10 @@ const columns = "place, n, lap, id, queue, kind, priority, state, attempt, crash
 	"claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, needs, needed, " +
 	"awaits, turn, args"
 
-// lentColumns are what a claim returns of a task; see readLent.
-const lentColumns = "place, n, lap, id, kind, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags, settings, workflow, part, turn, args"
-
 func init() {
 	for name, text := range texts {
 		prefixed := "t." + strings.ReplaceAll(columns, ", ", ", t.")
-		texts[name] = strings.NewReplacer(":columns of t", prefixed, ":columns", columns, ":lent", lentColumns).Replace(text)
+		texts[name] = strings.NewReplacer(":columns of t", prefixed, ":columns", columns).Replace(text)
 	}
 }
 
@@ -81,21 +79,21 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	return r, r.readTags(tags)
 }
 
-// readLent reads :lent of an available task of a queue and a priority.
-func readLent(rows *sql.Rows, of lane) (*row, error) {
+// readLent reads a task as tusk_claim returns it, and when it was claimed.
+func readLent(rows *sql.Rows, claimed *int64) (*row, error) {
 	r := &row{}
-	var id, kind, tenant, key, tags, settings, workflow, part, args []byte
+	var id, queue, kind, tenant, key, tags, settings, workflow, part sql.RawBytes
 	var enqueued, run int64
 	var expires sql.NullInt64
-	err := rows.Scan(&r.place, &r.n, &r.lap, &id, &kind, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key, &tags,
-		&settings, &workflow, &part, &r.turn, &args)
+	err := rows.Scan(claimed, &r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key,
+		&tags, &settings, &workflow, &part, &r.turn, &r.Args)
 	if err != nil {
 		return nil, err
 	}
 	copy(r.ID[:], id)
 	copy(r.Workflow[:], workflow)
-	r.Queue, r.Priority, r.State = of.queue, of.priority, store.Available
-	r.Kind, r.Tenant, r.Key, r.Settings, r.Args = string(kind), string(tenant), string(key), settings, args
+	r.State = store.Available
+	r.Queue, r.Kind, r.Tenant, r.Key, r.Settings = string(queue), string(kind), string(tenant), string(key), slices.Clone(settings)
 	r.Turn, r.Partition = r.turn != noTurn, string(part)
 	r.EnqueuedAt, r.RunAt = instant(enqueued), instant(run)
 	if expires.Valid {

@@ -24,11 +24,8 @@ type work struct {
 	flags []*row             // that others turned out to need
 	after []func()           // what to do once it has been committed
 
-	// What is to be committed only if as many rows were changed as was taken for
-	// granted: their number, and the expression for those that were changed, whose
-	// last statement was the last of all.
-	expected int
-	changed  string
+	plain  []*end     // that are written last, all or none
+	buried []leaseKey // with them: leases that are done with
 }
 
 // clock returns the server's time, the same for the whole transaction.
@@ -43,23 +40,33 @@ func (w *work) clock() (int64, error) {
 	return w.now, err
 }
 
-// settle writes what is left to write before a commit: the sums, or in place of
-// them what no row may be, if not as much was changed as was taken for granted.
+// finale ends a transaction: with a commit, unless all of it is one procedure.
+func (w *work) finale() {
+	if len(w.plain) > 0 && len(w.buf) == 0 && w.begin != nil {
+		w.begin = w.store.isolate()
+		w.complete("tusk_finish")
+		return
+	}
+	w.settle()
+	w.do("commit")
+}
+
+// settle writes what is left to write before a commit: plain ends, and the sums.
 func (w *work) settle() {
-	body := w.sums.encode()
-	switch {
-	case w.expected > 0:
-		checked := "if(" + w.changed + " = ?, ?, null)"
-		w.do(strings.Replace(q("delta.add"), ":body", checked, 1), w.expected, body)
-	case body != nil:
-		w.do(strings.Replace(q("delta.add"), ":body", "?", 1), body)
+	if len(w.plain) > 0 {
+		w.complete("tusk_complete")
+	} else {
+		w.deleteLeases(w.buried)
+		if body := w.sums.encode(); body != nil {
+			w.do(q("delta.add"), body)
+		}
 	}
 	w.sums = delta{}
 }
 
 // judge returns what an error means that settling brought.
 func (w *work) judge(err error) error {
-	if codeOf(err) == codeNull && w.expected > 0 {
+	if codeOf(err) == codeEnded {
 		return errCareful
 	}
 	return err

@@ -170,8 +170,7 @@ create table if not exists tusk_lease (
     claimed_at bigint not null,
     spans      longblob not null,
     primary key (token),
-    key tusk_lease_worker (worker),
-    key tusk_lease_claimed (claimed_at)
+    key tusk_lease_worker (worker)
 ) engine = innodb default charset = utf8mb4;
 
 -- Which tasks of a queue finished with an outcome, and when the last of them did.
@@ -297,7 +296,151 @@ create table if not exists tusk_record (
     primary key (kind, name)
 ) engine = innodb default charset = utf8mb4;
 
+-- What happens most are procedures: one round trip each, and nothing is parsed.
+-- They take lists as bytes, for neither server passes any other.
+drop procedure if exists tusk_claim;
+drop procedure if exists tusk_complete;
+drop procedure if exists tusk_finish;
+
+-- +goose StatementBegin
+create procedure tusk_claim(in requests longblob, in wanted int, in queues longblob, in per_row int)
+    sql security invoker
+begin
+    -- Leases up to `wanted` available tasks of queues (each the length of its name,
+    -- then the name) and returns them in order, passing over what others are taking.
+    -- They go to `requests` (token, worker, how many at most), one after the other.
+    -- `per_row`: how many tasks a row of tusk_ready may stand for.
+    declare the_queue varbinary(255);
+    declare clock, the_at, the_place, run_place bigint;
+    declare the_priority, the_first, the_next, the_last, run_first, run_last smallint;
+    declare the_lap, had, asked, seen, share, taking, given int;
+    declare counts, spans longblob default '';
+    declare ended tinyint;
+    declare rows_ahead cursor for
+        select priority, at, place, first, next, last, lap
+        from tusk_ready force index (primary)
+        where queue = the_queue
+        order by priority, at, place, first
+        limit asked
+        for update skip locked;
+    declare continue handler for not found set ended = 1;
+    declare exit handler for sqlexception begin rollback; resignal; end;
+    start transaction;
+    set seen = 0;
+    while seen < length(requests) do
+        if coalesce((select dead from tusk_worker where id = substring(requests, seen + 17, 16)), 1) <> 0 then
+            signal sqlstate '45000' set mysql_errno = 45001, message_text = 'the worker is dead';
+        end if;
+        set seen = seen + 36;
+    end while;
+    set clock = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), share = conv(hex(substring(requests, 33, 4)), 16, 10);
+    while wanted > 0 and length(queues) > 0 do
+        set the_queue = substring(queues, 2, ord(queues)), queues = substring(queues, 2 + ord(queues)), had = wanted;
+        repeat
+            set asked = (wanted + per_row - 1) div per_row + (per_row > 1), seen = 0, ended = 0, run_place = null;
+            open rows_ahead;
+            cutting: loop
+                fetch rows_ahead into the_priority, the_at, the_place, the_first, the_next, the_last, the_lap;
+                if run_place is not null and (ended or wanted = 0 or the_place <> run_place or the_next <> run_last + 1) then
+                    select clock, place, n, lap, id, queue, kind, priority, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags,
+                        settings, workflow, part, turn, args
+                    from tusk_task force index (primary)
+                    where place = run_place and n between run_first and run_last
+                    order by n;
+                    set run_place = null;
+                end if;
+                if ended or wanted = 0 then
+                    leave cutting;
+                end if;
+                set seen = seen + 1, taking = least(wanted, the_last - the_next + 1), wanted = wanted - taking;
+                if the_next + taking > the_last then
+                    delete from tusk_ready where queue = the_queue and priority = the_priority and at = the_at and place = the_place and first = the_first;
+                else
+                    update tusk_ready force index (primary) set next = the_next + taking
+                    where queue = the_queue and priority = the_priority and at = the_at and place = the_place and first = the_first;
+                end if;
+                if run_place is null then
+                    set run_place = the_place, run_first = the_next;
+                end if;
+                set run_last = the_next + taking - 1;
+                while taking > 0 do
+                    set given = least(taking, share), taking = taking - given, share = share - given, spans = concat(spans,
+                        unhex(concat(lpad(hex(the_place), 16, '0'), lpad(hex(the_lap), 8, '0'), lpad(hex(the_next), 4, '0'), lpad(hex(the_next + given - 1), 4, '0')))),
+                        the_next = the_next + given;
+                    if share = 0 then
+                        insert into tusk_lease (token, worker, claimed_at, spans) values (left(requests, 16), substring(requests, 17, 16), clock, spans);
+                        set spans = '', requests = substring(requests, 37), share = conv(hex(substring(requests, 33, 4)), 16, 10);
+                    end if;
+                end while;
+            end loop;
+            close rows_ahead;
+            set per_row = greatest((had - wanted) div greatest(seen, 1), 1);
+        until wanted = 0 or seen < asked end repeat;
+        if wanted < had then
+            set counts = concat(counts, if(counts = '', '', ','), '{"queue":', json_quote(convert(the_queue using utf8mb4)), ',"state":"available","tasks":', wanted - had,
+                '},{"queue":', json_quote(convert(the_queue using utf8mb4)), ',"state":"running","tasks":', had - wanted, '}');
+        end if;
+    end while;
+    if spans <> '' then
+        insert into tusk_lease (token, worker, claimed_at, spans) values (left(requests, 16), substring(requests, 17, 16), clock, spans);
+    end if;
+    if counts <> '' then
+        insert into tusk_delta (at, body) values (clock, concat('{"counts":[', counts, ']}'));
+    end if;
+    commit;
+end
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+create procedure tusk_complete(in done longblob, in tasks int, in delta longblob, in leases longblob)
+    sql security invoker
+begin
+    -- Completes tasks, all of them or none: `done` are place, lap, first, last,
+    -- when they were claimed, how long ago they ended (in microseconds) and the
+    -- worker, one after the other, by place; `leases` are token and time of those
+    -- that are ended.
+    declare clock bigint default timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+    declare the_place, the_claim, the_age bigint;
+    declare the_first, the_last smallint;
+    declare the_lap int;
+    declare changed int default 0;
+    while length(done) > 0 do
+        set the_place = conv(hex(substring(done, 1, 8)), 16, 10), the_lap = conv(hex(substring(done, 9, 4)), 16, 10),
+            the_first = conv(hex(substring(done, 13, 2)), 16, 10), the_last = conv(hex(substring(done, 15, 2)), 16, 10),
+            the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10);
+        update tusk_task force index (primary)
+        set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim, worker = substring(done, 33, 16),
+            finished_at = greatest(the_claim, clock - the_age)
+        where place = the_place and n between the_first and the_last and lap = the_lap and state = 3 and needed = 0 and turn = 0;
+        set changed = changed + row_count(), done = substring(done, 49);
+    end while;
+    if changed <> tasks then
+        signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some leases have ended';
+    end if;
+    insert into tusk_delta (at, body) values (clock, delta);
+    while length(leases) > 0 do
+        delete from tusk_lease where token = substring(leases, 1, 16) and claimed_at = conv(hex(substring(leases, 17, 8)), 16, 10);
+        set leases = substring(leases, 25);
+    end while;
+end
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+create procedure tusk_finish(in done longblob, in tasks int, in delta longblob, in leases longblob)
+    sql security invoker
+begin
+    -- tusk_complete as a transaction by itself.
+    declare exit handler for sqlexception begin rollback; resignal; end;
+    start transaction;
+    call tusk_complete(done, tasks, delta, leases);
+    commit;
+end
+-- +goose StatementEnd
+
 -- +goose Down
+drop procedure if exists tusk_finish;
+drop procedure if exists tusk_complete;
+drop procedure if exists tusk_claim;
 drop table if exists tusk_record;
 drop table if exists tusk_error;
 drop table if exists tusk_stat;

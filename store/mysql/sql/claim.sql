@@ -28,17 +28,6 @@ order by started_at, id
 -- name: probe.queue
 (select ?, 1 from tusk_ready force index (primary) where queue = ? limit 1)
 
--- name: ready.take
-select queue, priority, at, place, first, next, last, lap, :now, coalesce((select dead from tusk_worker where id = ?), 1) > 0
-from tusk_ready force index (primary)
-where queue = ?
-order by priority, at, place, first
-limit ?
-for update skip locked
-
--- name: lease.insert
-insert into tusk_lease (token, worker, claimed_at, spans) values (?, ?, ?, ?)
-
 -- name: lease.read
 select token, worker, claimed_at, spans from tusk_lease force index (primary) where token in (:rows)
 
@@ -64,8 +53,3 @@ where place = ? and n = ? and lap = ? and state = 3
 
 -- name: note.insert
 insert into tusk_note (place, n, seq, body) values (?, ?, ?, ?)
-
--- name: task.lent
-select :lent
-from tusk_task force index (primary)
-where :tasks

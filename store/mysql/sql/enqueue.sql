@@ -39,7 +39,7 @@ delete from tusk_label where label = ? and id = ? and place = ?
 delete from tusk_label where place = ? and n = ?
 
 -- name: delta.add
-insert into tusk_delta (at, body) values (:now, :body)
+insert into tusk_delta (at, body) values (:now, ?)
 
 -- name: key.insert
 insert into tusk_key (queue, tkey) values (?, ?)

@@ -88,7 +88,7 @@ where w.dead in (1, 2) and w.beat_at < :now - ? and not exists (select 1 from tu
 
 -- name: sweep.leases
 select token, worker, claimed_at, spans
-from tusk_lease force index (tusk_lease_claimed)
-where claimed_at > ? and claimed_at <= :now - ?
-order by claimed_at
+from tusk_lease force index (primary)
+where token > ? and claimed_at <= :now - ?
+order by token
 limit ?

@@ -1,0 +1,148 @@
+package mysql
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// together lets calls of one kind that come while another is under way wait for
+// it, and then be answered by one transaction. A call that meets no other goes at
+// once.
+type together[T any] struct {
+	mu      sync.Mutex
+	busy    bool
+	waiting []*joined[T]
+}
+
+// joined is a call that takes part.
+type joined[T any] struct {
+	value T
+	size  int
+	ctx   context.Context
+	wake  chan turn
+	err   error
+}
+
+// turn is what a waiting call is woken for.
+type turn int
+
+const (
+	answered turn = iota
+	leads         // it is to run the transaction, for itself and others
+	alone         // it is to run one of its own
+)
+
+// maxTogether is how many tasks one transaction is for.
+const maxTogether = 640
+
+// do has run called for value, together with those of others for which joins
+// allows it (nil: all), or reports that the caller should go alone. Run reports false when it
+// has done nothing and each call should go alone.
+func (t *together[T]) do(ctx context.Context, value T, size int, joins func(a, b T) bool, run func(ctx context.Context, all []T) (bool, error)) (done bool, err error) {
+	own := &joined[T]{value: value, size: size, ctx: ctx, wake: make(chan turn, 1)}
+	if !t.enter(own) {
+		select {
+		case what := <-own.wake:
+			if what != leads {
+				return what == answered, own.err
+			}
+		case <-ctx.Done():
+			if t.leave(own) {
+				return false, nil // its own run says what a call says whose time is over
+			}
+			return true, ctx.Err()
+		}
+	}
+	all := t.gather(own, joins)
+	t.run(all, run)
+	t.pass()
+	return <-own.wake == answered, own.err
+}
+
+// enter reports whether a call may go at once; if not, it waits.
+func (t *together[T]) enter(own *joined[T]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.busy {
+		t.busy = true
+		return true
+	}
+	t.waiting = append(t.waiting, own)
+	return false
+}
+
+// leave takes a call back that has waited, unless it is being answered, or leads.
+func (t *together[T]) leave(own *joined[T]) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, one := range t.waiting {
+		if one == own {
+			t.waiting = append(t.waiting[:i], t.waiting[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// gather takes those of the waiting calls that join a call.
+func (t *together[T]) gather(own *joined[T], joins func(a, b T) bool) []*joined[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all, rest, size := []*joined[T]{own}, t.waiting[:0], own.size
+	for _, one := range t.waiting {
+		if size+one.size <= maxTogether && (joins == nil || joins(own.value, one.value)) {
+			all, size = append(all, one), size+one.size
+		} else {
+			rest = append(rest, one)
+		}
+	}
+	clear(t.waiting[len(rest):])
+	t.waiting = rest
+	return all
+}
+
+// run runs a transaction for calls; it ends early only when all of their contexts
+// have ended.
+func (t *together[T]) run(all []*joined[T], run func(ctx context.Context, all []T) (bool, error)) {
+	ctx := all[0].ctx
+	if len(all) > 1 {
+		shared, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		ctx = shared
+		var left atomic.Int64
+		left.Store(int64(len(all)))
+		for _, one := range all {
+			defer context.AfterFunc(one.ctx, func() {
+				if left.Add(-1) == 0 {
+					cancel()
+				}
+			})()
+		}
+	}
+	values := make([]T, len(all))
+	for i, one := range all {
+		values[i] = one.value
+	}
+	done, err := run(ctx, values)
+	for _, one := range all {
+		if done {
+			one.err = err
+			one.wake <- answered
+		} else {
+			one.wake <- alone
+		}
+	}
+}
+
+// pass lets the call lead that has waited longest.
+func (t *together[T]) pass() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.waiting) == 0 {
+		t.busy = false
+		return
+	}
+	t.waiting[0].wake <- leads
+	t.waiting = t.waiting[1:]
+}
