@@ -28,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		return c.tasks, wrap("claim", err)
 	}
 	done, err := s.claiming.do(ctx, c, r.Limit, joinable, s.claimTogether)
-	if !done && err == nil {
+	if !done {
 		err = s.claimAlone(ctx, c)
 	}
 	if err != nil {

@@ -37,6 +37,13 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	case at > newest:
 		return fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
 	}
+	missing, err := s.missingProcedures(ctx)
+	if err != nil {
+		return explain(err)
+	}
+	for name := range missing {
+		return fmt.Errorf("%w: the procedure %s is missing (a dump leaves procedures out unless it is told --routines), or may not be executed: migrate again", store.ErrSchemaOld, name)
+	}
 	s.checked.Store(true)
 	return nil
 }
@@ -105,18 +112,9 @@ func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]boo
 }
 
 // ownTables returns the names of the tables that the newest schema has.
-func ownTables() ([]string, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	var tables []string
-	for _, name := range names {
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		up, _, _ := strings.Cut(string(text), "-- +goose Down")
+func ownTables() (tables []string, err error) {
+	ups, err := ups()
+	for _, up := range ups {
 		for _, line := range strings.Split(up, "\n") {
 			if rest, ok := strings.CutPrefix(line, "create table if not exists "); ok {
 				table, _, _ := strings.Cut(rest, " ")
@@ -124,7 +122,24 @@ func ownTables() ([]string, error) {
 			}
 		}
 	}
-	return tables, nil
+	return tables, err
+}
+
+// ups returns what leads to the newest schema.
+func ups() (texts []string, err error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		up, _, _ := strings.Cut(string(text), "-- +goose Down")
+		texts = append(texts, up)
+	}
+	return texts, nil
 }
 
 // Migrate implements store.Migrator. Of several processes that migrate at once
@@ -141,7 +156,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	err = s.alone(ctx, func() error {
 		steps, err = s.migrate(ctx, version)
 		if err == nil && version == newest {
-			err = s.makeDays(ctx)
+			err = errors.Join(s.makeProcedures(ctx), s.makeDays(ctx))
 		}
 		return err
 	})

@@ -110,6 +110,10 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 	far := []span{{place, 20, 39, 0}, {place, 80, 80, 0}, {place, 300, 319, 0}}
 	id := store.ID{1}
 	lane := []any{[]byte("q"), 0, at, place, 288}
+	procedures, err := ownProcedures()
+	if err != nil {
+		t.Fatal(err)
+	}
 	const taskKey, laneKey = 10, 277 // place and n; queue, priority, at, place and first
 	for _, test := range []struct {
 		name   string
@@ -151,6 +155,32 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text, args := among(name, far)
 			check(t, explained(t, s, text, args...), "t", "PRIMARY", taskKey, 41)
+		})
+	}
+	values := strings.NewReplacer("the_queue", "'q'", "the_priority", "0", "the_at", fmt.Sprint(at), "the_place", fmt.Sprint(place), "the_first", "288",
+		"the_last", "310", "the_next", "290", "the_lap", "0", "the_claim", "1", "the_age", "1", "run_place", fmt.Sprint(place), "run_first", "700", "run_last", "719",
+		"asked", "2", "taking", "3", "clock", "1", "substring(requests, seen + 17, 16)", "'w'", "substring(leases, 1, 16)", "'t'",
+		"conv(hex(substring(leases, 17, 8)), 16, 10)", "1", "substring(done, 33, 16)", "'w'")
+	for _, test := range []struct {
+		procedure, from, until string
+		table, key             string
+		least, atMost          int
+	}{
+		{"tusk_claim", "select priority, at,", ";", "tusk_ready", "PRIMARY", 257, 1000},
+		{"tusk_claim", "select dead", "), 1)", "tusk_worker", "PRIMARY", 16, 1},
+		{"tusk_claim", "delete from tusk_ready", ";", "tusk_ready", "PRIMARY", laneKey, 1},
+		{"tusk_claim", "update tusk_ready", ";", "tusk_ready", "PRIMARY", laneKey, 1},
+		{"tusk_claim", "select clock, place", ";", "tusk_task", "PRIMARY", taskKey, 20},
+		{"tusk_complete", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
+		{"tusk_complete", "delete from tusk_lease", ";", "tusk_lease", "PRIMARY", 16, 1},
+	} {
+		t.Run(test.procedure+": "+test.from, func(t *testing.T) {
+			_, rest, found := strings.Cut(procedures[test.procedure], test.from)
+			text, _, ends := strings.Cut(rest, test.until)
+			if !found || !ends {
+				t.Fatal("there is no such statement")
+			}
+			check(t, explained(t, s, values.Replace(test.from+text)), test.table, test.key, test.least, test.atMost)
 		})
 	}
 }

@@ -46,8 +46,32 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	if n := number(t, s, "select count(*) from information_schema.tables where table_schema = database() and table_name <> 'tusk_migration'"); n != 0 {
 		t.Errorf("%d tables are left", n)
 	}
+	if n := number(t, s, "select count(*) from information_schema.routines where routine_schema = database()"); n != 0 {
+		t.Errorf("%d procedures are left", n)
+	}
 	if _, err := s.Migrate(ctx, -1); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestADumpWithoutProceduresIsMadeWhole(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s := open(t, dsn)
+	for _, name := range []string{"tusk_claim", "tusk_finish"} {
+		exec(t, s, "drop procedure "+name)
+	}
+	if _, err := s.Count(t.Context()); !errors.Is(err, store.ErrSchemaOld) {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Count(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, s, "select count(*) from information_schema.routines where routine_schema = database()"); n != 3 {
+		t.Errorf("%d procedures, want 3", n)
 	}
 }
 

@@ -2,16 +2,16 @@ package mysql
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
 
-// together lets calls of one kind that come while another is under way wait for
-// it, and then be answered by one transaction. A call that meets no other goes at
-// once.
+// together lets calls of one kind that come while others are under way wait, and
+// then be answered by one transaction. A call that meets no other goes at once.
 type together[T any] struct {
 	mu      sync.Mutex
-	busy    bool
+	busy    int // transactions under way
 	waiting []*joined[T]
 }
 
@@ -33,12 +33,16 @@ const (
 	alone         // it is to run one of its own
 )
 
+// many is how many calls have to wait for a second transaction to begin while one is
+// under way.
+const many = 6
+
 // maxTogether is how many tasks one transaction is for.
 const maxTogether = 640
 
 // do has run called for value, together with those of others for which joins
-// allows it (nil: all), or reports that the caller should go alone. Run reports false when it
-// has done nothing and each call should go alone.
+// allows it (nil: all). It reports false when the caller should go alone: because its
+// time is over, or because run did nothing and says so.
 func (t *together[T]) do(ctx context.Context, value T, size int, joins func(a, b T) bool, run func(ctx context.Context, all []T) (bool, error)) (done bool, err error) {
 	own := &joined[T]{value: value, size: size, ctx: ctx, wake: make(chan turn, 1)}
 	if !t.enter(own) {
@@ -49,11 +53,14 @@ func (t *together[T]) do(ctx context.Context, value T, size int, joins func(a, b
 			}
 		case <-ctx.Done():
 			if t.leave(own) {
-				return false, nil // its own run says what a call says whose time is over
+				return false, nil // by itself it will fail
 			}
-			return true, ctx.Err()
+			if what := <-own.wake; what != leads {
+				return what == answered, own.err
+			}
 		}
 	}
+	runtime.Gosched() // those that were answered together come back together
 	all := t.gather(own, joins)
 	t.run(all, run)
 	t.pass()
@@ -64,8 +71,8 @@ func (t *together[T]) do(ctx context.Context, value T, size int, joins func(a, b
 func (t *together[T]) enter(own *joined[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.busy {
-		t.busy = true
+	if t.pays(len(t.waiting) + 1) {
+		t.busy++
 		return true
 	}
 	t.waiting = append(t.waiting, own)
@@ -135,14 +142,17 @@ func (t *together[T]) run(all []*joined[T], run func(ctx context.Context, all []
 	}
 }
 
-// pass lets the call lead that has waited longest.
+// pass lets the call lead that has waited longest, if enough of them wait.
 func (t *together[T]) pass() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.waiting) == 0 {
-		t.busy = false
-		return
+	t.busy--
+	if len(t.waiting) > 0 && t.pays(len(t.waiting)) {
+		t.busy++
+		t.waiting[0].wake <- leads
+		t.waiting = t.waiting[1:]
 	}
-	t.waiting[0].wake <- leads
-	t.waiting = t.waiting[1:]
 }
+
+// pays reports whether a transaction for so many calls should begin now.
+func (t *together[T]) pays(calls int) bool { return t.busy == 0 || t.busy == 1 && calls >= many }

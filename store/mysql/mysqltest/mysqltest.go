@@ -41,10 +41,7 @@ var (
 	last    atomic.Int64
 )
 
-// Main runs the tests of a package and then stops the servers that they started.
-func Main(m *testing.M) { os.Exit(Around{m}.Run()) }
-
-// Around is Main for packages that have servers of other kinds to stop as well.
+// Around are the tests of a package, for what runs them as a whole.
 type Around struct{ Tests interface{ Run() int } }
 
 // Run runs the tests and then stops the servers that they started.
@@ -78,23 +75,54 @@ func DurableDatabase(t testing.TB) string {
 	return server(t, true).Database(t)
 }
 
+// Example makes an empty database for an example and returns its DSN; it goes with
+// the server, or stays on one that was there before.
+func Example() string {
+	s, err := share(false)
+	if err != nil {
+		panic(err)
+	}
+	dsn, err := s.Create(fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), last.Add(1)))
+	if err != nil {
+		panic(err)
+	}
+	return dsn
+}
+
+// Missing says why there is no server, where tests may be skipped for that.
+func Missing() error {
+	if mustRun() || os.Getenv("TUSK_TEST_MYSQL") != "" {
+		return nil
+	}
+	_, err := program("mariadbd")
+	return err
+}
+
 func server(t testing.TB, durable bool) *Server {
 	t.Helper()
-	sharing.Lock()
-	defer sharing.Unlock()
-	if s := shared[durable]; s != nil {
-		return s
-	}
-	if dsn := os.Getenv("TUSK_TEST_MYSQL"); dsn != "" {
-		shared[durable] = At(dsn)
-		return shared[durable]
-	}
-	s, err := start(durable)
+	s, err := share(durable)
 	if err != nil {
 		missing(t, err)
 	}
-	shared[durable] = s
 	return s
+}
+
+// share returns the server that all tests of this process use.
+func share(durable bool) (*Server, error) {
+	sharing.Lock()
+	defer sharing.Unlock()
+	if s := shared[durable]; s != nil {
+		return s, nil
+	}
+	if dsn := os.Getenv("TUSK_TEST_MYSQL"); dsn != "" {
+		shared[durable] = At(dsn)
+		return shared[durable], nil
+	}
+	s, err := start(durable)
+	if err == nil {
+		shared[durable] = s
+	}
+	return s, err
 }
 
 // Start starts a server for one test alone, with commits written through.
@@ -117,11 +145,14 @@ func Launch(args ...string) (*Server, error) { return start(true, args...) }
 // missing skips a test that has no server, unless all tests have to run.
 func missing(t testing.TB, err error) {
 	t.Helper()
-	if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" || !errors.Is(err, errNoServer) {
+	if mustRun() || !errors.Is(err, errNoServer) {
 		t.Fatalf("no MariaDB server: %v", err)
 	}
 	t.Skipf("SKIPPED, not tested: %v", err)
 }
+
+// mustRun reports whether no test may be skipped.
+func mustRun() bool { return os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" }
 
 var errNoServer = errors.New("mariadbd is not installed (on Debian: apt-get install mariadb-server), and TUSK_TEST_MYSQL is not set")
 
