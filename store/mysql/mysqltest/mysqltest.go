@@ -203,7 +203,7 @@ func start(durable bool, args ...string) (*Server, error) {
 		flush = []string{"--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite"}
 	}
 	s.args = []string{daemon, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1", "--socket=" + filepath.Join(folder, "s"),
-		"--pid-file=" + filepath.Join(folder, "pid"), "--log-error=" + filepath.Join(folder, "log"), "--max-connections=500",
+		"--pid-file=" + filepath.Join(folder, "pid"), "--tmpdir=" + folder, "--log-error=" + filepath.Join(folder, "log"), "--max-connections=500",
 		"--innodb-buffer-pool-size=256M", "--innodb-log-file-size=128M"}
 	s.args = append(s.args, flush...)
 	if user != "" {
