@@ -20,6 +20,7 @@ import (
 // first needed.
 type house struct {
 	postgres  *servers.Postgres
+	mysql     *servers.MySQL
 	redis     map[peers.Server]*servers.Redis
 	dir       string // of files
 	installed map[string]error
@@ -29,6 +30,9 @@ type house struct {
 func (h *house) close() {
 	if h.postgres != nil {
 		h.postgres.Stop()
+	}
+	if h.mysql != nil {
+		h.mysql.Stop()
 	}
 	for _, r := range h.redis {
 		r.Stop()
@@ -83,6 +87,10 @@ func (h *house) place(ctx context.Context, s peers.Server, relayed bool) (place,
 			}
 		}
 		return place{target: path, where: scenario.Target{File: path}, meter: harness.FileMeter{Path: path}, leave: leave}, err
+	case peers.MySQL:
+		return h.placeInMySQL(relayed)
+	case peers.Couchbase:
+		return place{leave: func() {}, meter: harness.FileMeter{}}, nil // its adapter says that there is none
 	default:
 		return h.placeInRedis(ctx, s, relayed)
 	}
@@ -115,6 +123,34 @@ func (h *house) placeInPostgres(ctx context.Context, relayed bool) (p place, err
 			p.relay.Close()
 		}
 		if err := h.postgres.Drop(context.WithoutCancel(ctx)); err != nil {
+			say("drop: %v", err)
+		}
+	}
+	return p, nil
+}
+
+func (h *house) placeInMySQL(relayed bool) (p place, err error) {
+	if h.mysql == nil {
+		if h.mysql, err = servers.StartMySQL(); err != nil {
+			return p, err
+		}
+	}
+	dsn, err := h.mysql.Database()
+	if err != nil {
+		return p, err
+	}
+	p = place{target: dsn, where: scenario.Target{MySQL: dsn}, meter: harness.MySQLMeter{Admin: h.mysql.Admin, Database: h.mysql.Name, PID: h.mysql.PID}}
+	if relayed {
+		if p.relay, err = harness.NewRelay(h.mysql.Addr); err != nil {
+			return p, err
+		}
+		p.target = strings.Replace(dsn, h.mysql.Addr, p.relay.Addr(), 1)
+	}
+	p.leave = func() {
+		if p.relay != nil {
+			p.relay.Close()
+		}
+		if err := h.mysql.Drop(); err != nil {
 			say("drop: %v", err)
 		}
 	}
@@ -244,6 +280,13 @@ func (h *house) versions(ctx context.Context) map[string]string {
 			version = err.Error()
 		}
 		all["PostgreSQL"] = version + " with " + strings.Join(servers.PostgresSettings, ", ")
+	}
+	if h.mysql != nil {
+		version, err := h.mysql.Version(ctx)
+		if err != nil {
+			version = err.Error()
+		}
+		all["MariaDB"] = version + " with " + strings.Join(servers.MySQLSettings, ", ")
 	}
 	for name, r := range h.redis {
 		all[string(name)] = r.Version(ctx)

@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,6 +59,22 @@ func infoField(info, name string) int64 {
 		return -1
 	}
 	return n
+}
+
+// MySQLMeter reads a MySQL or MariaDB server of this machine.
+type MySQLMeter struct {
+	Admin    *sql.DB
+	Database string // that is measured
+	PID      int
+}
+
+// Read implements Meter. The log is InnoDB's; it counts no dead rows.
+func (m MySQLMeter) Read(ctx context.Context) (c Counters, err error) {
+	err = m.Admin.QueryRowContext(ctx, `
+		select (select variable_value from information_schema.global_status where variable_name = 'Innodb_lsn_current'),
+		       (select coalesce(sum(data_length + index_length), 0) from information_schema.tables where table_schema = ?)`, m.Database).Scan(&c.WAL, &c.Size)
+	c.Dead, c.CPU = -1, familyCPU(m.PID)
+	return c, err
 }
 
 // FileMeter reads a file: there is no server, so its processor time is the

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	_ "embed"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,6 +15,11 @@ import (
 var articlesFile string
 
 var articleSQL = sections(articlesFile)
+
+// Article is the schema and the functions of the article about massive scheduling.
+//
+//go:embed article.sql
+var Article string
 
 var articles = []Contender{
 	{Name: "article: status column", Aside: true, Server: Postgres, Version: statementsOnly, New: func(string) harness.Peer { return &statusPeer{} },
@@ -83,6 +89,8 @@ type movedPeer struct {
 	plan harness.Plan
 	pool *pgxpool.Pool
 	next chan int // whose turn it is, when there are tenants
+
+	stored, taken atomic.Int64
 }
 
 func (a *movedPeer) Open(ctx context.Context, p harness.Plan) (err error) {
@@ -90,22 +98,34 @@ func (a *movedPeer) Open(ctx context.Context, p harness.Plan) (err error) {
 	tenants := max(p.Tenants, 1)
 	a.next = make(chan int, tenants)
 	for tenant := range tenants {
-		a.next <- tenant
+		a.next <- tenant + 1
 	}
 	if a.pool, err = openPool(ctx, p.Target, 12); err != nil {
 		return err
 	}
-	_, err = a.pool.Exec(ctx, articleSQL["moved"])
-	return err
+	if _, err = a.pool.Exec(ctx, Article); err != nil || tenants == 1 {
+		return err
+	}
+	for user := 2; user <= tenants; user++ {
+		if _, err := a.pool.Exec(ctx, "select article.add_user($1)", user); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *movedPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
-	tenants := make([]int32, len(tasks))
-	for i, t := range tasks {
-		tenants[i] = int32(t.Tenant)
+	of := map[int][]harness.Task{} // a call is for one user
+	for _, t := range tasks {
+		of[t.Tenant] = append(of[t.Tenant], t)
 	}
-	_, err := a.pool.Exec(ctx, articleSQL["moved produce"], tenants, texts(tasks))
-	return err
+	for tenant, part := range of {
+		if _, err := a.pool.Exec(ctx, "select article.produce($1, $2::text[])", tenant+1, texts(part)); err != nil {
+			return err
+		}
+		a.stored.Add(int64(len(part)))
+	}
+	return nil
 }
 
 func (a *movedPeer) Work(ctx context.Context, handle func(n int)) error {
@@ -116,16 +136,20 @@ func (a *movedPeer) Work(ctx context.Context, handle func(n int)) error {
 func (a *movedPeer) consume(ctx context.Context) ([]int, func(context.Context) error, error) {
 	tenant := <-a.next
 	a.next <- tenant
-	rows, err := a.pool.Query(ctx, articleSQL["moved consume"], tenant, fetchSize(a.plan))
+	rows, err := a.pool.Query(ctx, "select article.consume($1, $2)", tenant, fetchSize(a.plan))
 	if err != nil {
 		return nil, nil, err
 	}
 	numbers, err := numbersOf(rows)
+	a.taken.Add(int64(len(numbers)))
 	return numbers, nil, err
 }
 
 func (a *movedPeer) Left(ctx context.Context) (int, error) {
-	return count(ctx, a.pool, "select count(*) from moved_task")
+	if a.plan.Tenants > 1 { // as many tables
+		return int(a.stored.Load() - a.taken.Load()), nil
+	}
+	return count(ctx, a.pool, "select count(*) from article.task_init_1")
 }
 
 func (a *movedPeer) Close() error { a.pool.Close(); return nil }

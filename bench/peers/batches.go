@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tuskqueue/tusk/bench/harness"
@@ -87,4 +88,20 @@ func atOnce(limit int, tasks []harness.Task, do func(harness.Task) error) error 
 		crew.Go(func() error { return do(t) })
 	}
 	return crew.Wait()
+}
+
+// every repeats a statement: the part of a scheduler or a daemon.
+func every(ctx context.Context, pool *pgxpool.Pool, period time.Duration, statement string) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if _, err := pool.Exec(ctx, statement); err != nil {
+			return stopped(ctx, err)
+		}
+	}
 }

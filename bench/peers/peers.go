@@ -24,6 +24,8 @@ const (
 	Redis      Server = "Redis"
 	RedisEvery Server = "Redis, fsync every second"
 	SQLite     Server = "SQLite"
+	MySQL      Server = "MariaDB"
+	Couchbase  Server = "Couchbase"
 )
 
 // Contender is a peer with settings.
@@ -53,8 +55,8 @@ func (c Contender) Key() string {
 
 // All contenders. The first of a server is the one that others are compared with.
 func All() []Contender {
-	return slices.Concat(tuskPostgres, river, gue, graphile, pgboss, pgmq, pgque, articles, limits, python,
-		tuskSQLite, riverSQLite, goqiteContenders, backliteContenders, asynqContenders)
+	return slices.Concat(tuskPostgres, river, gue, graphile, pgboss, pgmq, pgque, pgq, articles, limits, python,
+		tuskMySQL, mysqlArticle, couchbaseArticle, tuskSQLite, riverSQLite, goqiteContenders, backliteContenders, asynqContenders)
 }
 
 // Find returns the adapter that a plan names; it runs in this process.

@@ -58,30 +58,15 @@ func (q *pgquePeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
 // their intervals, and the user's part.
 func (q *pgquePeer) Work(ctx context.Context, handle func(n int)) error {
 	crew, ctx := errgroup.WithContext(ctx)
-	crew.Go(func() error { return q.every(ctx, 10*time.Millisecond, "select pgque.ticker()") })
-	crew.Go(func() error { return q.every(ctx, 30*time.Second, "select pgque.maint_retry_events()") })
-	crew.Go(func() error { return q.every(ctx, 30*time.Second, "select pgque.maint()") })
-	crew.Go(func() error { return q.every(ctx, 10*time.Second, "select pgque.maint_rotate_tables_step2()") })
+	crew.Go(func() error { return every(ctx, q.pool, 10*time.Millisecond, "select pgque.ticker()") })
+	crew.Go(func() error { return every(ctx, q.pool, 30*time.Second, "select pgque.maint_retry_events()") })
+	crew.Go(func() error { return every(ctx, q.pool, 30*time.Second, "select pgque.maint()") })
+	crew.Go(func() error { return every(ctx, q.pool, 10*time.Second, "select pgque.maint_rotate_tables_step2()") })
 	crew.Go(func() error {
 		one := consumers{loops: 1, workers: q.plan.Workers, pause: 2 * time.Millisecond}
 		return one.run(ctx, q.plan.Work == 0, q.receiveAgain, handle)
 	})
 	return crew.Wait()
-}
-
-func (q *pgquePeer) every(ctx context.Context, period time.Duration, statement string) error {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if _, err := q.pool.Exec(ctx, statement); err != nil {
-			return stopped(ctx, err)
-		}
-	}
 }
 
 // receiveAgain tries again when its bookkeeping is being rotated: that can hide the

@@ -18,12 +18,12 @@ import (
 )
 
 var tuskPostgres = []Contender{{
-	Name: "Tusk", Server: Postgres, Version: commit, New: func(string) harness.Peer { return &tuskPeer{} },
+	Name: "Tusk", Server: Postgres, Version: commit, New: func(string) harness.Peer { return &tuskPeer{engine: Postgres} },
 	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
 }}
 
 var tuskSQLite = []Contender{{
-	Name: "Tusk on SQLite", Server: SQLite, Version: commit, New: func(string) harness.Peer { return &tuskPeer{file: true} },
+	Name: "Tusk on SQLite", Server: SQLite, Version: commit, New: func(string) harness.Peer { return &tuskPeer{engine: SQLite} },
 	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
 }}
 
@@ -37,7 +37,7 @@ func commit() string {
 }
 
 type tuskPeer struct {
-	file   bool
+	engine Server
 	plan   harness.Plan
 	client *tusk.Client
 	count  func(context.Context) ([]store.Count, error)
@@ -46,11 +46,8 @@ type tuskPeer struct {
 
 func (t *tuskPeer) Open(ctx context.Context, p harness.Plan) error {
 	t.plan = p
-	open := t.openPostgres
-	if t.file {
-		open = t.openSQLite
-	}
-	if err := open(ctx, p.Target); err != nil {
+	open := map[Server]func(context.Context, string) error{Postgres: t.openPostgres, SQLite: t.openSQLite, MySQL: t.openMySQL}
+	if err := open[t.engine](ctx, p.Target); err != nil {
 		return err
 	}
 	if p.Tenants > 0 {

@@ -10,10 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
-)
 
-//go:embed article.sql
-var articleSchema string
+	"github.com/tuskqueue/tusk/bench/peers"
+)
 
 //go:embed ordered.sql
 var orderedSchema string
@@ -33,7 +32,7 @@ func article(ctx context.Context, b *bench) (bars []bar, err error) {
 			}
 			all, err := compare(ctx, b, what, []contender{
 				{"tusk", tuskRun{tasks: tasks, batch: batch, held: held}.run},
-				{"article", peerRun{"article", articleSchema, tasks, batch, held}.run},
+				{"article", peerRun{"article", peers.Article, tasks, batch, held}.run},
 				{"article, ordered", peerRun{"ordered", orderedSchema, tasks, batch, held}.run},
 			})
 			if err != nil {

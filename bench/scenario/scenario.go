@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/bench/harness"
+	"github.com/tuskqueue/tusk/store/mysql"
 )
 
 // Size of a benchmark.
@@ -47,8 +48,9 @@ type Scenario struct {
 
 // Target is where a contender's tasks are.
 type Target struct {
-	DSN  string // of PostgreSQL
-	File string // of SQLite
+	DSN   string // of PostgreSQL
+	MySQL string // DSN
+	File  string // of SQLite
 }
 
 // All scenarios, in the order of the report.
@@ -82,8 +84,11 @@ func (s Size) tasks(perSecond float64, seconds float64) int {
 // hold opens a transaction that keeps the server from forgetting rows, as a report
 // that runs for hours does.
 func hold(ctx context.Context, t Target) (end func(), err error) {
-	if t.File != "" {
+	switch {
+	case t.File != "":
 		return holdFile(ctx, t.File)
+	case t.MySQL != "":
+		return holdMySQL(ctx, t.MySQL)
 	}
 	c, err := pgx.Connect(ctx, t.DSN)
 	if err != nil {
@@ -95,6 +100,27 @@ func hold(ctx context.Context, t Target) (end func(), err error) {
 		return nil, err
 	}
 	return func() { c.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+// holdMySQL does the same there.
+func holdMySQL(ctx context.Context, dsn string) (end func(), err error) {
+	db, _, err := mysql.Pool(dsn)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err == nil {
+		var n int
+		err = tx.QueryRowContext(ctx, "select count(*) from information_schema.innodb_trx").Scan(&n)
+	}
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "start transaction with consistent snapshot")
+	}
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	return func() { _ = tx.Rollback(); db.Close() }, nil
 }
 
 // holdFile reads from a file and does not end its transaction, so that the

@@ -6,9 +6,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tuskqueue/tusk"
 )
 
 // fault is one thing that goes wrong, and is right again when strike returns.
@@ -32,19 +35,24 @@ var faults = []fault{
 	{"F3", "stop a worker", "", 4, func(s *storm) error { return s.stop(s.any("worker"), 1) }},
 	{"F3", "stop a worker twice", "", 1, func(s *storm) error { return s.stop(s.any("worker"), 2) }},
 	{"F3", "stop a worker while it starts", "", 1, func(s *storm) error { return s.stop(s.fleet.start(s.worker()), 1) }},
-	{"F5", "kill the database server", servers, 1, killServer},
-	{"F5", "kill a backend", postgreses, 1, killBackend},
+	{"F5", "kill the database server", servers, 3, killServer},
+	{"F5", "kill backends", postgreses, 5, killBackends},
+	{"F6", "cut the power of the disk", "", 2, cutPower},
 	{"F7", "terminate backends", servers, 8, func(s *storm) error {
 		return endSessions(s, "end of a session", "select pg_terminate_backend($1)", "kill %d")
 	}},
 	{"F10", "reset all connections", servers, 3, func(s *storm) error { s.ground.proxy.cut(); return nil }},
 	{"F10", "swallow everything for longer than a lease", servers, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
 	{"F10", "refuse and reset by turns", servers, 2, flap},
+	{"F10", "cut a worker off for longer than its lease", servers, 2, func(s *storm) error { return s.cutOff(s.any("worker")) }},
 	{"F11", "let nobody hear notifications", postgreses, 1, deafen},
 	{"F12", "slow the network down", servers, 2, slowDown},
 	{"F12", "one byte at a time", servers, 1, slice},
 	{"F13", "lose answers", servers, 6, loseAnswers},
 	{"F15", "make the database read-only", postgreses, 1, readOnly},
+	{"F16", "set the server's clock back, and kill the leader", servers, 1, setBack},
+	{"F16", "set the server's clock forward", servers, 1, setForward},
+	{"F17", "start a worker whose clock is wrong", servers, 2, startWithWrongClock},
 	{"F18", "take all connections", servers, 1, takeConnections},
 	{"F19", "restart pgbouncer", "pgbouncer", 6, restartBouncer},
 	{"F20", "cancel statements", servers, 6, func(s *storm) error {
@@ -53,11 +61,27 @@ var faults = []fault{
 	{"F20", "hold the write lock", "sqlite", 2, holdWriteLock},
 	{"F21", "pin the horizon", servers, 1, pinHorizon},
 	{"F22", "lock a table", servers, 2, lockTable},
+	{"F24", "a task ends its process", "", 4, func(s *storm) error {
+		return s.enqueueDeadly([]string{doExit, doOverflow, doStarve}[s.random.IntN(3)])
+	}},
+	{"F24", "a task ends every process that runs it", "", 1, func(s *storm) error { return s.enqueueDeadly(doKiller) }},
+	{"F24", "handlers ignore that their time is over", "", 1, func(s *storm) error { return s.enqueueOne(doDeaf) }},
 	{"F29", "start a worker that looks like another", "", 2, lookAlike},
 	{"F30", "kill the leader", "", 4, func(s *storm) error { return s.kill(s.leader()) }},
 	{"F30", "pause the leader for longer than its term", "", 2, func(s *storm) error { return s.pause(s.leader()) }},
+	{"F30", "cut the leader off for longer than its term", servers, 2, func(s *storm) error { return s.cutOff(s.leader()) }},
 	{"F36", "clog all connections and free them one by one", servers, 2, swizzle},
 	{"F36", "two at a time", "", 3, two},
+}
+
+// findFault returns the first fault of a code.
+func findFault(code string) *fault {
+	for i := range faults {
+		if faults[i].code == code {
+			return &faults[i]
+		}
+	}
+	panic("no fault has the code " + code)
 }
 
 func (f *fault) rages(ground string) bool {
@@ -105,20 +129,180 @@ func killServer(s *storm) error {
 	s.count("kill of the server")
 	s.log.write(event{Op: opFault, Text: crash})
 	defer s.log.write(event{Op: opCalm, Text: crash})
-	return s.ground.killServer()
+	return s.ground.killServer(func() error { return nil })
 }
 
-// killBackend kills one backend by its process, which makes PostgreSQL take all
-// others down and recover.
-func killBackend(s *storm) error {
-	pid, err := s.session()
-	if err != nil || pid == 0 {
-		return err
-	}
-	s.count("kill of a backend")
+// killBackends kills backends by their processes, one after another, which makes
+// PostgreSQL take all others down and recover.
+func killBackends(s *storm) error {
 	s.log.write(event{Op: opFault, Text: crash})
 	defer s.log.write(event{Op: opCalm, Text: crash})
-	return syscall.Kill(int(pid), syscall.SIGKILL)
+	for range 3 + s.random.IntN(3) {
+		pid, err := s.sessionSoon()
+		if err != nil {
+			return err
+		}
+		if syscall.Kill(int(pid), syscall.SIGKILL) == nil { // it may be gone
+			s.count("kill of a backend")
+		}
+		time.Sleep(300 * time.Millisecond) // for the others to be taken down
+	}
+	return nil
+}
+
+// sessionSoon waits until the storm's processes have a connection again.
+func (s *storm) sessionSoon() (int64, error) {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		pid, err := s.session()
+		if pid != 0 && err == nil || time.Now().After(end) {
+			return pid, err
+		}
+	}
+}
+
+// cutPower takes the power from the disk, and so from whoever keeps a database on it.
+func cutPower(s *storm) error {
+	s.count("power cut")
+	s.log.write(event{Op: opFault, Text: crash})
+	defer s.log.write(event{Op: opCalm, Text: crash})
+	if err := s.ground.disk.cut(); err != nil {
+		return err
+	}
+	if s.ground.engine != "sqlite" {
+		return s.ground.killServer(s.ground.disk.restore)
+	}
+	s.replace()
+	var roles []role
+	for _, p := range slices.Clone(s.fleet.living) {
+		roles = append(roles, p.role)
+		s.fleet.kill(p)
+	}
+	s.close()
+	s.ground.admin.Close()
+	if err := s.ground.disk.restore(); err != nil {
+		return err
+	}
+	if err := s.connect(s.t.Context()); err != nil {
+		return err
+	}
+	for _, r := range roles {
+		s.fleet.start(s.role(r.name))
+	}
+	var err error
+	s.ground.admin, err = engines[s.ground.engine].pool(s.ground.dsn)
+	return err
+}
+
+// cutOff lets nothing of one process pass for longer than its lease.
+func (s *storm) cutOff(p *process) error {
+	p.door.clogged.Store(true)
+	time.Sleep(stormLease + stormLease/2)
+	p.door.clogged.Store(false)
+	s.count("cut off")
+	return nil
+}
+
+// mostForward is how often the clock goes forward by an hour: what has ended is kept
+// for longer than that.
+const mostForward = 8
+
+// setForward lets an hour pass at once: leases and terms are over, what waits is due,
+// and the schedule has missed an hour.
+func setForward(s *storm) error {
+	if s.ground.clock.get() >= mostForward*time.Hour {
+		return setBack(s)
+	}
+	s.count("clock forward")
+	return s.setClock(s.ground.clock.get() + time.Hour)
+}
+
+// setBack sets the clock back for longer than leases last, and forward again. Whoever
+// leads dies, and a worker: both are replaced as soon as ever.
+func setBack(s *storm) error {
+	s.count("clock back")
+	was := s.ground.clock.get()
+	if err := s.setClock(was - 10*time.Minute); err != nil {
+		return err
+	}
+	leader := s.leader()
+	began := instant()
+	s.kill(leader)
+	for end := time.Now().Add(15 * time.Second); s.ledSince(began) == nil; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.violation("F16", "nobody leads %v after the clock was set back and the leader was killed", 15*time.Second)
+			break
+		}
+	}
+	return s.setClock(was)
+}
+
+// ledSince returns a worker that wrote after an instant that it leads.
+func (s *storm) ledSince(at int64) *process {
+	s.fleet.mu.Lock()
+	defer s.fleet.mu.Unlock()
+	for _, p := range s.fleet.living {
+		if p.role.name == "worker" && lastLed(p.history()) > at {
+			return p
+		}
+	}
+	return nil
+}
+
+// setClock sets the server's clock and waits until the server says so.
+func (s *storm) setClock(ahead time.Duration) error {
+	s.log.write(event{Op: opClock, Asked: int64(ahead)})
+	defer s.log.write(event{Op: opClock, Asked: int64(ahead)})
+	if err := s.ground.clock.set(ahead); err != nil {
+		return err
+	}
+	ask := "select extract(epoch from clock_timestamp())::float8"
+	if s.ground.my != nil {
+		ask = "select cast(unix_timestamp(sysdate(6)) as double)"
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		var now float64
+		err := s.ground.admin.QueryRowContext(ctx, ask).Scan(&now)
+		cancel()
+		says := time.Duration(now*1e9 - float64(instant()))
+		if err == nil && (says-ahead).Abs() < 5*time.Second {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the server's clock is %v ahead, not %v: %w", says, ahead, err)
+		}
+	}
+}
+
+// startWithWrongClock puts a worker whose clock is a day ahead or behind into the
+// place of another.
+func startWithWrongClock(s *storm) error {
+	s.fleet.kill(s.any("worker"))
+	s.count("kill of a worker")
+	r := s.worker()
+	r.program, r.env = s.wrong, []string{wrongBy + "=" + []string{"ahead", "behind"}[s.random.IntN(2)]}
+	s.fleet.start(r)
+	return nil
+}
+
+func (s *storm) enqueueOne(kind string) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := s.client.Enqueue(ctx, kindOf{kind: kind}, &tusk.Options{Queue: queueOpen, Priority: -1, Timeout: time.Second, Backoff: tusk.ConstantBackoff(100 * time.Millisecond)})
+	return err
+}
+
+// enqueueDeadly enqueues a task that ends its process, and awaits that.
+func (s *storm) enqueueDeadly(kind string) error {
+	if err := s.enqueueOne(kind); err != nil {
+		return err
+	}
+	for end := time.Now().Add(10 * time.Second); s.replace() == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("no worker has run the task of kind %s within 10s", kind)
+		}
+	}
+	return nil
 }
 
 // session picks a connection of the storm's processes; 0: there is none.
@@ -372,8 +556,9 @@ func swizzle(s *storm) error {
 // two lets a second fault strike while the first one does.
 func two(s *storm) error {
 	first, second := s.draw(), s.draw()
-	if first.name == second.name || first.code == "F36" || second.code == "F36" || first.code == "F3" || second.code == "F3" {
-		return nil // these watch for what the other one does
+	alone := []string{"F3", "F6", "F16", "F36"} // these watch for what the other one does
+	if first.name == second.name || slices.Contains(alone, first.code) || slices.Contains(alone, second.code) {
+		return nil
 	}
 	s.log.write(event{Op: opFault, Text: first.name + " and " + second.name})
 	ended := make(chan error, 1)

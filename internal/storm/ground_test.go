@@ -6,29 +6,24 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"net"
+	"maps"
 	"net/url"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // ground is what a storm rages on: a database with a server of its own, and the
-// network in front of it.
+// network, the disk and the clock that it has.
 type ground struct {
 	name    string // sqlite, postgres, pgbouncer, mysql
 	engine  string
 	dsn     string // straight to the server
-	via     string // what the processes are told
+	via     string // what the processes are told, but for the door that each has
 	file    string // of SQLite
 	version string
 	proxy   *proxy // nil: SQLite
@@ -36,32 +31,42 @@ type ground struct {
 	pg      *pgtest.Server
 	my      *mysqltest.Server
 	bouncer *bouncer
+	disk    *disk  // nil: its power is not to be cut
+	clock   *clock // of the server; nil: the machine's
 }
 
-func newGround(t *testing.T, name, dir string) *ground {
+// newGround makes what a storm needs. Only a long one has a disk and a clock that
+// can fail: lacks says what this machine cannot do.
+func newGround(t *testing.T, name, dir string, long bool) *ground {
 	t.Helper()
 	g := &ground{name: name, engine: name}
-	switch name {
-	case "sqlite":
-		g.file = filepath.Join(dir, "tusk.db")
-		g.dsn = "sqlite:" + g.file
-	case "postgres", "pgbouncer":
-		g.engine = "postgres"
-		server, err := pgtest.Start("max_connections=150", "deadlock_timeout=200ms")
-		if err != nil {
-			missingServer(t, "PostgreSQL", err)
+	home := dir
+	if long && mayStrike("F6") {
+		var err error
+		if g.disk, err = newDisk(t); err != nil {
+			t.Logf("F6 cannot strike: %v", err)
+			g.disk = nil
+		} else {
+			home = g.disk.dir
 		}
-		t.Cleanup(server.Stop)
-		g.pg, g.dsn = server, server.Database(t)
-	case "mysql":
-		g.my = mysqltest.Start(t)
-		g.dsn = g.my.Database(t)
-	default:
-		t.Fatalf("no ground of the name %q: want sqlite, postgres, pgbouncer or mysql", name)
+	}
+	if long && mayStrike("F16") && name != "sqlite" {
+		g.makeClock(t)
+	}
+	if name == "sqlite" {
+		g.file = filepath.Join(home, "tusk.db")
+		g.dsn = "sqlite:" + g.file
+	} else if err := with(g.environment(), func() error { return g.startServer(t) }); err != nil {
+		t.Fatal(err)
 	}
 	g.via = g.dsn
 	if err := prepare(t.Context(), g.engine, g.dsn); err != nil {
 		t.Fatal(err)
+	}
+	if g.disk != nil {
+		if err := g.disk.settle(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var err error
 	if g.admin, err = engines[g.engine].pool(g.dsn); err != nil {
@@ -76,12 +81,76 @@ func newGround(t *testing.T, name, dir string) *ground {
 		g.bouncer = newBouncer(t, g.dsn)
 		g.via = withHost(t, g.dsn, g.bouncer.addr(), "default_query_exec_mode=cache_describe")
 	}
-	if g.proxy, err = newProxy(hostOf(t, g.via)); err != nil {
+	g.proxy = newProxy(hostOf(t, g.via))
+	t.Cleanup(g.proxy.cut)
+	return g
+}
+
+func (g *ground) makeClock(t *testing.T) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tusk-clock-")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(g.proxy.close)
-	g.via = withHost(t, g.via, g.proxy.addr())
-	return g
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil { // the server runs as somebody else
+		t.Fatal(err)
+	}
+	if g.clock, err = newClock(dir); err != nil {
+		t.Logf("F16 cannot strike: %v", err)
+		g.clock = nil
+		return
+	}
+	t.Cleanup(forgetClocks)
+}
+
+// environment is what the server is started with.
+func (g *ground) environment() map[string]string {
+	all := map[string]string{}
+	if g.disk != nil {
+		all["TMPDIR"] = g.disk.dir
+	}
+	if g.clock != nil {
+		maps.Copy(all, g.clock.environment())
+	}
+	return all
+}
+
+func (g *ground) startServer(t *testing.T) error {
+	if g.name == "mysql" {
+		g.my = mysqltest.Start(t)
+		g.dsn = g.my.Database(t)
+		return nil
+	}
+	if g.name != "postgres" && g.name != "pgbouncer" {
+		return fmt.Errorf("no ground of the name %q: want sqlite, postgres, pgbouncer or mysql", g.name)
+	}
+	g.engine = "postgres"
+	server, err := pgtest.Start("max_connections=150", "deadlock_timeout=200ms")
+	if err != nil {
+		missingServer(t, "PostgreSQL", err)
+	}
+	t.Cleanup(server.Stop)
+	g.pg, g.dsn = server, server.Database(t)
+	return nil
+}
+
+// open makes a door to the server for one process.
+func (g *ground) open(p *part) (*door, error) {
+	if g.proxy == nil {
+		return nil, nil
+	}
+	d, err := g.proxy.open()
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(g.via)
+	if err != nil {
+		return nil, err
+	}
+	u.Host = d.Addr().String()
+	p.DSN = u.String()
+	return d, nil
 }
 
 func (g *ground) readVersion(t *testing.T) {
@@ -130,17 +199,23 @@ func withHost(t *testing.T, dsn, host string, parameters ...string) string {
 	return u.String()
 }
 
-// killServer kills the database server, as a power failure would, and starts it
-// again on its data.
-func (g *ground) killServer() error {
+// killServer kills the database server and starts it again on its data. Meanwhile,
+// something else may happen to them.
+func (g *ground) killServer(meanwhile func() error) error {
 	if g.my != nil {
 		g.my.Kill()
-		return g.my.Run()
-	}
-	if err := g.pg.Kill(); err != nil {
+	} else if err := g.pg.Kill(); err != nil {
 		return err
 	}
-	return g.pg.Run()
+	if err := meanwhile(); err != nil {
+		return err
+	}
+	return with(g.environment(), func() error {
+		if g.my != nil {
+			return g.my.Run()
+		}
+		return g.pg.Run()
+	})
 }
 
 // exec runs a statement of the storm's own, straight on the server.
@@ -174,82 +249,28 @@ func (g *ground) sessions(ctx context.Context) ([]int64, error) {
 	return g.ids(ctx, "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'")
 }
 
-// bouncer is a pgbouncer in transaction mode.
-type bouncer struct {
-	t    *testing.T
-	port int
-	file string
-	cred *syscall.Credential
-	cmd  *exec.Cmd
-}
-
-func newBouncer(t *testing.T, dsn string) *bouncer {
-	t.Helper()
-	if _, err := exec.LookPath("pgbouncer"); err != nil {
-		missingServer(t, "pgbouncer", err)
+// activity is what the server says that it is doing.
+func (g *ground) activity(ctx context.Context) string {
+	ask := map[string]string{
+		"postgres": `select format('%s %s for %s, waits for %s of %s: %s', pid, state, clock_timestamp() - xact_start, wait_event, pg_blocking_pids(pid), left(query, 200)) from pg_stat_activity
+			where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'`,
+		"mysql": "select concat_ws(' ', id, state, time, left(info, 200)) from information_schema.processlist where db = database() and command <> 'Sleep'",
+	}[g.engine]
+	if ask == "" {
+		return ""
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	rows, err := g.admin.QueryContext(ctx, ask)
 	if err != nil {
-		t.Fatal(err)
+		return err.Error()
 	}
-	b := &bouncer{t: t, port: l.Addr().(*net.TCPAddr).Port}
-	l.Close()
-	dir, err := os.MkdirTemp("", "tusk-bouncer-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	_, port, _ := net.SplitHostPort(hostOf(t, dsn))
-	config := fmt.Sprintf(`[databases]
-* = host=127.0.0.1 port=%s user=postgres pool_size=12
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = %d
-unix_socket_dir =
-auth_type = any
-pool_mode = transaction
-max_client_conn = 300
-server_login_retry = 1
-`, port, b.port)
-	b.file = filepath.Join(dir, "pgbouncer.ini")
-	if err := os.WriteFile(b.file, []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if os.Getuid() == 0 {
-		os.Chmod(dir, 0o755)
-		nobody, err := user.Lookup("nobody")
-		if err != nil {
-			t.Fatal(err)
+	defer rows.Close()
+	var text strings.Builder
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return err.Error()
 		}
-		uid, _ := strconv.ParseUint(nobody.Uid, 10, 32)
-		b.cred = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
+		text.WriteString("\n" + line)
 	}
-	b.start()
-	t.Cleanup(b.kill)
-	return b
-}
-
-func (b *bouncer) addr() string { return fmt.Sprintf("127.0.0.1:%d", b.port) }
-
-func (b *bouncer) start() {
-	b.cmd = exec.Command("pgbouncer", b.file)
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.cred, Setpgid: true}
-	if err := b.cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		c, err := net.Dial("tcp", b.addr())
-		if err == nil {
-			c.Close()
-			return
-		}
-		if time.Now().After(end) {
-			b.t.Fatalf("pgbouncer does not answer: %v", err)
-		}
-	}
-}
-
-func (b *bouncer) kill() {
-	b.cmd.Process.Kill()
-	b.cmd.Wait()
+	return text.String()
 }

@@ -12,7 +12,6 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
@@ -69,6 +68,7 @@ const (
 	opEffect              = "effect"       // outside of the database
 	opFault, opCalm       = "fault", "calm"
 	opVitals              = "vitals"
+	opClock               = "clock" // of the server: so far ahead of the machine's
 )
 
 // errNone says of a call that nothing was written.
@@ -91,7 +91,7 @@ func openHistory(name string) (*history, error) {
 func (h *history) write(e event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e.At = time.Now().UnixNano()
+	e.At = instant()
 	line, err := json.Marshal(e)
 	if err == nil {
 		_, err = h.file.Write(append(line, '\n'))

@@ -65,6 +65,7 @@ type role struct {
 	part    *part  // in place of args; each process gets a history of its own
 	alike   bool   // with the process id and host name of others, in namespaces of its own
 	program string // empty: this test binary
+	env     []string
 }
 
 // process is one that lives now.
@@ -76,6 +77,7 @@ type process struct {
 	ended chan struct{}
 	err   error // how it ended; read after ended
 	kill  sync.Mutex
+	door  *door // to the server; nil: there is none
 }
 
 // fleet is a set of processes in which each that dies is replaced.
@@ -83,6 +85,7 @@ type fleet struct {
 	t    *testing.T
 	dir  string
 	seed uint64
+	open func(*part) (*door, error) // a door for a process, which its part then names; nil: none is needed
 
 	mu     sync.Mutex
 	count  int
@@ -109,8 +112,13 @@ func (f *fleet) start(r role) *process {
 		self = r.program
 	}
 	if r.part != nil {
-		r.part.History = strings.TrimSuffix(p.log, ".log") + ".history"
+		r.part.History = p.history()
 		r.part.Seed = f.seed + uint64(n)
+		if f.open != nil {
+			if p.door, err = f.open(r.part); err != nil {
+				f.t.Fatal(err)
+			}
+		}
 		text, err := json.Marshal(r.part)
 		if err != nil {
 			f.t.Fatal(err)
@@ -122,7 +130,7 @@ func (f *fleet) start(r role) *process {
 		imitate(p.cmd)
 	}
 	p.cmd.Dir = f.dir
-	p.cmd.Env = append(os.Environ(), playRole+"="+r.name)
+	p.cmd.Env = append(append(os.Environ(), playRole+"="+r.name), r.env...)
 	p.cmd.Stderr = log
 	if err := p.cmd.Start(); err != nil {
 		f.t.Fatal(err)
@@ -156,17 +164,18 @@ func (f *fleet) kill(p *process) {
 	if !f.lives(p) {
 		return // somebody else did it
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		f.t.Errorf("kill: %v: %s", err, p.tail())
-	}
+	killed := p.cmd.Process.Kill()
 	f.gone(p)
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); (killed != nil || !ok || status.Signal() != syscall.SIGKILL) && !p.killedByTask() {
 		f.t.Errorf("%v ended by itself: %v: %s", p.role, p.err, p.tail())
 	}
 }
 
 func (f *fleet) gone(p *process) {
 	<-p.ended
+	if p.door != nil {
+		p.door.Close()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, other := range f.living {
@@ -199,9 +208,25 @@ func (p *process) said() string {
 	return string(text)
 }
 
+// history is the file that it writes.
+func (p *process) history() string { return strings.TrimSuffix(p.log, ".log") + ".history" }
+
 // tail is the end of it.
 func (p *process) tail() string {
 	const most = 2000
 	text := p.said()
 	return strings.TrimSpace(text[max(0, len(text)-most):])
+}
+
+// deadly is what a handler says before it ends its process.
+const deadly = "deadly: "
+
+// killedByTask reports whether a process has ended because a handler wanted it to.
+func (p *process) killedByTask() bool {
+	select {
+	case <-p.ended:
+		return strings.Contains(p.said(), deadly)
+	default:
+		return false
+	}
 }

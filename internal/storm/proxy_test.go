@@ -14,8 +14,7 @@ import (
 // proxy stands between the processes of a storm and their database server, and
 // does to their connections what networks do.
 type proxy struct {
-	listener net.Listener
-	target   atomic.Value // string: host:port
+	target string // host:port
 
 	latency  atomic.Int64 // added to each piece in each direction, in nanoseconds
 	sliced   atomic.Bool  // pieces of one byte
@@ -27,53 +26,53 @@ type proxy struct {
 	conns map[*wire]bool
 }
 
+// door is where one process comes in, so that it can be cut off alone.
+type door struct {
+	net.Listener
+	clogged atomic.Bool
+}
+
 // wire is one connection through a proxy.
 type wire struct {
+	door           *door
 	client, server net.Conn
 	listens        atomic.Bool // it has asked for notifications
 	lose           atomic.Bool // its next answer is lost
 	clogged        atomic.Bool // nothing passes, and nobody is told
 }
 
-func newProxy(target string) (*proxy, error) {
+func newProxy(target string) *proxy { return &proxy{target: target, conns: map[*wire]bool{}} }
+
+// open makes a door, which its process's end closes.
+func (p *proxy) open() (*door, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: l, conns: map[*wire]bool{}}
-	p.target.Store(target)
-	go p.serve()
-	return p, nil
-}
-
-func (p *proxy) addr() string { return p.listener.Addr().String() }
-
-func (p *proxy) close() {
-	p.listener.Close()
-	p.cut()
-}
-
-func (p *proxy) serve() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
+	d := &door{Listener: l}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.connect(d, client)
 		}
-		go p.connect(client)
-	}
+	}()
+	return d, nil
 }
 
-func (p *proxy) connect(client net.Conn) {
+func (p *proxy) connect(d *door, client net.Conn) {
 	if p.refuse.Load() {
 		reset(client)
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target.Load().(string), 5*time.Second)
+	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
 	if err != nil {
 		reset(client)
 		return
 	}
-	w := &wire{client: client, server: server}
+	w := &wire{door: d, client: client, server: server}
 	p.mu.Lock()
 	p.conns[w] = true
 	p.mu.Unlock()
@@ -116,7 +115,7 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 	if !up && w.listens.Load() && p.deaf.Load() {
 		return true
 	}
-	for w.clogged.Load() {
+	for w.clogged.Load() || w.door.clogged.Load() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if d := p.latency.Load(); d > 0 {

@@ -23,6 +23,7 @@ type record struct {
 	crashes []span // of the database server
 	alarms  []event
 	vitals  map[int][]event // by process
+	clocks  []event         // when the server's clock was set, and to what
 	ends    int64
 }
 
@@ -34,6 +35,7 @@ type past struct {
 	releases []release
 	edits    []edited
 	effects  []item
+	begun    int // times that a handler began
 }
 
 type span struct{ from, until int64 }
@@ -117,6 +119,10 @@ func newRecord(events []event) *record {
 				}
 				r.of(it.ID).edits = append(r.of(it.ID).edits, one)
 			}
+		case opBegin:
+			for _, it := range e.Items {
+				r.of(it.ID).begun++
+			}
 		case opEffect:
 			for _, it := range e.Items {
 				r.of(it.ID).effects = append(r.of(it.ID).effects, it)
@@ -127,6 +133,8 @@ func newRecord(events []event) *record {
 			asked[key{e.file, e.Call}] = e.At
 		case opChored:
 			r.chores = append(r.chores, chored{e, asked[key{e.file, e.Call}]})
+		case opClock:
+			r.clocks = append(r.clocks, e)
 		case opVitals:
 			r.vitals[e.file] = append(r.vitals[e.file], e)
 		case opFault:
@@ -177,8 +185,37 @@ func (r *record) of(id tusk.ID) *past {
 // order sorts claims as the engine made them: an answer may be held up for long.
 func (r *record) order() {
 	for _, p := range r.tasks {
-		slices.SortStableFunc(p.claims, func(a, b claimed) int { return cmp.Compare(a.Claimed, b.Claimed) })
+		slices.SortStableFunc(p.claims, func(a, b claimed) int { return cmp.Compare(r.made(a), r.made(b)) })
 	}
+}
+
+// made is when the engine made a claim, by the machine's clock. The server's is wrong
+// by one of the amounts that it was set to: by that which fits.
+func (r *record) made(c claimed) int64 {
+	const near = int64(5 * time.Second)
+	for _, set := range r.clocks {
+		if at := c.Claimed - set.Asked; at > c.asked-near && at < c.at+near {
+			return at
+		}
+	}
+	return c.Claimed
+}
+
+// reset reports whether the server's clock was set in a span of time. The server takes
+// a moment to notice.
+func (r *record) reset(from, until int64) bool {
+	const moment = int64(3 * time.Second)
+	return slices.ContainsFunc(r.clocks, func(e event) bool { return e.At >= from-moment && e.At <= until+moment })
+}
+
+// ahead is how far the server's clock was ahead of the machine's.
+func (r *record) ahead(at int64) (by int64) {
+	for _, set := range r.clocks {
+		if set.At <= at {
+			by = set.Asked
+		}
+	}
+	return by
 }
 
 // over is when a lease may have ended first; the end of time if never.
@@ -195,6 +232,15 @@ func (r *record) over(p *past, c claimed) int64 {
 		}
 	}
 	return end
+}
+
+// began is when the task was asked for first.
+func (p *past) began() int64 {
+	began := int64(math.MaxInt64)
+	for _, e := range p.enqueues {
+		began = min(began, e.asked)
+	}
+	return began
 }
 
 // ended is when a task may have ended first, or its key may have been free.

@@ -3,6 +3,7 @@
 package storm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -39,6 +40,8 @@ type storm struct {
 	seed   uint64
 	ground *ground
 	client *tusk.Client // straight to the server
+	close  func() error // of its store
+	wrong  string       // a program whose clock can be wrong; empty: there is none
 	fleet  *fleet
 	log    *history
 	random *dice
@@ -113,23 +116,34 @@ func newStorm(t *testing.T, name string) *storm {
 			t.Fatal(err)
 		}
 	}
-	s.ground = newGround(t, name, dir)
+	long := os.Getenv(envTime) != ""
+	if f := findFault("F17"); long && mayStrike("F17") && f.rages(name) {
+		s.wrong = buildWithWrongClock(t)
+	}
+	s.ground = newGround(t, name, dir, long)
 	var err error
 	if s.log, err = openHistory(filepath.Join(dir, "0000-storm.history")); err != nil {
 		t.Fatal(err)
 	}
-	engine, closeStore, err := engines[s.ground.engine].open(t.Context(), s.ground.dsn)
-	if err != nil {
+	if err := s.connect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { closeStore() })
-	if s.client, err = tusk.NewClient(&witness{engine, s.log}, &tusk.ClientConfig{Logger: quiet}); err != nil {
-		t.Fatal(err)
-	}
-	s.fleet = &fleet{t: t, dir: dir, seed: s.seed}
+	t.Cleanup(func() { s.close() })
+	s.fleet = &fleet{t: t, dir: dir, seed: s.seed, open: s.ground.open}
 	t.Cleanup(s.fleet.killAll)
 	t.Logf("%s, seed %d: %s=%d repeats its faults", s.ground.version, s.seed, envSeed, s.seed)
 	return s
+}
+
+// connect opens the storm's own store.
+func (s *storm) connect(ctx context.Context) error {
+	engine, closeStore, err := engines[s.ground.engine].open(ctx, s.ground.dsn)
+	if err != nil {
+		return err
+	}
+	s.close = closeStore
+	s.client, err = tusk.NewClient(&witness{engine, s.log}, &tusk.ClientConfig{Logger: quiet})
+	return err
 }
 
 func (s *storm) run() {
@@ -181,6 +195,7 @@ func (s *storm) worker() role {
 
 // any picks a process of a role.
 func (s *storm) any(name string) *process {
+	s.replace()
 	s.fleet.mu.Lock()
 	defer s.fleet.mu.Unlock()
 	var all []*process
@@ -195,6 +210,22 @@ func (s *storm) any(name string) *process {
 	return all[s.random.IntN(len(all))]
 }
 
+// replace puts workers into the place of those that a task has killed.
+func (s *storm) replace() (n int) {
+	s.fleet.mu.Lock()
+	all := slices.Clone(s.fleet.living)
+	s.fleet.mu.Unlock()
+	for _, p := range all {
+		if p.killedByTask() {
+			s.fleet.gone(p)
+			s.count("end of a worker by its task")
+			s.fleet.start(s.worker())
+			n++
+		}
+	}
+	return n
+}
+
 // leader returns the worker that wrote last that it leads.
 func (s *storm) leader() *process {
 	var last int64
@@ -202,7 +233,7 @@ func (s *storm) leader() *process {
 	s.fleet.mu.Lock()
 	defer s.fleet.mu.Unlock()
 	for _, p := range s.fleet.living {
-		if at := lastLed(strings.TrimSuffix(p.log, ".log") + ".history"); p.role.name == "worker" && at > last {
+		if at := lastLed(p.history()); p.role.name == "worker" && at > last {
 			last, best = at, p
 		}
 	}
@@ -267,10 +298,9 @@ func (s *storm) rage() {
 
 // draw picks a fault that the ground knows.
 func (s *storm) draw() *fault {
-	only := strings.Split(os.Getenv(envFaults), ",")
 	var all []*fault
 	for i := range s.faults {
-		if f := &s.faults[i]; f.rages(s.ground.name) && (only[0] == "" || slices.Contains(only, f.code)) {
+		if f := &s.faults[i]; f.rages(s.ground.name) && mayStrike(f.code) && s.can(f.code) {
 			for range f.weight {
 				all = append(all, f)
 			}
@@ -280,6 +310,25 @@ func (s *storm) draw() *fault {
 		s.t.Fatalf("%s=%s names no fault that %s has", envFaults, os.Getenv(envFaults), s.ground.name)
 	}
 	return all[s.random.IntN(len(all))]
+}
+
+// mayStrike reports whether the environment lets a fault in.
+func mayStrike(code string) bool {
+	only := strings.Split(os.Getenv(envFaults), ",")
+	return only[0] == "" || slices.Contains(only, code)
+}
+
+// can reports whether a fault that needs something special of its ground has it.
+func (s *storm) can(code string) bool {
+	switch code {
+	case "F6":
+		return s.ground.disk != nil
+	case "F16":
+		return s.ground.clock != nil
+	case "F17":
+		return s.wrong != ""
+	}
+	return true
 }
 
 // later ends a fault after a while, or at the end of the storm.
@@ -305,6 +354,10 @@ func (s *storm) violation(of, format string, args ...any) {
 
 // drain lets everything end, with nothing failing any more: in bounded time.
 func (s *storm) drain() {
+	if p := s.ground.proxy; p != nil {
+		p.deaf.Store(true) // what comes last is found without being told
+		time.Sleep(time.Second)
+	}
 	for _, p := range slices.Clone(s.fleet.living) {
 		if p.role.name == "producer" {
 			s.fleet.kill(p)
@@ -326,7 +379,7 @@ func (s *storm) drain() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if left == 0 && s.release() == 0 {
+		if s.replace() == 0 && left == 0 && s.release() == 0 {
 			break
 		}
 		if left != last {
@@ -370,7 +423,7 @@ func (s *storm) release() (released int) {
 			s.t.Fatal(err)
 		}
 		for _, task := range page {
-			if strings.HasPrefix(task.Reason, "quarantined") {
+			if strings.HasPrefix(task.Reason, "quarantined") && task.Kind != doKiller {
 				released += s.retry(task.ID)
 			}
 		}
@@ -402,6 +455,7 @@ func (s *storm) stuck() string {
 		return err.Error()
 	}
 	var text strings.Builder
+	text.WriteString(s.ground.activity(s.t.Context()))
 	for _, t := range tasks {
 		fmt.Fprintf(&text, "\n%s kind %s queue %s key %q partition %q %v attempt %d crashes %d run at %v claimed %v worker %v needs %v", t.ID, t.Kind, t.Queue, t.Key, t.Partition,
 			t.State, t.Attempt, t.Crashes, t.RunAt, t.ClaimedAt, t.Worker, t.Detail.Needs)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -50,7 +49,7 @@ func (w *witness) PutRecord(ctx context.Context, p store.PutRecord) (int64, []st
 }
 
 func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
-	call, asked := w.log.calls.Add(1), time.Now().UnixNano() // an empty claim leaves no line
+	call, asked := w.log.calls.Add(1), instant() // an empty claim leaves no line
 	tasks, err := w.Store.Claim(ctx, r)
 	if len(tasks) > 0 {
 		items := make([]item, len(tasks))

@@ -47,6 +47,12 @@ const (
 	doFamily  = "family"  // spawns children and waits for them
 	doRerun   = "rerun"   // follows a source; fails at every other attempt
 	doTick    = "tick"    // of a schedule
+
+	doExit     = "exit"     // ends its process, once
+	doOverflow = "overflow" // likewise, by its stack
+	doStarve   = "starve"   // likewise, for want of memory
+	doKiller   = "killer"   // ends every process that runs it
+	doDeaf     = "deaf"     // goes on though its time is over, once
 )
 
 // load is what a task carries.
@@ -85,7 +91,8 @@ func playWorker(p part) error {
 		return err
 	}
 	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(), &tusk.WorkerConfig{Queues: stormQueues, Concurrency: 12, ReadAhead: 40,
-		Lease: stormLease, Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch}})
+		Lease: stormLease, Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch},
+		Retention: tusk.Retention{Completed: 300 * time.Hour, Cancelled: 300 * time.Hour}})
 	if err != nil {
 		return err
 	}
@@ -132,6 +139,7 @@ func (h *hands) mux() *tusk.Mux {
 	m := tusk.NewMux()
 	for kind, do := range map[string]func(context.Context, *tusk.Task[load]) error{
 		doEcho: h.echo, doEffect: h.effect, doTx: h.tx, doFlaky: h.flaky, doSlow: h.slow, doSnooze: h.snooze, doPanic: h.panic,
+		doExit: h.exit, doOverflow: h.overflow, doStarve: h.starve, doKiller: h.killer, doDeaf: h.deaf,
 		doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family, doRerun: h.rerun, doTick: h.echo,
 	} {
 		tusk.HandleKind(m, kind, do)
@@ -193,7 +201,7 @@ func (h *hands) slow(ctx context.Context, t *tusk.Task[load]) error {
 
 // snooze asks for it once: the second call comes more than its delay after the first.
 func (h *hands) snooze(_ context.Context, t *tusk.Task[load]) error {
-	if time.Now().UnixNano()-t.Args.Version < int64(300*time.Millisecond) {
+	if instant()-t.Args.Version < int64(300*time.Millisecond) {
 		return tusk.Snooze(100 * time.Millisecond)
 	}
 	return nil

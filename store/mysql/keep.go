@@ -16,14 +16,19 @@ type leader struct {
 	id      store.ID
 	term    int64
 	expires int64
+	renewed int64
 }
 
 func (l *leader) read(rows *sql.Rows) error {
 	var id []byte
-	err := rows.Scan(&id, &l.term, &l.expires)
+	err := rows.Scan(&id, &l.term, &l.expires, &l.renewed)
 	copy(l.id[:], id)
 	return err
 }
+
+// clockSlack is by how much, in microseconds, what was written may be later than now
+// without the clock having been set back: now is read before rows are.
+const clockSlack = 1_000_000
 
 // Lead implements store.Keeper.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
@@ -45,17 +50,20 @@ func (w *work) lead(c store.Candidate) (store.Leadership, error) {
 	mine := l.id == c.ID
 	switch {
 	case c.TTL <= 0 && mine:
-		w.do(q("leader.write"), nil, l.term, 0)
+		w.do(q("leader.write"), nil, l.term, 0, 0)
 		return answer, nil
 	case c.TTL <= 0:
 		return answer, nil
 	case mine:
 	case l.id.IsZero() || w.now >= l.expires:
 		l.id, l.term = c.ID, l.term+1
+	case l.renewed > w.now+clockSlack: // the clock was set back: the term begins now
+		w.do(q("leader.write"), l.id[:], l.term, w.now+l.expires-l.renewed, w.now)
+		return answer, nil
 	default:
 		return answer, nil
 	}
-	w.do(q("leader.write"), l.id[:], l.term, w.now+c.TTL.Microseconds())
+	w.do(q("leader.write"), l.id[:], l.term, w.now+c.TTL.Microseconds(), w.now)
 	answer.Term = l.term
 	return answer, nil
 }

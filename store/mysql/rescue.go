@@ -53,16 +53,15 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 // is found first and locked by its id, as its own beat does: locks taken along
 // another index would meet that the other way round.
 func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
-	var overdue []any
-	w.buf = append(w.buf, stmt{q("rescue.overdue"), []any{w.now}, func(rows *sql.Rows) error {
-		var id []byte
-		err := rows.Scan(&id)
-		overdue = append(overdue, slices.Clone(id))
-		return err
-	}})
+	var overdue, ahead []any
+	w.gather("rescue.overdue", w.now, &overdue)
+	w.gather("rescue.ahead", w.now+clockSlack, &ahead)
 	leases, err = w.readLeases(q("rescue.leases"))
-	if err != nil || len(overdue)+len(gone) == 0 {
+	if err != nil || len(overdue)+len(ahead)+len(gone) == 0 {
 		return leases, err
+	}
+	for _, id := range ahead { // the clock was set back: what they have left begins now
+		w.do(q("rescue.rewind"), w.now, w.now, w.now, id, w.now+clockSlack)
 	}
 	for _, id := range overdue {
 		w.do(q("rescue.declare"), id, w.now)
@@ -71,6 +70,16 @@ func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 		w.do(q("witness.declare"), g.worker[:], g.beatAt)
 	}
 	return w.readLeases(q("rescue.leases"))
+}
+
+// gather appends the ids that a query finds, when the next answer is read.
+func (w *work) gather(name string, argument int64, ids *[]any) {
+	w.buf = append(w.buf, stmt{q(name), []any{argument}, func(rows *sql.Rows) error {
+		var id []byte
+		err := rows.Scan(&id)
+		*ids = append(*ids, slices.Clone(id))
+		return err
+	}})
 }
 
 // running returns which of the tasks of leases are still open.

@@ -228,7 +228,7 @@ create table if not exists tusk_worker (
     key tusk_worker_dead (dead, expires_at)
 ) engine = innodb default charset = utf8mb4;
 
--- Row 1: who leads. Row 2: the last version given to a record. Row 3: the days
+-- Row 1: who leads, and since when it has been renewed, as `version`. Row 2: the last version given to a record. Row 3: the days
 -- that are being dropped, from place `term` to place `version`; see days.go.
 create table if not exists tusk_leader (
     one        tinyint not null,

@@ -282,6 +282,19 @@ func (s *Server) Kill() {
 	}
 }
 
+// PID is the process id of a server that was started here; 0: it does not run.
+func (s *Server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return 0
+	}
+	return s.cmd.Process.Pid
+}
+
+// Addr is where it listens.
+func (s *Server) Addr() string { return s.addr }
+
 // Stop kills the server and deletes its data.
 func (s *Server) Stop() {
 	s.Kill()

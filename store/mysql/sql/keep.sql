@@ -1,11 +1,11 @@
 -- name: leader.lock
-select id, term, expires_at from tusk_leader where one = 1 for update
+select id, term, expires_at, version from tusk_leader where one = 1 for update
 
 -- name: leader.check
-select id, term, expires_at from tusk_leader where one = 1 lock in share mode
+select id, term, expires_at, version from tusk_leader where one = 1 lock in share mode
 
 -- name: leader.write
-update tusk_leader set id = ?, term = ?, expires_at = ? where one = 1
+update tusk_leader set id = ?, term = ?, expires_at = ?, version = ? where one = 1
 
 -- name: admit.due
 select place, n
@@ -38,6 +38,13 @@ select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and exp
 
 -- name: rescue.declare
 update tusk_worker force index (primary) set dead = 1, watched = 0 where id = ? and dead = 0 and expires_at <= ?
+
+-- name: rescue.ahead
+select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and beat_at > ?
+
+-- name: rescue.rewind
+update tusk_worker force index (primary) set expires_at = expires_at - beat_at + ?, late_at = late_at - beat_at + ?, beat_at = ?
+where id = ? and dead = 0 and beat_at > ?
 
 -- name: rescue.leases
 select l.token, l.worker, l.claimed_at, l.spans

@@ -326,9 +326,10 @@ create table tusk.leader (
   one        boolean     not null primary key default true check (one),
   id         uuid,
   term       bigint      not null,
-  expires_at timestamptz not null
+  expires_at timestamptz not null,
+  renewed_at timestamptz not null
 );
-insert into tusk.leader (id, term, expires_at) values (null, 0, '-infinity');
+insert into tusk.leader (id, term, expires_at, renewed_at) values (null, 0, '-infinity', '-infinity');
 
 create sequence tusk.record_version;
 create table tusk.record (

@@ -75,6 +75,15 @@ begin
   end loop;
 end $$;
 
+-- Lets what workers have left begin now, when the clock was set back since they beat:
+-- they would be waited for as long.
+create function tusk.follow_clock() returns void language sql as $$
+  update tusk.worker w
+  set expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at), beat_at = c.now
+  from (select clock_timestamp() as now) c
+  where not w.dead and w.beat_at > clock_timestamp() + interval '1 second'
+$$;
+
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
 -- even when it ran out, as long as nobody took it.
 create function tusk.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql as $$
@@ -85,6 +94,10 @@ declare
 begin
   select * into l from tusk.leader;
   if _ttl > 0 and l.id is not null and l.id <> _id and l.expires_at > _now then
+    if l.renewed_at > _now + interval '1 second' then -- the clock was set back: the term begins now
+      update tusk.leader x set expires_at = _now + (x.expires_at - x.renewed_at), renewed_at = _now
+      where x.renewed_at = l.renewed_at;
+    end if;
     return query select 0::bigint, _now;
     return;
   elsif _ttl <= 0 and l.id is distinct from _id then
@@ -92,7 +105,7 @@ begin
     return;
   end if;
   if l.id = _id and _ttl > 0 then
-    update tusk.leader x set expires_at = _now + _ttl * interval '1 us' where x.id = _id and x.term = l.term;
+    update tusk.leader x set expires_at = _now + _ttl * interval '1 us', renewed_at = _now where x.id = _id and x.term = l.term;
     if found then
       return query select l.term, _now;
       return;
@@ -104,7 +117,7 @@ begin
     update tusk.leader x set id = null where x.id = _id;
     return query select 0::bigint, _now;
   elsif l.id is null or l.id = _id or l.expires_at <= _now then
-    update tusk.leader x set id = _id, expires_at = _now + _ttl * interval '1 us',
+    update tusk.leader x set id = _id, expires_at = _now + _ttl * interval '1 us', renewed_at = _now,
       term = x.term + case when l.id is not distinct from _id then 0 else 1 end;
     return query select x.term, _now from tusk.leader x;
   else
@@ -162,6 +175,10 @@ declare
 begin
   perform tusk.need_read_committed();
   perform tusk.lead(_term);
+  if exists (select from tusk.worker w where not w.dead and w.beat_at > _now + interval '1 second') then
+    perform tusk.hold_lead(_term);
+    perform tusk.follow_clock();
+  end if;
   if exists (select from tusk.worker w where not w.dead and w.expires_at <= _now) then
     perform tusk.hold_lead(_term);
     update tusk.worker w set dead = true where not w.dead and w.expires_at <= _now;
@@ -181,4 +198,4 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.rescue, tusk.admit, tusk.candidate, tusk.miss_workers, tusk.unattend, tusk.attend, tusk.worker_lock, tusk.beat;
+drop function tusk.rescue, tusk.admit, tusk.candidate, tusk.follow_clock, tusk.miss_workers, tusk.unattend, tusk.attend, tusk.worker_lock, tusk.beat;

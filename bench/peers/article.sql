@@ -19,13 +19,16 @@
 drop schema if exists article cascade;
 create schema article;
 
-create table article.task_init_1 (
-  uid int, ptid bigserial, tid serial, state int default 1, retry int default -1, info text, ts timestamp
-) with (autovacuum_enabled = off);
-
-create table article.task_hist_1 (
-  uid int, ptid bigint, tid int, state int default 1, retry int default -1, info text, ts timestamp
-) with (autovacuum_enabled = off);
+create function article.add_user(_uid int) returns void language plpgsql as $$
+begin
+  execute format('create table article.%I (
+    uid int, ptid bigserial, tid serial, state int default 1, retry int default -1, info text, ts timestamp
+  ) with (autovacuum_enabled = off)', 'task_init_' || _uid);
+  execute format('create table article.%I (
+    uid int, ptid bigint, tid int, state int default 1, retry int default -1, info text, ts timestamp
+  ) with (autovacuum_enabled = off)', 'task_hist_' || _uid);
+end $$;
+select article.add_user(1);
 
 create function article.produce(_uid int, _infos text[]) returns void language plpgsql as $$
 begin

@@ -1,0 +1,95 @@
+//go:build unix
+
+package storm
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// ticks is I11: each tick of the schedule fired once, and none was left out.
+func (c *checker) ticks() {
+	var ticks []time.Time
+	for _, t := range c.stored {
+		if t.Schedule == "clock" {
+			ticks = append(ticks, t.Tick)
+		}
+	}
+	slices.SortFunc(ticks, time.Time.Compare)
+	for i := 1; i < len(ticks); i++ {
+		if d := ticks[i].Sub(ticks[i-1]); d != time.Second {
+			c.violation("I11", "ticks %v and %v are %v apart", ticks[i-1], ticks[i], d)
+		}
+	}
+	if least := int(c.lasts.Seconds() / 2); len(ticks) < least {
+		c.violation("I11", "%d ticks, want at least %d", len(ticks), least)
+	}
+}
+
+// leaders is I12: a term has one leader, and writes nothing when a later one has begun.
+func (c *checker) leaders() {
+	who := map[int64]string{}
+	began := map[int64]int64{}
+	for _, e := range c.leads {
+		if who[e.Term] == "" {
+			who[e.Term], began[e.Term] = e.Who, e.At
+		}
+		if who[e.Term] != e.Who {
+			c.violation("I12", "term %d has two leaders, %s and %s", e.Term, who[e.Term], e.Who)
+		}
+	}
+	for _, chore := range c.chores {
+		for term, at := range began {
+			if term > chore.Term && at < chore.asked {
+				c.violation("I12", "%s of term %d wrote %v after term %d had begun", chore.Text, chore.Term, time.Duration(chore.asked-at), term)
+				break
+			}
+		}
+	}
+}
+
+func (c *checker) terms() int {
+	terms := map[int64]bool{}
+	for _, e := range c.leads {
+		terms[e.Term] = true
+	}
+	return len(terms)
+}
+
+// sums is I15: what is counted is what is there.
+func (c *checker) sums() {
+	left, err := unfinished(c.t.Context(), c.client)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var open, done int64
+	for _, t := range c.stored {
+		if !t.State.Finished() {
+			open++
+		}
+		if t.State == tusk.StateCompleted {
+			done++
+		}
+	}
+	if left != open {
+		c.violation("I15", "%d unfinished tasks are counted and %d are there", left, open)
+	}
+	if n := c.completed(); n != done {
+		c.violation("I15", "%d completions are counted and %d tasks are completed", n, done)
+	}
+}
+
+// growth is I16: who has lived through the storm uses no more than a rest needs.
+func (c *checker) growth() {
+	for _, all := range c.vitals {
+		last := all[len(all)-1]
+		if last.At < c.ends-int64(5*time.Second) {
+			continue // died before
+		}
+		if goroutines, files := last.Items[0].Attempt, last.Items[0].Crashes; goroutines > 150 || files > 100 {
+			c.violation("I16", "process %s has %d goroutines and %d open files at rest", last.Who, goroutines, files)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package storm
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// disk is a file system that loses, when its power is cut, what was not synced: ext4
+// in a file. Only root can mount it.
+type disk struct{ image, dir string }
+
+func newDisk(t *testing.T) (*disk, error) {
+	t.Helper()
+	home, err := os.MkdirTemp("", "tusk-disk-")
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	d := &disk{filepath.Join(home, "image"), filepath.Join(home, "disk")}
+	if err := os.Chmod(home, 0o755); err != nil { // servers run as others
+		return nil, err
+	}
+	if err := os.Mkdir(d.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := order("truncate", "-s", "6G", d.image); err != nil {
+		return nil, err
+	}
+	if err := order("mkfs.ext4", "-q", "-F", d.image); err != nil {
+		return nil, err
+	}
+	if err := d.mount(); err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() {
+		if err := d.unmount(); err != nil {
+			t.Errorf("the disk stays: %v", err)
+		}
+	})
+	return d, nil
+}
+
+func order(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
+func (d *disk) mount() error { return order("mount", "-o", "loop", d.image, d.dir) }
+
+// unmount kills who is left, as the loss of power does, and waits until nobody has a
+// file open.
+func (d *disk) unmount() error {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		d.killUsers()
+		err := syscall.Unmount(d.dir, 0)
+		if err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// What ext4 takes to stop at once, with its journal as it is.
+const (
+	goDown      = 0x8004587d
+	withoutSync = 2
+)
+
+// cut lets nothing be written any more: neither what comes nor what waits in memory.
+func (d *disk) cut() error {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	how := uint32(withoutSync)
+	if _, _, e := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), goDown, uintptr(unsafe.Pointer(&how))); e != 0 {
+		return fmt.Errorf("cut the power of a file system: %w", e)
+	}
+	return nil
+}
+
+// settle writes through what is there: servers that tests start are made without that.
+func (d *disk) settle() error { return order("sync", "-f", d.dir) }
+
+// restore brings the disk back with what it kept, when its users have ended.
+func (d *disk) restore() error {
+	if err := d.unmount(); err != nil {
+		return err
+	}
+	return d.mount()
+}
+
+// killUsers kills the processes that work in one of the disk's folders, as servers do.
+func (d *disk) killUsers() {
+	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is sound
+	for _, folder := range folders {
+		at, err := os.Readlink(folder)
+		if pid, is := strconv.Atoi(filepath.Base(filepath.Dir(folder))); err == nil && is == nil && strings.HasPrefix(at, d.dir+"/") {
+			syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
+		}
+	}
+}
+
+// TestADiskThatLosesItsPowerForgetsWhatWasNotSynced checks the disk itself: one that
+// keeps everything proves nothing.
+func TestADiskThatLosesItsPowerForgetsWhatWasNotSynced(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts file systems")
+	}
+	d, err := newDisk(t)
+	if err != nil {
+		t.Skipf("no disk whose power can be cut: %v", err)
+	}
+	for name, sync := range map[string]bool{"kept": true, "lost": false} {
+		f, err := os.Create(filepath.Join(d.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.WriteString("text")
+		if sync {
+			if err := f.Sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Close()
+	}
+	f, err := os.OpenFile(filepath.Join(d.dir, "kept"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString(", and more")
+	f.Close()
+	if err := d.cut(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.restore(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(d.dir, "kept")); err != nil || string(text) != "text" {
+		t.Errorf("what was synced: %q, %v", text, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(d.dir, "lost")); err == nil && len(text) > 0 {
+		t.Errorf("what was not synced is there: %q", text)
+	}
+}
