@@ -105,6 +105,7 @@ func (a *ownedPeer) Work(ctx context.Context, handle func(n int)) error {
 }
 
 func (a *ownedPeer) claim(ctx context.Context) (numbers []int, finish func(context.Context) error, err error) {
+	ctx = context.WithoutCancel(ctx) // the driver would close the connection, and with it goes who owns what
 	c := <-a.free
 	back := sync.OnceFunc(func() { a.free <- c })
 	defer func() {

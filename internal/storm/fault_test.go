@@ -132,30 +132,30 @@ func killServer(s *storm) error {
 	return s.ground.killServer(func() error { return nil })
 }
 
-// killBackends kills backends by their processes, one after another, which makes
-// PostgreSQL take all others down and recover.
+// killBackends kills some backends, one after another.
 func killBackends(s *storm) error {
-	s.log.write(event{Op: opFault, Text: crash})
-	defer s.log.write(event{Op: opCalm, Text: crash})
 	for range 3 + s.random.IntN(3) {
-		pid, err := s.sessionSoon()
-		if err != nil {
+		if err := killBackend(s); err != nil {
 			return err
-		}
-		if syscall.Kill(int(pid), syscall.SIGKILL) == nil { // it may be gone
-			s.count("kill of a backend")
 		}
 		time.Sleep(300 * time.Millisecond) // for the others to be taken down
 	}
 	return nil
 }
 
-// sessionSoon waits until the storm's processes have a connection again.
-func (s *storm) sessionSoon() (int64, error) {
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+// killBackend kills one backend by its process, which makes PostgreSQL take all
+// others down and recover.
+func killBackend(s *storm) error {
+	s.log.write(event{Op: opFault, Text: crash})
+	defer s.log.write(event{Op: opCalm, Text: crash})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // until it has recovered from the last one
 		pid, err := s.session()
-		if pid != 0 && err == nil || time.Now().After(end) {
-			return pid, err
+		if pid != 0 && err == nil && syscall.Kill(int(pid), syscall.SIGKILL) == nil {
+			s.count("kill of a backend")
+			return nil
+		}
+		if time.Now().After(end) {
+			return err
 		}
 	}
 }
