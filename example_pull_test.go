@@ -1,0 +1,39 @@
+package tusk_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// A puller lends tasks to whoever works on them elsewhere, and takes their verdicts:
+// the server's pull API is made of it.
+func ExampleClient_NewPuller() {
+	ctx, cancel := context.WithCancel(context.Background())
+	client := newClient()
+	puller := client.NewPuller()
+	done := make(chan error)
+	go func() { done <- puller.Run(ctx) }()
+
+	_, _ = client.Enqueue(ctx, Greet{Name: "Ada"}, nil)
+	lent, err := puller.Claim(ctx, tusk.Pull{Queues: []string{"default"}, Lease: time.Minute, Wait: 10 * time.Second})
+	fmt.Println(len(lent), err, string(lent[0].TaskInfo.Args), puller.Lent())
+
+	receipt, _ := tusk.ParseReceipt(lent[0].Receipt.String()) // as it went over the wire
+	tasks, _ := puller.Find(ctx, []tusk.Receipt{receipt})
+	_, cancelled, err := puller.Extend(tusk.Extension{Receipt: receipt, Lease: time.Minute})
+	fmt.Println(tasks[0].Kind, cancelled, err)
+
+	errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: receipt, Output: json.RawMessage(`"hello Ada"`)}})
+	task, _ := client.Get(ctx, receipt.ID)
+	fmt.Println(errs[0], err, task.State, string(task.Detail.Output))
+	cancel()
+	<-done
+	// Output:
+	// 1 <nil> {"name":"Ada"} 1
+	// greet false <nil>
+	// <nil> <nil> completed "hello Ada"
+}
