@@ -13,8 +13,8 @@ import (
 // envKills asks for the kills: workers, backends and servers, such as 200,200,20.
 const envKills = "TUSK_TEST_KILLS"
 
-// oneByPID is how many of the backends die by SIGKILL of their process, which has
-// PostgreSQL take all others down and recover; the rest are terminated.
+// oneByPID: one in so many of PostgreSQL's backends dies by SIGKILL of its process,
+// which has the server take all others down and recover; the rest are terminated.
 const oneByPID = 10
 
 // TestKillsOfWorkersBackendsAndTheServer kills until each of them was killed so often
@@ -23,11 +23,17 @@ const oneByPID = 10
 func TestKillsOfWorkersBackendsAndTheServer(t *testing.T) {
 	var workers, backends, servers int
 	if text := os.Getenv(envKills); text == "" {
-		t.Skip("takes a quarter of an hour: " + envKills + "=200,200,20")
+		t.Skip("takes a quarter of an hour for each engine: " + envKills + "=200,200,20")
 	} else if _, err := fmt.Sscanf(text, "%d,%d,%d", &workers, &backends, &servers); err != nil {
 		t.Fatalf("%s=%s: want three numbers, of workers, backends and servers: %v", envKills, text, err)
 	}
-	s := newStorm(t, "postgres")
+	for _, engine := range []string{"postgres", "mysql"} {
+		t.Run(engine, func(t *testing.T) { killAll(t, engine, workers, backends, servers) })
+	}
+}
+
+func killAll(t *testing.T, engine string, workers, backends, servers int) {
+	s := newStorm(t, engine)
 	s.settings()
 	for range 3 {
 		s.fleet.start(s.worker())
@@ -60,7 +66,7 @@ func (s *storm) kills(workers, backends, servers int) (all []func() bool) {
 	}
 	for i := range backends {
 		all = append(all, func() bool {
-			if i%oneByPID == 0 {
+			if i%oneByPID == 0 && s.ground.pg != nil {
 				return s.killed("F5", "kill of a backend", killBackend)
 			}
 			return s.killed("F7", "end of a session", terminate)
@@ -83,7 +89,7 @@ func (s *storm) killed(code, what string, strike func(*storm) error) bool {
 	}
 	for end := time.Now().Add(time.Minute); s.ground.admin.PingContext(context.Background()) != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatal("the server does not come back: ", s.ground.pg.Log())
+			s.t.Fatal("the server does not come back")
 		}
 	}
 	if s.counts[what] == before {
@@ -100,5 +106,8 @@ func terminate(s *storm) error {
 		return err
 	}
 	s.count("end of a session")
+	if s.ground.my != nil {
+		return s.ground.exec(context.Background(), fmt.Sprintf("kill %d", pid))
+	}
 	return s.ground.exec(context.Background(), "select pg_terminate_backend($1)", pid)
 }
