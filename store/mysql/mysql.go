@@ -6,8 +6,9 @@
 // worker's heartbeat is one row. Claims skip what others have locked, so no
 // claimer waits for another. What all would have to change (counts, statistics,
 // groups of errors) nobody changes: each transaction leaves a note of what it
-// adds, and the leader sums the notes up. The tables are described in
-// migrations/, the order of locks as well.
+// adds, and the leader sums the notes up. A claim and a finish are a procedure
+// each; those of one process that meet share a transaction. Tables and procedures
+// are in migrations/, with the order of locks.
 //
 // The package may touch package store, the driver and goose, and a database over
 // them. Data comes from the rooms above through store.Store and ends here.
