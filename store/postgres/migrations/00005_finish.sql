@@ -121,22 +121,14 @@ begin
   if cardinality(_tokens) = 1 and cardinality(_odd) = 0 then
     -- The common flush: one lease, closed as a whole. A lease that an open
     -- transaction has finished tasks of cannot be locked so.
-    with x as (
-      delete from tusk.lease x
-      where x.ctid = any(array(
-          select y.ctid from tusk.lease y
-          where y.token = _tokens[1] and y.lane = _lanes[1] and y.open is null and y.ids = _ids
-            and not exists (select from tusk.finished f where f.token = _tokens[1])
-          for update skip locked))
-      returning x.lane, x.lo, x.hi, x.token, x.worker, x.claimed_at, x.ids)
-    insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
-    select x.lane, tusk.node_of(x.lo, x.hi), x.lo, x.token, x.worker, x.claimed_at, _now, _keyed[1], _stats, x.ids, _ago from x;
-    if found then
-      -- What was finished between the statement's beginning and its lock is seen
-      -- only by a new statement. Then all of this is done again.
-      if pg_relation_size('tusk.finished') > 0 and exists (select from tusk.finished f where f.token = _tokens[1]) then
-        raise exception 'some tasks of the lease were finished meanwhile' using errcode = '40001';
-      end if;
+    -- What was finished before the lock is judged after it, by a new statement.
+    select * into l from tusk.lease y
+    where y.token = _tokens[1] and y.lane = _lanes[1] and y.open is null and y.ids = _ids
+    for update skip locked;
+    if found and not (pg_relation_size('tusk.finished') > 0 and exists (select from tusk.finished f where f.token = _tokens[1])) then
+      delete from tusk.lease y where y.token = l.token and y.lane = l.lane;
+      insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+      values (l.lane, case when l.lo = l.hi then l.lo::text::bigint * 2 + 1 else tusk.node_of(l.lo, l.hi) end, l.lo, l.token, l.worker, l.claimed_at, _now, _keyed[1], _stats, _ids, _ago);
       for i in 1 .. coalesce(cardinality(_keys), 0) loop
         perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
       end loop;
