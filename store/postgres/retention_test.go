@@ -1,0 +1,107 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	turn := func(keep store.Retention) {
+		t.Helper()
+		for {
+			n, err := s.Prune(ctx, term, keep, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n < 1000 {
+				break
+			}
+		}
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep := store.Retention{Completed: time.Hour, Queues: map[string]store.Retention{
+		"brief": {Completed: time.Microsecond}, "audit": {Completed: 0}, "alike": {Completed: 90 * time.Minute}}}
+	cost := func() (pages int) {
+		t.Helper()
+		fill(t, s, 5000)
+		pages = buffers(t, s, pool, w, 50)
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10000, Token: store.NewToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Finish(ctx, completed(tasks)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pool.Exec(ctx, "delete from tusk.lease"); err != nil {
+			t.Fatal(err)
+		}
+		return pages
+	}
+	one := cost()
+	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10000); err != nil {
+		t.Fatal(err)
+	}
+	shrink(t, pool)
+	turn(keep) // the segment after the next one has three tables
+	advance(t, pool)
+	turn(keep)
+	advance(t, pool)
+	turn(keep)
+	name := ""
+	err := pool.QueryRow(ctx, "select segment from tusk.segment_part p join tusk.segment s on s.name = p.segment order by s.hi limit 1").Scan(&name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"q", "brief", "audit", "alike"} {
+		goRoundOf(t, s, w, q, 20)
+	}
+	rows := func(part string) int64 {
+		t.Helper()
+		if number(t, pool, "select count(*) from pg_class where relname = $1", name+"_"+part) == 0 {
+			return -1
+		}
+		return number(t, pool, "select count(*) from tusk."+name+"_"+part)
+	}
+	if short, long, rest := rows("short"), rows("long"), rows("rest"); short != 20 || long != 20 || rest != 40 {
+		t.Fatalf("%d in the table of the short, %d in that of the long, %d in that of the rest", short, long, rest)
+	}
+	advance(t, pool)
+	turn(keep)
+	turn(keep)
+	if rows("short") != -1 || rows("long") != 20 || rows("rest") != 40 {
+		t.Fatalf("%d, %d, %d rows: want the table of the short to be gone alone", rows("short"), rows("long"), rows("rest"))
+	}
+	if list, err := s.List(ctx, store.Filter{}); err != nil || len(list) != 60 {
+		t.Fatal(len(list), err)
+	}
+	keep.Completed = time.Microsecond
+	keep.Queues["alike"] = store.Retention{Completed: time.Microsecond}
+	turn(keep)
+	if rows("rest") != -1 || rows("long") != 20 {
+		t.Fatalf("%d, %d rows: want those of the long alone", rows("rest"), rows("long"))
+	}
+	delete(keep.Queues, "audit")
+	turn(keep)
+	if n := number(t, pool, "select count(*) from pg_class where relname like $1", name+"%"); n != 0 {
+		t.Errorf("%d of its tables and indexes are left", n)
+	}
+	if n := number(t, pool, "select count(*) from tusk.segment_part where segment = $1", name); n != 0 {
+		t.Errorf("%d of its parts are remembered", n)
+	}
+	for _, q := range []string{"q", "brief", "audit"} {
+		goRoundOf(t, s, w, q, 20)
+	}
+	if pages := cost(); pages > one*3/2+10 {
+		t.Errorf("a claim touches %d pages in segments of three tables, %d in those of one", pages, one)
+	} else {
+		t.Logf("a claim touches %d pages, in segments of one table %d", pages, one)
+	}
+}
