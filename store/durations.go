@@ -1,6 +1,8 @@
 package store
 
 import (
+	"encoding/binary"
+	"errors"
 	"math"
 	"math/bits"
 	"time"
@@ -84,4 +86,49 @@ func bucketEdge(i int) time.Duration {
 	}
 	power, quarter := next/4+1, next%4
 	return time.Duration(uint64(4+quarter)<<(power-2)) * time.Microsecond
+}
+
+// Encode writes count, sum, largest, and of the histogram the buckets that are not
+// empty, each as its distance from the one before and its number: how engines
+// without arrays store one.
+func (d *Durations) Encode() []byte {
+	b := make([]byte, 0, 64)
+	b = binary.AppendVarint(b, d.Count)
+	b = binary.AppendVarint(b, int64(d.Sum))
+	b = binary.AppendVarint(b, int64(d.Max))
+	last := 0
+	for i, n := range d.Buckets {
+		if n != 0 {
+			b = binary.AppendVarint(binary.AppendVarint(b, int64(i-last)), n)
+			last = i
+		}
+	}
+	return b
+}
+
+var errDurations = errors.New("durations in the database are damaged")
+
+// Decode reads what Encode wrote.
+func (d *Durations) Decode(b []byte) error {
+	damaged := false
+	next := func() int64 {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			damaged, b = true, nil
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	d.Count, d.Sum, d.Max = next(), time.Duration(next()), time.Duration(next())
+	for i := int64(0); len(b) > 0; {
+		if i += next(); i < 0 || i >= DurationBuckets {
+			return errDurations
+		}
+		d.Buckets[i] = next()
+	}
+	if damaged {
+		return errDurations
+	}
+	return nil
 }

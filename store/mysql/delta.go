@@ -209,7 +209,7 @@ func (d *delta) encode() []byte {
 	}
 	for at, s := range d.stats {
 		j.Stats = append(j.Stats, statJSON{at.at, at.queue, at.kind, s.Completed, s.Failed, s.Discarded, s.Cancelled,
-			encodeDurations(&s.Waited), encodeDurations(&s.Ran)})
+			s.Waited.Encode(), s.Ran.Encode()})
 	}
 	for g, f := range d.groups {
 		if f.Count != 0 || f.Waiting != 0 || f.Dead != 0 {
@@ -240,10 +240,10 @@ func (d *delta) read(at int64, body []byte) error {
 	}
 	for _, s := range j.Stats {
 		one := store.Stat{Completed: s.Completed, Failed: s.Failed, Discarded: s.Discarded, Cancelled: s.Cancelled}
-		if err := decodeDurations(s.Waited, &one.Waited); err != nil {
+		if err := one.Waited.Decode(s.Waited); err != nil {
 			return err
 		}
-		if err := decodeDurations(s.Ran, &one.Ran); err != nil {
+		if err := one.Ran.Decode(s.Ran); err != nil {
 			return err
 		}
 		addStat(d.stat(s.Queue, s.Kind, s.At), &one)

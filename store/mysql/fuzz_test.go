@@ -1,11 +1,8 @@
 package mysql
 
 import (
-	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/tuskqueue/tusk/store"
 )
 
 func FuzzSpans(f *testing.F) {
@@ -28,25 +25,6 @@ func FuzzSpans(f *testing.F) {
 		joined := refsOf(spansOf(refs))
 		if len(joined) != len(refs) {
 			t.Fatalf("%v: %d tasks became %d", spans, len(refs), len(joined))
-		}
-	})
-}
-
-func FuzzDurations(f *testing.F) {
-	var d store.Durations
-	d.Add(1)
-	d.Add(1 << 40)
-	f.Add(encodeDurations(&d))
-	f.Add([]byte{})
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var d store.Durations
-		if decodeDurations(b, &d) != nil {
-			return
-		}
-		var again store.Durations
-		if err := decodeDurations(encodeDurations(&d), &again); err != nil || !reflect.DeepEqual(d, again) {
-			t.Fatalf("%x: %+v became %+v, %v", b, d, again, err)
 		}
 	})
 }

@@ -126,7 +126,7 @@ func (w *work) foldStats(all *delta) error {
 			return err
 		}
 		w.do(q("stat.write"), append(key, sum.Completed, sum.Failed, sum.Discarded, sum.Cancelled,
-			encodeDurations(&sum.Waited), encodeDurations(&sum.Ran))...)
+			sum.Waited.Encode(), sum.Ran.Encode())...)
 	}
 	return nil
 }

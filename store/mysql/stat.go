@@ -4,56 +4,12 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
-
-// encodeDurations writes count, sum, largest, and of the histogram the buckets
-// that are not empty, each as its distance from the one before and its number.
-func encodeDurations(d *store.Durations) []byte {
-	b := make([]byte, 0, 64)
-	b = binary.AppendVarint(b, d.Count)
-	b = binary.AppendVarint(b, int64(d.Sum))
-	b = binary.AppendVarint(b, int64(d.Max))
-	last := 0
-	for i, n := range d.Buckets {
-		if n != 0 {
-			b = binary.AppendVarint(binary.AppendVarint(b, int64(i-last)), n)
-			last = i
-		}
-	}
-	return b
-}
-
-var errHistogram = errors.New("a histogram in the database is damaged")
-
-func decodeDurations(b []byte, d *store.Durations) error {
-	damaged := false
-	next := func() int64 {
-		v, n := binary.Varint(b)
-		if n <= 0 {
-			damaged, b = true, nil
-			return 0
-		}
-		b = b[n:]
-		return v
-	}
-	d.Count, d.Sum, d.Max = next(), time.Duration(next()), time.Duration(next())
-	for i := int64(0); len(b) > 0; {
-		if i += next(); i < 0 || i >= store.DurationBuckets {
-			return errHistogram
-		}
-		d.Buckets[i] = next()
-	}
-	if damaged {
-		return errHistogram
-	}
-	return nil
-}
 
 // deltas reads what has not been added to the sums yet.
 func (w *work) deltas(into *delta) error {
@@ -77,7 +33,7 @@ func readStat(rows *sql.Rows) (*store.Stat, error) {
 		return nil, err
 	}
 	s.At, s.Queue, s.Kind = instant(at), string(queue), string(kind)
-	return s, errors.Join(decodeDurations(waited, &s.Waited), decodeDurations(ran, &s.Ran))
+	return s, errors.Join(s.Waited.Decode(waited), s.Ran.Decode(ran))
 }
 
 // Stats implements store.Reader: it adds minutes up.

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,7 +29,7 @@ func (w *work) flushStats() error {
 			add(sum, &was)
 		}
 		if _, err := w.run("stat.write", at.at, at.kind, sum.Completed, sum.Failed, sum.Discarded, sum.Cancelled,
-			encodeDurations(&sum.Waited), encodeDurations(&sum.Ran)); err != nil {
+			sum.Waited.Encode(), sum.Ran.Encode()); err != nil {
 			return err
 		}
 	}
@@ -40,7 +39,7 @@ func (w *work) flushStats() error {
 // readStat reads completed, failed, discarded, cancelled, waited, ran.
 func readStat(r row) (s store.Stat, err error) {
 	s.Completed, s.Failed, s.Discarded, s.Cancelled = r.int(0), r.int(1), r.int(2), r.int(3)
-	return s, errors.Join(decodeDurations(r.blob(4), &s.Waited), decodeDurations(r.blob(5), &s.Ran))
+	return s, errors.Join(s.Waited.Decode(r.blob(4)), s.Ran.Decode(r.blob(5)))
 }
 
 func add(sum, s *store.Stat) {
@@ -50,49 +49,6 @@ func add(sum, s *store.Stat) {
 	sum.Cancelled += s.Cancelled
 	sum.Waited.Merge(&s.Waited)
 	sum.Ran.Merge(&s.Ran)
-}
-
-// encodeDurations writes count, sum, largest, and of the histogram the buckets
-// that are not empty, each as its distance from the one before and its number.
-func encodeDurations(d *store.Durations) []byte {
-	b := make([]byte, 0, 64)
-	b = binary.AppendVarint(b, d.Count)
-	b = binary.AppendVarint(b, int64(d.Sum))
-	b = binary.AppendVarint(b, int64(d.Max))
-	last := 0
-	for i, n := range d.Buckets {
-		if n != 0 {
-			b = binary.AppendVarint(binary.AppendVarint(b, int64(i-last)), n)
-			last = i
-		}
-	}
-	return b
-}
-
-var errHistogram = errors.New("a histogram in tusk_stat is damaged")
-
-func decodeDurations(b []byte, d *store.Durations) error {
-	damaged := false
-	next := func() int64 {
-		v, n := binary.Varint(b)
-		if n <= 0 {
-			damaged, b = true, nil
-			return 0
-		}
-		b = b[n:]
-		return v
-	}
-	d.Count, d.Sum, d.Max = next(), time.Duration(next()), time.Duration(next())
-	for i := int64(0); len(b) > 0; {
-		if i += next(); i < 0 || i >= store.DurationBuckets {
-			return errHistogram
-		}
-		d.Buckets[i] = next()
-	}
-	if damaged {
-		return errHistogram
-	}
-	return nil
 }
 
 // Stats implements store.Reader: it adds minutes up.

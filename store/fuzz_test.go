@@ -1,4 +1,4 @@
-package sqlite
+package store_test
 
 import (
 	"reflect"
@@ -11,16 +11,16 @@ func FuzzDurations(f *testing.F) {
 	var d store.Durations
 	d.Add(1)
 	d.Add(1 << 40)
-	f.Add(encodeDurations(&d))
+	f.Add(d.Encode())
 	f.Add([]byte{})
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var d store.Durations
-		if decodeDurations(b, &d) != nil {
+		if d.Decode(b) != nil {
 			return
 		}
 		var again store.Durations
-		if err := decodeDurations(encodeDurations(&d), &again); err != nil || !reflect.DeepEqual(d, again) {
+		if err := again.Decode(d.Encode()); err != nil || !reflect.DeepEqual(d, again) {
 			t.Fatalf("%x: %+v became %+v, %v", b, d, again, err)
 		}
 	})
