@@ -67,7 +67,7 @@ func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
 		t.Settings = bytesOf(columns[7].next())
 		t.Workflow = idOf(columns[8].next())
 		turn := columns[9].next()
-		t.Turn = turn != nil && turn[0] != 0
+		t.Turn = len(turn) > 0 && turn[0] != 0
 		t.Partition = string(columns[10].next())
 		c.full = c.full || t.Attempt > 1 || t.Crashes > 0 || !t.RunAt.Equal(t.EnqueuedAt) || !t.ExpiresAt.IsZero() || t.Tenant != "" || t.Key != "" ||
 			t.Tags != nil || t.Settings != nil || !t.Workflow.IsZero() || t.Turn || t.Partition != ""
@@ -110,7 +110,8 @@ func arrayOf(raw []byte) array {
 	if len(raw) < 20 {
 		return array{}
 	}
-	return array{int(binary.BigEndian.Uint32(raw[12:])), raw[20:]}
+	rest := raw[20:]
+	return array{min(int(binary.BigEndian.Uint32(raw[12:])), len(rest)/4), rest} // an element has a length at least
 }
 
 // next returns the next element; nil is null, or that there are no more.
@@ -120,7 +121,7 @@ func (a *array) next() []byte {
 	}
 	n := int32Of(a.rest)
 	a.rest = a.rest[4:]
-	if n < 0 {
+	if n < 0 || int(n) > len(a.rest) {
 		return nil
 	}
 	element := a.rest[:n:n]

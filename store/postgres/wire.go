@@ -17,7 +17,7 @@ import (
 const epoch = 946684800 // PostgreSQL counts from 2000-01-01
 
 func timeOf(raw []byte) time.Time {
-	if raw == nil {
+	if len(raw) < 8 {
 		return time.Time{}
 	}
 	us := int64(binary.BigEndian.Uint64(raw))
@@ -37,15 +37,25 @@ func micros(t time.Time) int64 {
 }
 
 func int64Of(raw []byte) int64 {
-	if raw == nil {
+	if len(raw) < 8 {
 		return 0
 	}
 	return int64(binary.BigEndian.Uint64(raw))
 }
 
-func int32Of(raw []byte) int32 { return int32(binary.BigEndian.Uint32(raw)) }
+func int32Of(raw []byte) int32 {
+	if len(raw) < 4 {
+		return 0
+	}
+	return int32(binary.BigEndian.Uint32(raw))
+}
 
-func stateOf(raw []byte) store.State { return store.State(binary.BigEndian.Uint16(raw)) }
+func stateOf(raw []byte) store.State {
+	if len(raw) < 2 {
+		return 0
+	}
+	return store.State(binary.BigEndian.Uint16(raw))
+}
 
 func idOf(raw []byte) (id [16]byte) {
 	copy(id[:], raw)
@@ -77,9 +87,10 @@ func idsOf(raw []byte) []store.ID {
 	if len(raw) < 20 {
 		return nil
 	}
-	ids := make([]store.ID, binary.BigEndian.Uint32(raw[12:]))
+	a := arrayOf(raw)
+	ids := make([]store.ID, a.n)
 	for i := range ids {
-		ids[i] = idOf(raw[24+20*i:])
+		ids[i] = idOf(a.next())
 	}
 	return ids
 }
@@ -107,7 +118,7 @@ func readTask(t *store.Task, raw [][]byte) (lane int64) {
 	t.Tags = textsOf(raw[12])
 	t.Settings = bytesOf(raw[13])
 	t.Workflow = idOf(raw[14])
-	t.Turn = raw[15] != nil && raw[15][0] != 0
+	t.Turn = len(raw[15]) > 0 && raw[15][0] != 0
 	t.Partition = string(raw[16])
 	return lane
 }
