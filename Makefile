@@ -36,7 +36,7 @@ test: check
 	CGO_ENABLED=0 go -C bench test -shuffle=on ./...
 
 storm: deps
-	STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
+	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
 		go test ./internal/storm -run '^TestStorm$$/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 4h
 
 storm-mutants: deps
