@@ -463,6 +463,9 @@ func (s *storm) stuck() string {
 	return text.String()
 }
 
+// counted is what the file of results has a column for.
+var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend", "end of a session", "power cut", "lost answer"}
+
 // report says what the storm was, fails the test if anything was violated, and
 // appends a line to the file of results.
 func (s *storm) report() {
@@ -490,6 +493,14 @@ func (s *storm) report() {
 		s.t.Fatal(err)
 	}
 	defer f.Close()
-	fmt.Fprintf(f, "| %s | %s | %s | %d | %v | %.0f | %s | %s | %d |\n", time.Now().UTC().Format("2006-01-02 15:04"), tusk.Version(), s.ground.version, s.seed,
-		s.lasts, s.rate, strings.Join(counts, ", "), strings.Join(struck, ", "), len(s.violations))
+	var columns strings.Builder
+	for _, what := range counted {
+		fmt.Fprintf(&columns, "%d | ", s.counts[what])
+	}
+	version, _, _ := strings.Cut(s.ground.version, " (")
+	if s.ground.bouncer != nil {
+		version += " behind pgbouncer"
+	}
+	fmt.Fprintf(f, "| %s | %s | %s | %d | %v | %.0f | %s%d | %s |\n", time.Now().UTC().Format("2006-01-02 15:04"), tusk.Version(), version, s.seed,
+		s.lasts, s.rate, columns.String(), len(s.violations), strings.Join(struck, ", "))
 }
