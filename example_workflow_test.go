@@ -1,0 +1,128 @@
+package tusk_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tuskqueue/tusk"
+)
+
+func ExamplePipeline() {
+	client, mux := newClient(), tusk.NewMux()
+	p := tusk.NewPipeline("words").Stage("split", nil).Stage("count", nil)
+	tusk.HandleStage(mux, p, "split", func(ctx context.Context, t *tusk.Task[string]) ([]string, error) {
+		return strings.Fields(t.Args), nil
+	})
+	tusk.HandleStage(mux, p, "count", func(ctx context.Context, t *tusk.Task[[]string]) (int, error) {
+		fmt.Println(len(t.Args), "words")
+		return len(t.Args), nil
+	})
+	fmt.Println(p.Queues())
+	ctx, cancel := context.WithCancel(context.Background())
+	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: p.Queues()})
+	events, _ := worker.Subscribe(tusk.EventCompleted)
+	done := make(chan error)
+	go func() { done <- worker.Run(ctx) }()
+	_, _ = client.Enqueue(ctx, p.Start("a task queue"), nil)
+	first, second := <-events, <-events
+	fmt.Println(first.Task.Kind, "then", second.Task.Kind)
+	cancel()
+	<-done
+	// Output:
+	// [words.count words.split]
+	// 3 words
+	// words.split then words.count
+}
+
+func ExampleWorkflow() {
+	ctx, client := context.Background(), newClient()
+	w := tusk.NewWorkflow()
+	extract := w.Task("extract", Greet{Name: "the data"}, nil)
+	load := w.Task("load", Greet{Name: "the warehouse"}, nil).After(extract)
+	w.Task("tell", Greet{Name: "everybody"}, nil).After(load).OnFailure(tusk.ContinueOnFailure)
+	run, err := client.EnqueueWorkflow(ctx, w)
+	fmt.Println(err)
+	info, _ := client.Workflow(ctx, run.ID)
+	for _, t := range info.Tasks {
+		fmt.Println(t.Node, t.State)
+	}
+	// Output:
+	// <nil>
+	// extract available
+	// load pending
+	// tell pending
+}
+
+// Many tasks with one callback when all have completed, and one when all have ended.
+func ExampleWorkflow_OnSuccess() {
+	ctx, client := context.Background(), newClient()
+	w := tusk.NewWorkflow()
+	for _, name := range []string{"ada", "alan", "grace"} {
+		w.Task(name, Greet{Name: name}, nil)
+	}
+	w.OnSuccess("thank", Greet{Name: "everybody"}, nil)
+	w.OnFinish("sweep", Greet{Name: "the floor"}, nil)
+	run, err := client.EnqueueWorkflow(ctx, w)
+	fmt.Println(err)
+	_, _ = client.Cancel(ctx, run.Tasks["alan"], "away")
+	info, _ := client.Workflow(ctx, run.ID)
+	fmt.Println(info.Ended(), "of", len(info.Tasks))
+	// Output:
+	// <nil>
+	// 1 of 5
+}
+
+// A task that failed is mended; it and what comes after it run again.
+func ExampleClient_RetryWorkflowFrom() {
+	ctx, client := context.Background(), newClient()
+	w := tusk.NewWorkflow()
+	extract := w.Task("extract", Greet{}, nil)
+	w.Task("load", Greet{}, nil).After(extract)
+	run, _ := client.EnqueueWorkflow(ctx, w)
+	_, _ = client.CancelWorkflow(ctx, run.ID, "the source is broken")
+	n, err := client.RetryWorkflowFrom(ctx, run.ID, "extract")
+	fmt.Println(n, err)
+	info, _ := client.Workflow(ctx, run.ID)
+	for _, t := range info.Tasks {
+		fmt.Println(t.Node, t.State)
+	}
+	// Output:
+	// 2 <nil>
+	// extract available
+	// load pending
+}
+
+// A task splits its work into children, waits for them, and sums up what they came to.
+func ExampleTask_Spawn() {
+	client, mux := newClient(), tusk.NewMux()
+	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[Greet]) error {
+		if t.Args.Name != "everybody" {
+			return t.RecordOutput("hello " + t.Args.Name)
+		}
+		inputs, err := t.Inputs(ctx)
+		if err != nil {
+			return err
+		}
+		if len(inputs) == 0 {
+			for _, name := range []string{"Ada", "Alan"} {
+				if _, err := t.Spawn(ctx, Greet{Name: name}, nil); err != nil {
+					return err
+				}
+			}
+			return tusk.Wait()
+		}
+		for _, in := range inputs {
+			fmt.Println(in.State, string(in.Output))
+		}
+		return nil
+	})
+	r, _ := client.Enqueue(context.Background(), Greet{Name: "everybody"}, nil)
+	runUntil(client, mux, r.ID, tusk.StateCompleted)
+	run, _ := client.Workflow(context.Background(), r.ID)
+	fmt.Println(run.Ended(), "of", len(run.Tasks), "have ended")
+	// Output:
+	// completed "hello Ada"
+	// completed "hello Alan"
+	// 3 of 3 have ended
+}
