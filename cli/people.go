@@ -55,7 +55,7 @@ func (b *bounds) add(f *pflag.FlagSet) {
 }
 
 func newTokensCommand(app *App) *cobra.Command {
-	c := &cobra.Command{Use: "tokens", Short: "Create, list and revoke tokens for the HTTP API"}
+	c := &cobra.Command{Use: "tokens", Aliases: []string{"token"}, Short: "Create, list and revoke tokens for the HTTP API"}
 	var b bounds
 	var expires time.Duration
 	create := &cobra.Command{

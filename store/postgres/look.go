@@ -66,12 +66,12 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		from = strings.NewReplacer("{kinds}", c.arg(f.Kinds), "{look}", s.lookWhere(c, "s.kind desc, s.id desc", between("s.kind, s.id", "k.kind"))).Replace(s.sql["look_kinds"])
 		rows = max(rows/len(f.Kinds), most)
 	case len(f.Queues) > 0 || len(states) < len(t.states):
-		queues := "(select distinct l.id >> 16 from tusk.lane l)"
+		lanes := ""
 		if len(f.Queues) > 0 {
-			queues = "unnest(" + c.arg(hashesOf(f.Queues)) + "::bigint[])"
+			lanes = " where l.id >> 16 = any(" + c.arg(hashesOf(f.Queues)) + ")"
 		}
-		from = strings.NewReplacer("{queues}", queues, "{states}", c.arg(numbersOf(states)),
-			"{look}", s.lookWhere(c, "s.lane >> 16 desc, s.state desc, s.id desc", between("s.lane >> 16, s.state, s.id", "q.queue, t.state"))).Replace(s.sql["look_queues"])
+		from = strings.NewReplacer("{lanes}", lanes, "{states}", c.arg(numbersOf(states)),
+			"{look}", s.lookWhere(c, "s.lane desc, s.state desc, s.id desc", between("s.lane, s.state, s.id", "q.lane, t.state"))).Replace(s.sql["look_lanes"])
 		rows = most
 	}
 	if len(f.Tags) > 0 || !f.From.IsZero() || !f.Until.IsZero() {

@@ -2,7 +2,8 @@
 set local lock_timeout = '5s';
 
 -- What people look for by itself. Tasks without a key, a tenant or a failure pay
--- nothing for these; kinds and tags have none, since every task would.
+-- nothing for these; of kinds and tags, which every task would pay for, the catalogue
+-- knows.
 create index task_key on tusk.task (key, id) where key is not null;
 create index task_tenant on tusk.task (tenant, id) where tenant is not null;
 create index task_failure on tusk.task (failure, id) where failure is not null;

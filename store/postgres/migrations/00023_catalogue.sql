@@ -36,7 +36,7 @@ insert into tusk.catalogue_end (upto, added) values ('0', 0);
 -- Writes down the next stretch of the log, of _aim rows or so, once there are _least
 -- rows behind which nobody writes any more. Says whether there is more to do.
 create function tusk.catalogue_next(_term bigint, _least int, _aim int) returns boolean language plpgsql
-set enable_seqscan = off set jit = off as $$
+set enable_seqscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
   _end   bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
@@ -61,20 +61,19 @@ begin
       select t.lane, t.kind, t.tags, t.id, t.enqueued_at from tusk.task t
       where t.lane = l.id and t.xid >= _lo::text::xid8 and t.xid < _hi::text::xid8) t),
   word as (
-    select g.lane, g.kind, null as tag, array_agg(g.id) as ids, min(g.enqueued_at) as from_at, max(g.enqueued_at) as until_at
+    select g.lane, g.kind, null as tag, array_agg(g.id) as ids, count(*)::int as tasks, min(g.enqueued_at) as from_at, max(g.enqueued_at) as until_at
     from log g group by g.lane, g.kind
     union all
-    select g.lane, null, u.tag, array_agg(g.id), min(g.enqueued_at), max(g.enqueued_at)
+    select g.lane, null, u.tag, array_agg(g.id), count(*)::int, min(g.enqueued_at), max(g.enqueued_at)
     from log g cross join lateral unnest(g.tags) u(tag) group by g.lane, u.tag),
   sorted as materialized (
-    select w.*, array(select x.id from unnest(w.ids) x(id) order by x.id desc) as newest_first from word w),
+    select w.lane, w.kind, w.tag, w.tasks, w.from_at, w.until_at, array(select x.id from unnest(w.ids) x(id) order by x.id desc) as newest_first from word w),
   stored as (
     insert into tusk.catalogue (lane, kind, tag, lo, hi, newest, oldest, from_at, until_at, tasks, ids)
-    select w.lane, w.kind, w.tag, _lo::text::xid8, _hi::text::xid8, p.ids[1], p.ids[cardinality(p.ids)], w.from_at, w.until_at,
-      cardinality(p.ids), p.ids
+    select w.lane, w.kind, w.tag, _lo::text::xid8, _hi::text::xid8, w.newest_first[i], w.newest_first[least(i + 4999, w.tasks)], w.from_at, w.until_at,
+      least(5000, w.tasks - i + 1), case when w.tasks <= 5000 then w.newest_first else w.newest_first[i : i + 4999] end
     from sorted w
-    cross join generate_series(1, cardinality(w.newest_first), 5000) i
-    cross join lateral (select w.newest_first[i : i + 4999] as ids) p)
+    cross join generate_series(1, w.tasks, 5000) i)
   select count(*) into _rows from log;
   update tusk.catalogue_end e set upto = _hi::text::xid8, added = case when _hi = _end then _added else least(m.added + _rows, _added - 1) end;
   return _hi < _end;
@@ -96,10 +95,11 @@ when (old.kind <> new.kind or old.tags is distinct from new.tags) execute functi
 
 -- Where rows come and go one by one, indexes.
 create index waiting_kind on tusk.waiting (kind, id);
-create index waiting_queue on tusk.waiting ((lane >> 16), state, id);
+drop index tusk.waiting_lane;
+create index waiting_lane on tusk.waiting (lane, state, id);
 create index waiting_tags on tusk.waiting using gin (tags) with (gin_pending_list_limit = 256) where tags is not null;
 create index dead_kind on tusk.dead (kind, id);
-create index dead_queue on tusk.dead ((lane >> 16), state, id);
+create index dead_lane on tusk.dead (lane, state, id);
 create index dead_tags on tusk.dead using gin (tags) with (gin_pending_list_limit = 256) where tags is not null;
 create index waiting_enqueued on tusk.waiting (enqueued_at);
 create index dead_enqueued on tusk.dead (enqueued_at);
@@ -133,7 +133,8 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop function tusk.few_dead, tusk.few_waiting;
-drop index tusk.dead_error, tusk.waiting_error, tusk.dead_enqueued, tusk.waiting_enqueued, tusk.dead_tags, tusk.dead_queue, tusk.dead_kind, tusk.waiting_tags, tusk.waiting_queue, tusk.waiting_kind;
+drop index tusk.dead_error, tusk.waiting_error, tusk.dead_enqueued, tusk.waiting_enqueued, tusk.dead_tags, tusk.dead_lane, tusk.dead_kind, tusk.waiting_tags, tusk.waiting_lane, tusk.waiting_kind;
+create index waiting_lane on tusk.waiting (lane, state);
 drop trigger catalogue_anew on tusk.task;
 drop function tusk.catalogue_anew, tusk.catalogue_next;
 drop table tusk.catalogue_end, tusk.catalogue;

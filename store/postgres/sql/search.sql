@@ -24,8 +24,8 @@ limit {rows}
 select x.* from unnest({kinds}::text[]) k(kind) cross join lateral (
   {look}) x
 
--- name: look_queues
-select x.* from {queues} q(queue) cross join unnest({states}::smallint[]) t(state) cross join lateral (
+-- name: look_lanes
+select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross join unnest({states}::smallint[]) t(state) cross join lateral (
   {look}) x
 
 -- name: look_few
