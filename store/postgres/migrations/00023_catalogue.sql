@@ -97,6 +97,7 @@ when (old.kind <> new.kind or old.tags is distinct from new.tags) execute functi
 create index waiting_kind on tusk.waiting (kind, id);
 drop index tusk.waiting_lane;
 create index waiting_lane on tusk.waiting (lane, state, id);
+alter function tusk.counts() set enable_seqscan = off; -- which counts in it
 create index waiting_tags on tusk.waiting using gin (tags) with (gin_pending_list_limit = 256) where tags is not null;
 create index dead_kind on tusk.dead (kind, id);
 create index dead_lane on tusk.dead (lane, state, id);
@@ -135,6 +136,7 @@ set local lock_timeout = '5s';
 drop function tusk.few_dead, tusk.few_waiting;
 drop index tusk.dead_error, tusk.waiting_error, tusk.dead_enqueued, tusk.waiting_enqueued, tusk.dead_tags, tusk.dead_lane, tusk.dead_kind, tusk.waiting_tags, tusk.waiting_lane, tusk.waiting_kind;
 create index waiting_lane on tusk.waiting (lane, state);
+alter function tusk.counts() reset enable_seqscan;
 drop trigger catalogue_anew on tusk.task;
 drop function tusk.catalogue_anew, tusk.catalogue_next;
 drop table tusk.catalogue_end, tusk.catalogue;
