@@ -80,11 +80,12 @@ func holdMySQL(ctx context.Context, dsn string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release = func() { _ = pool.Close() } // which ends the transaction
 	conn, err := pool.Conn(ctx)
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "set transaction isolation level repeatable read; start transaction with consistent snapshot")
+	if err != nil {
+		return nil, errors.Join(err, pool.Close())
 	}
+	release = func() { _, _ = conn.Close(), pool.Close() } // which ends the transaction
+	_, err = conn.ExecContext(ctx, "set transaction isolation level repeatable read; start transaction with consistent snapshot")
 	if err != nil {
 		release()
 		return nil, err

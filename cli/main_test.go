@@ -3,10 +3,13 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
@@ -16,7 +19,20 @@ func TestMain(m *testing.M) {
 	if os.Getenv(playTusk) != "" {
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
-	pgtest.Main(mysqltest.Around{Tests: m})
+	pgtest.Main(mysqltest.Around{Tests: leakless{m}})
+}
+
+// leakless runs tests that may leave no goroutine behind, but that which waits for a
+// server to end.
+type leakless struct{ m *testing.M }
+
+func (l leakless) Run() int {
+	code := l.m.Run()
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/tuskqueue/tusk/store/postgres/pgtest.(*Server).await.func1")); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // shell runs commands in a folder of their own.
