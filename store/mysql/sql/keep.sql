@@ -77,12 +77,6 @@ where queue = ? and state = ? and finished_at <= ?
 order by finished_at, seq
 limit ?
 
--- name: prune.lock
-select finished_at, seq, refs
-from tusk_finished force index (primary)
-where queue = ? and state = ? and finished_at = ? and seq = ?
-for update
-
 -- name: prune.shorten
 update tusk_finished set refs = ? where queue = ? and state = ? and finished_at = ? and seq = ?
 
