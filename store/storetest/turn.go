@@ -66,6 +66,16 @@ var turnClauses = []clause{
 		t.mustEnd(to(store.Completed, task))
 		t.is(id, store.Completed)
 	}},
+	{"turn/a task that is named twice is granted its turn once", func(t *T) {
+		worker := t.worker()
+		a, b := t.addOne(inTurn("acme", "")), t.addOne(inTurn("acme", ""))
+		if n := t.grant(a, b, a); n != 2 {
+			t.Errorf("granted %d", n)
+		}
+		if tasks := t.take(worker, 10); len(tasks) != 2 {
+			t.Errorf("%d tasks were claimed, want each once", len(tasks))
+		}
+	}},
 	{"turn/who waits is told by queue, tenant and partition, in order", func(t *T) {
 		a1 := t.addOne(inTurn("a", "1"), priority(5))
 		b := t.addOne(inTurn("b", ""))

@@ -78,7 +78,10 @@ begin
       settings, failure, workflow, turn, partition)
     select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, clock_timestamp(), g.expires_at, g.claimed_at, g.tenant, g.key,
       g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
-    from (select g.* from gone g join unnest(_ids) with ordinality u(id, place) on u.id = g.id order by u.place) g)
+    from (
+      select g.* from gone g
+      join (select u.id, min(u.place) as place from unnest(_ids) with ordinality u(id, place) group by u.id) u on u.id = g.id
+      order by u.place) g)
   select count(*)::int, coalesce(array_agg(distinct tusk.queue_of(g.lane)), '{}') from gone g;
 end $$;
 
