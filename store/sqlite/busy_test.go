@@ -62,6 +62,39 @@ func TestATransactionThatReadTooEarlyIsToldToBeginAnew(t *testing.T) {
 	}
 }
 
+func TestCallsThatComeDuringATransactionShareTheNext(t *testing.T) {
+	s := openTest(t)
+	const callers = 100
+	results := make(chan error, callers)
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	before := s.counts.roundTrips.Load()
+	go func() {
+		results <- s.write(t.Context(), true, func(*work) error { entered <- struct{}{}; <-release; return nil })
+	}()
+	<-entered
+	for i := range callers {
+		go func() {
+			_, err := s.Enqueue(context.Background(), []store.NewTask{{ID: store.ID{byte(i + 1)}, Kind: "k", Queue: "q"}})
+			results <- err
+		}()
+	}
+	for len(s.writer.calls) < callers {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	for range callers + 1 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := s.counts.roundTrips.Load() - before; n != 2 {
+		t.Errorf("%d calls took %d transactions", callers+1, n)
+	}
+	if counts, err := s.Count(t.Context()); err != nil || len(counts) != 1 || counts[0].Tasks != callers {
+		t.Error(counts, err)
+	}
+}
+
 func TestACallThatFailsDoesNotTouchThoseThatShareItsTransaction(t *testing.T) {
 	s := openTest(t)
 	broken := errors.New("broken")

@@ -2,13 +2,11 @@ package sqlite_test
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -175,36 +173,6 @@ func TestASmallPoolIsRefused(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	if _, err := sqlite.New(t.Context(), db); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
 		t.Error(err)
-	}
-}
-
-func TestManyGoroutinesShareTransactions(t *testing.T) {
-	s := migrated(t)
-	before, err := s.Measure(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const callers, each = 100, 20
-	var group sync.WaitGroup
-	for range callers {
-		group.Go(func() {
-			for range each {
-				if _, err := s.Enqueue(context.Background(), newTasks(1)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	group.Wait()
-	after, err := s.Measure(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := after.RoundTrips - before.RoundTrips; n > callers*each/5 {
-		t.Errorf("%d calls took %d transactions", callers*each, n)
-	}
-	if got := len(claim(t, s, register(t, s), 10_000)); got != callers*each {
-		t.Errorf("claimed %d of %d", got, callers*each)
 	}
 }
 
