@@ -37,7 +37,7 @@ func (h *hands) overflow(_ context.Context, t *tusk.Task[load]) error {
 	if t.Crashes == 0 {
 		fmt.Fprintln(os.Stderr, deadly+t.Kind, t.ID)
 		debug.SetMaxStack(1 << 20)
-		deeper(0)
+		_ = deeper(0)
 	}
 	return nil
 }
