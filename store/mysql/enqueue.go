@@ -159,17 +159,18 @@ func (b *batch) write() {
 
 // insertBlocked lists new tasks that may not run yet where they wait.
 func (w *work) insertBlocked(all []*row) {
-	var waiting []*row
+	var waiting, queuing []*row
 	for _, r := range all {
 		switch {
 		case r.State == store.Scheduled:
 			waiting = append(waiting, r)
 		case r.State == store.Pending && r.needs == 0 && !r.awaits:
-			w.queueUp(r)
+			queuing = append(queuing, r)
 		}
 		w.insertNeeds(r)
 		w.know(r)
 	}
+	w.queueUp(queuing...)
 	w.addWaiting(waiting...)
 }
 

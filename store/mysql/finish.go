@@ -184,7 +184,7 @@ type end struct {
 // there is nothing to note about it that the task's row has no room for.
 func (e *end) plain() bool {
 	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Crashes == 0 &&
-		e.Attempt == e.Task.Attempt && e.Task.Key == "" && !e.Task.Turn && len(e.Then) == 0
+		e.Attempt == e.Task.Attempt && e.Task.Key == "" && len(e.Then) == 0
 }
 
 // finish writes outcomes and returns those that came too late. Unless it is
@@ -246,7 +246,8 @@ func (w *work) complete(procedure string) {
 	last := span{}
 	for i, e := range w.plain {
 		tail := len(done) - endBytes
-		if i > 0 && last.place == e.place && last.last+1 == e.n && last.lap == e.lap && w.plain[i-1].token == e.token && w.plain[i-1].ago() == e.ago() {
+		if i > 0 && last.place == e.place && last.last+1 == e.n && last.lap == e.lap && w.plain[i-1].token == e.token && w.plain[i-1].ago() == e.ago() &&
+			w.plain[i-1].Task.Turn == e.Task.Turn {
 			last.last = e.n
 			done = append(append(done[:tail], encodeSpans([]span{last})...), done[tail+spanBytes:]...)
 			continue
@@ -255,7 +256,7 @@ func (w *work) complete(procedure string) {
 		done = append(done, encodeSpans([]span{last})...)
 		done = binary.BigEndian.AppendUint64(done, uint64(e.claimedAt))
 		done = binary.BigEndian.AppendUint64(done, uint64(e.ago()))
-		done = append(done, e.worker[:]...)
+		done = append(append(done, e.worker[:]...), turnOf(e))
 	}
 	for _, l := range w.buried {
 		leases = binary.BigEndian.AppendUint64(append(leases, l.token[:]...), uint64(l.claimedAt))
@@ -264,7 +265,15 @@ func (w *work) complete(procedure string) {
 }
 
 // endBytes is how long an end is as tusk_complete takes it.
-const endBytes = spanBytes + 8 + 8 + 16
+const endBytes = spanBytes + 8 + 8 + 16 + 1
+
+// turnOf is what tusk_complete is told of the turn that a running task has.
+func turnOf(e *end) byte {
+	if e.Task.Turn {
+		return holdsTurn
+	}
+	return noTurn
+}
 
 // ago is how long ago an attempt ended, to the millisecond.
 func (e *end) ago() int64 { return max(e.Ago, 0).Truncate(time.Millisecond).Microseconds() }

@@ -4,15 +4,24 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
-// queueUp puts a pending task in line for its turn.
-func (w *work) queueUp(r *row) {
-	w.do(q("turn.insert"), r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition), false, r.Priority, w.now+w.covered)
-	w.covered++
+// queueUp puts pending tasks in line for their turn.
+func (w *work) queueUp(rows ...*row) {
+	for part := range slices.Chunk(rows, 500) {
+		var args []any
+		for _, r := range part {
+			args = append(args, r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition), false, r.Priority, w.now+w.covered)
+			w.covered++
+		}
+		w.do(list("turn.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+	}
 }
 
 // yield gives a task's turn back, if it has one.
@@ -46,45 +55,29 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 	return all, nil
 }
 
+// quickHeads is how many waiting tasks of a group are found together with the group;
+// those beyond cost a statement for each group that has so many.
+const quickHeads = 4
+
 func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 	held := map[line]int64{}
-	read := func(rows *sql.Rows, n *int64) (line, error) {
-		var queue, tenant, partition []byte
-		err := rows.Scan(&queue, &tenant, &partition, n)
-		return line{string(queue), string(tenant), string(partition)}, err
-	}
 	err = w.ask(func(rows *sql.Rows) error {
+		var queue, tenant, partition sql.RawBytes
 		var n int64
-		of, err := read(rows, &n)
-		held[of] = n
+		err := rows.Scan(&queue, &tenant, &partition, &n)
+		held[line{string(queue), string(tenant), string(partition)}] = n
 		return err
 	}, q("turn.holders"))
 	if err != nil {
 		return nil, err
 	}
-	err = w.ask(func(rows *sql.Rows) error {
-		var since int64
-		of, err := read(rows, &since)
-		all = append(all, store.Turns{Queue: of.queue, Tenant: of.tenant, Partition: of.partition, Held: held[of]})
-		delete(held, of)
-		return err
-	}, q("turn.groups"), max(groups, 0))
-	if err != nil {
+	if all, err = w.waiting(max(groups, 0), max(heads, 0)); err != nil {
 		return nil, err
 	}
 	for i := range all {
-		t := &all[i]
-		w.buf = append(w.buf, stmt{q("turn.heads"), []any{[]byte(t.Queue), []byte(t.Tenant), []byte(t.Partition), max(heads, 0)}, func(rows *sql.Rows) error {
-			var id []byte
-			err := rows.Scan(&id)
-			if len(id) == 16 {
-				t.Waiting = append(t.Waiting, store.ID(id))
-			}
-			return err
-		}})
-	}
-	if err := w.flush(); err != nil {
-		return nil, err
+		of := line{all[i].Queue, all[i].Tenant, all[i].Partition}
+		all[i].Held = held[of]
+		delete(held, of)
 	}
 	var others []store.Turns
 	for of, n := range held {
@@ -96,17 +89,64 @@ func (w *work) turns(groups, heads int) (all []store.Turns, err error) {
 	return append(all, others...), nil
 }
 
+// waiting reads who waits, by group.
+func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
+	quick := min(heads, quickHeads)
+	var queue, tenant, partition sql.RawBytes
+	ids := make([]sql.RawBytes, quick)
+	into := []any{&queue, &tenant, &partition}
+	for i := range ids {
+		into = append(into, &ids[i])
+	}
+	err = w.ask(func(rows *sql.Rows) error {
+		if err := rows.Scan(into[:3+quick]...); err != nil {
+			return err
+		}
+		t := store.Turns{Queue: string(queue), Tenant: string(tenant), Partition: string(partition)}
+		for _, id := range ids {
+			wait(&t, id)
+		}
+		all = append(all, t)
+		return nil
+	}, firstHeads(quick), groups)
+	if err != nil || heads <= quick {
+		return all, err
+	}
+	for i := range all {
+		t := &all[i]
+		if len(t.Waiting) < quick {
+			continue
+		}
+		w.buf = append(w.buf, stmt{q("turn.more"), []any{[]byte(t.Queue), []byte(t.Tenant), []byte(t.Partition), quick, heads - quick}, func(rows *sql.Rows) error {
+			var id sql.RawBytes
+			err := rows.Scan(&id)
+			wait(t, id)
+			return err
+		}})
+	}
+	return all, w.flush()
+}
+
+// wait adds a waiting task to a group, if there is one.
+func wait(t *store.Turns, id []byte) {
+	if len(id) == len(store.ID{}) {
+		t.Waiting = append(t.Waiting, store.ID(id))
+	}
+}
+
+// firstHeads is the statement that reads groups with so many waiting tasks each.
+func firstHeads(n int) string {
+	heads := []string{"since"}
+	for i := range n {
+		heads = append(heads, strings.Replace(q("turn.head"), ":nth", strconv.Itoa(i), 1))
+	}
+	return strings.Replace(q("turn.waiting"), ":heads", strings.Join(heads[min(n, 1):], ",\n"), 1)
+}
+
 // Grant implements store.Keeper.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = inParts(ids, maxAdmitted, func(part []store.ID) error {
-		n := 0
-		err := s.write(ctx, func(w *work) error {
-			if err := w.leads(term); err != nil {
-				return err
-			}
-			n, err = w.grant(part)
-			return err
-		})
+		n, err := s.grant(ctx, term, part)
 		granted += n
 		return err
 	})
@@ -116,7 +156,91 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	return granted, wrap("grant", err)
 }
 
-func (w *work) grant(ids []store.ID) (granted int, err error) {
+// grant takes it for granted that nobody but the leader lets tasks go on that wait for
+// their turn, and finds out by counting. Somebody may: who edits them.
+func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
+	how := (*work).grantAll
+	for {
+		err = s.write(ctx, func(w *work) error {
+			if err := w.leads(term); err != nil {
+				return err
+			}
+			granted, err = how(w, ids)
+			return err
+		})
+		if !errors.Is(err, errCareful) {
+			return granted, err
+		}
+		how = (*work).grantEach
+	}
+}
+
+// grantAll gives tasks their turn without locking them before: the procedure finds
+// them only while they still wait, and fails if it does not find all.
+func (w *work) grantAll(ids []store.ID) (granted int, err error) {
+	waiting, err := w.inLine(ids)
+	if err != nil || len(waiting) == 0 {
+		return 0, err
+	}
+	var refs []ref
+	var names []any
+	var listed []*ready
+	for _, r := range waiting {
+		refs, names = append(refs, r.ref), append(names, r.ID[:])
+		w.sums.count(r.Queue, store.Pending, -1)
+		w.sums.count(r.Queue, store.Available, +1)
+		if n := len(listed); n > 0 && listed[n-1].follows(r) {
+			listed[n-1].last++
+			continue
+		}
+		listed = append(listed, &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap})
+		w.covered++
+	}
+	w.do("call tusk_grant(?, ?, ?)", encodeSpans(spansOf(refs)), len(refs), w.now)
+	w.addReady(listed...)
+	label := []byte(stateLabel(store.Pending))
+	inParts(names, 500, func(part []any) error {
+		w.do(list("label.drop", "?", len(part)), append([]any{label, label}, part...)...)
+		return nil
+	})
+	return len(waiting), w.judge(w.flush())
+}
+
+// follows reports whether a task may share a row of tusk_ready with those that are in it.
+func (y *ready) follows(r *row) bool {
+	return y.queue == r.Queue && y.priority == r.Priority && y.place == r.place && y.last+1 == r.n && y.lap == r.lap && r.n-y.first < maxSpan
+}
+
+// inLine returns those of the tasks, in order, that seem to wait for their turn, and
+// for nothing else.
+func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
+	found := map[store.ID]*row{}
+	var args []any
+	for _, id := range ids {
+		args = append(args, id[:])
+	}
+	err = inParts(args, 500, func(part []any) error {
+		return w.ask(func(rows *sql.Rows) error {
+			r := &row{}
+			var id, queue sql.RawBytes
+			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &queue, &r.Priority)
+			copy(r.ID[:], id)
+			r.Queue = string(queue)
+			found[r.ID] = r
+			return err
+		}, list("grant.find", "?", len(part)), part...)
+	})
+	for _, id := range ids {
+		if r := found[id]; r != nil {
+			waiting = append(waiting, r)
+			delete(found, id)
+		}
+	}
+	return waiting, err
+}
+
+// grantEach gives those of the tasks their turn that wait for it.
+func (w *work) grantEach(ids []store.ID) (granted int, err error) {
 	needed := map[store.ID]bool{}
 	for _, id := range ids {
 		needed[id] = true

@@ -301,6 +301,7 @@ create table if not exists tusk_record (
 drop procedure if exists tusk_claim;
 drop procedure if exists tusk_complete;
 drop procedure if exists tusk_finish;
+drop procedure if exists tusk_grant;
 
 -- +goose StatementBegin
 create procedure tusk_claim(in requests longblob, in wanted int, in queues longblob, in per_row int)
@@ -396,23 +397,27 @@ create procedure tusk_complete(in done longblob, in tasks int, in delta longblob
     sql security invoker
 begin
     -- Completes tasks, all of them or none: `done` are place, lap, first, last,
-    -- when they were claimed, how long ago they ended (in microseconds) and the
-    -- worker, one after the other, by place; `leases` are token and time of those
-    -- that are ended.
+    -- when they were claimed, how long ago they ended (in microseconds), the worker
+    -- and whether they have a turn to give back (2), one after the other, by place;
+    -- `leases` are token and time of those that are ended.
     declare clock bigint default timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     declare the_place, the_claim, the_age bigint;
     declare the_first, the_last smallint;
-    declare the_lap int;
+    declare the_lap, the_turn int;
     declare changed int default 0;
     while length(done) > 0 do
         set the_place = conv(hex(substring(done, 1, 8)), 16, 10), the_lap = conv(hex(substring(done, 9, 4)), 16, 10),
             the_first = conv(hex(substring(done, 13, 2)), 16, 10), the_last = conv(hex(substring(done, 15, 2)), 16, 10),
-            the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10);
+            the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10),
+            the_turn = ord(substring(done, 49, 1));
         update tusk_task force index (primary)
         set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim, worker = substring(done, 33, 16),
-            finished_at = greatest(the_claim, clock - the_age)
-        where place = the_place and n between the_first and the_last and lap = the_lap and state = 3 and needed = 0 and turn = 0;
-        set changed = changed + row_count(), done = substring(done, 49);
+            finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
+        where place = the_place and n between the_first and the_last and lap = the_lap and state = 3 and needed = 0 and turn = the_turn;
+        set changed = changed + row_count(), done = substring(done, 50);
+        if the_turn > 0 then
+            delete from tusk_turn where place = the_place and n between the_first and the_last;
+        end if;
     end while;
     if changed <> tasks then
         signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some leases have ended';
@@ -437,7 +442,33 @@ begin
 end
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+create procedure tusk_grant(in granted longblob, in tasks int, in clock bigint)
+    sql security invoker
+begin
+    -- Gives tasks their turn, all of them or none: `granted` are place, lap, first and
+    -- last, one after the other, by place.
+    declare the_place bigint;
+    declare the_first, the_last smallint;
+    declare the_lap int;
+    declare changed int default 0;
+    while length(granted) > 0 do
+        set the_place = conv(hex(substring(granted, 1, 8)), 16, 10), the_lap = conv(hex(substring(granted, 9, 4)), 16, 10),
+            the_first = conv(hex(substring(granted, 13, 2)), 16, 10), the_last = conv(hex(substring(granted, 15, 2)), 16, 10);
+        update tusk_task force index (primary)
+        set state = 3, run_at = clock, turn = 2
+        where place = the_place and n between the_first and the_last and lap = the_lap and state = 2 and turn = 1 and needs = 0 and awaits = 0;
+        set changed = changed + row_count(), granted = substring(granted, 17);
+        update tusk_turn force index (primary) set holds = 1 where place = the_place and n between the_first and the_last;
+    end while;
+    if changed <> tasks then
+        signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some tasks wait no longer';
+    end if;
+end
+-- +goose StatementEnd
+
 -- +goose Down
+drop procedure if exists tusk_grant;
 drop procedure if exists tusk_finish;
 drop procedure if exists tusk_complete;
 drop procedure if exists tusk_claim;
