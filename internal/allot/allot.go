@@ -108,7 +108,8 @@ func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store
 	return picked, short && len(picked) < room
 }
 
-// queue is a heap of tenants: whoever has had least is first.
+// queue is a heap of tenants: whoever has had least is first, and among those who
+// has waited longest. So what came together is granted together.
 type queue struct {
 	tenants []*tenant
 	held    int
@@ -116,6 +117,7 @@ type queue struct {
 
 type tenant struct {
 	name       string
+	order      int // in which they have waited
 	weight     float64
 	had        float64
 	room       int
@@ -145,7 +147,7 @@ func newQueue(w *Waiting, shares *Shares) *queue {
 		t := byName[g.Tenant]
 		if t == nil {
 			t = newTenant(g.Tenant, &w.Limits, held[g.Tenant])
-			byName[g.Tenant] = t
+			byName[g.Tenant], t.order = t, len(q.tenants)
 			q.tenants = append(q.tenants, t)
 		}
 		p := &partition{name: g.Tenant + "/" + g.Partition, room: unlimited, waiting: g.Waiting, more: len(g.Waiting) == w.Heads}
@@ -223,7 +225,8 @@ func (p *partition) take() store.ID {
 
 func (q *queue) Len() int { return len(q.tenants) }
 func (q *queue) Less(i, j int) bool {
-	return q.tenants[i].had < q.tenants[j].had
+	a, b := q.tenants[i], q.tenants[j]
+	return a.had < b.had || a.had == b.had && a.order < b.order
 }
 func (q *queue) Swap(i, j int) { q.tenants[i], q.tenants[j] = q.tenants[j], q.tenants[i] }
 func (q *queue) Push(x any)    { q.tenants = append(q.tenants, x.(*tenant)) }

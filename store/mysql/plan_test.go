@@ -43,6 +43,18 @@ func planned(t *testing.T) *Store {
 	}
 	enqueue(900, 0)
 	enqueue(600, time.Hour)
+	tasks := make([]store.NewTask, 900)
+	for i := range tasks {
+		tasks[i] = store.NewTask{ID: store.ID{2, byte(i >> 8), byte(i)}, Kind: "k", Queue: "q", Tenant: fmt.Sprint("t", i%30), Turn: true}
+	}
+	for part := range slices.Chunk(tasks, 300) {
+		if _, err := s.Enqueue(ctx, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.db.Exec("analyze table tusk_turn"); err != nil {
+		t.Fatal(err)
+	}
 	worker := store.ID{9}
 	if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Hour}); err != nil {
 		t.Fatal(err)
@@ -130,6 +142,11 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"lease.read", list("lease.read", "?", 2), []any{id[:], id[:]}, "tusk_lease", "PRIMARY", 16, 2},
 		{"lease.of worker", q("lease.of worker"), []any{id[:]}, "tusk_lease", "tusk_lease_worker", 16, 30},
 		{"task.find", list("task.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
+		{"grant.find", list("grant.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
+		{"turn.waiting", firstHeads(0), []any{10}, "tusk_turn", "tusk_turn_line", 774, 100},
+		{"turn.head", strings.NewReplacer(":nth", "3", "g.queue", "'q'", "g.tenant", "'t1'", "g.part", "''").Replace(q("turn.head")), nil,
+			"tusk_turn", "tusk_turn_line", 772, 100},
+		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_turn", "tusk_turn_line", 772, 100},
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"admit.due", q("admit.due"), []any{runAt, 10}, "tusk_waiting", "PRIMARY", 8, 1000},
@@ -158,7 +175,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		})
 	}
 	values := strings.NewReplacer("the_queue", "'q'", "the_priority", "0", "the_at", fmt.Sprint(at), "the_place", fmt.Sprint(place), "the_first", "288",
-		"the_last", "310", "the_next", "290", "the_lap", "0", "the_claim", "1", "the_age", "1", "run_place", fmt.Sprint(place), "run_first", "700", "run_last", "719",
+		"the_last", "310", "the_next", "290", "the_lap", "0", "the_turn", "2", "the_claim", "1", "the_age", "1", "run_place", fmt.Sprint(place), "run_first", "700", "run_last", "719",
 		"asked", "2", "taking", "3", "clock", "1", "substring(requests, seen + 17, 16)", "'w'", "substring(leases, 1, 16)", "'t'",
 		"conv(hex(substring(leases, 17, 8)), 16, 10)", "1", "substring(done, 33, 16)", "'w'")
 	for _, test := range []struct {
@@ -172,6 +189,9 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"tusk_claim", "update tusk_ready", ";", "tusk_ready", "PRIMARY", laneKey, 1},
 		{"tusk_claim", "select clock, place", ";", "tusk_task", "PRIMARY", taskKey, 20},
 		{"tusk_complete", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
+		{"tusk_complete", "delete from tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 32},
+		{"tusk_grant", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
+		{"tusk_grant", "update tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 23},
 		{"tusk_complete", "delete from tusk_lease", ";", "tusk_lease", "PRIMARY", 16, 1},
 	} {
 		t.Run(test.procedure+": "+test.from, func(t *testing.T) {
