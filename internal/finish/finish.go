@@ -8,6 +8,7 @@ package finish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -309,25 +310,34 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 
 const firstPause = 20 * time.Millisecond
 
-// setAside keeps an outcome for later. When it has failed again and again while
-// others were stored, the fault is its own: then only the fact that the attempt
-// has ended is kept, as a dead letter that says why.
+// setAside keeps an outcome for later. When it has failed for blamedAfter while others
+// were stored, and not because the database was away or busy, the fault is its own:
+// then only the fact that the attempt has ended is kept, as a dead letter that says why.
 func (g *Gatherer) setAside(o store.Outcome, ended time.Time, err error) {
 	t := g.trials[o.Task]
 	if t == nil {
 		t = &trial{since: time.Now()}
 		g.trials[o.Task] = t
 	}
-	if t.failures++; t.failures == 3 && g.success.Load() > t.since.UnixNano() {
-		g.log.Error("finish: the outcome cannot be stored, discarding the task instead", "task", o.Task.ID, "error", err)
-		o.State, o.Delay, o.Note, o.Trace = store.Discarded, 0, nil, ""
-		o.Reason = "its outcome could not be stored"
-		o.Error, o.Fingerprint = "outcome could not be stored", "unstorable"
-	} else if t.failures == 3 {
-		delete(g.trials, o.Task) // nothing else was stored either: it is not to blame
+	blameless := errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if t.failures++; t.failures >= 3 && time.Since(t.since) >= blamedAfter && !blameless && o.Fingerprint != unstorable {
+		if g.success.Load() > t.since.UnixNano() {
+			g.log.Error("finish: the outcome cannot be stored, discarding the task instead", "task", o.Task.ID, "error", err)
+			o.State, o.Delay, o.Note, o.Trace = store.Discarded, 0, nil, ""
+			o.Reason = "its outcome could not be stored"
+			o.Error, o.Fingerprint = "outcome could not be stored", unstorable
+		} else {
+			delete(g.trials, o.Task) // nothing else was stored either: it is not to blame
+		}
 	}
 	g.aside = append(g.aside, aside{o, ended, time.Now()})
 }
+
+// blamedAfter is longer than a server takes to come back, or others hold a lock.
+const blamedAfter = 30 * time.Second
+
+// unstorable is the fingerprint of outcomes that no store would take.
+const unstorable = "unstorable"
 
 // forgive forgets the failures of outcomes that are stored.
 func (g *Gatherer) forgive(b batch) {

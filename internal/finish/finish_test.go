@@ -3,6 +3,7 @@ package finish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -175,6 +176,38 @@ func TestAnOutcomeThatWasSetAsideIsWrittenWhileOthersKeepComing(t *testing.T) {
 		g.Close()
 		<-done
 	})
+}
+
+func TestALockThatIsHeldForMinutesDiscardsNothing(t *testing.T) {
+	var start time.Time
+	l := ledger{accepted: map[store.ID]int{}, fail: func(_ int, outcomes []store.Outcome) (before, after error) {
+		if time.Since(start) < 5*time.Minute && slices.ContainsFunc(outcomes, func(o store.Outcome) bool { return o.Task.ID == store.ID{7} }) {
+			return fmt.Errorf("finish: %w", context.DeadlineExceeded), nil
+		}
+		return nil, nil
+	}}
+	states := map[store.State]int{}
+	synctest.Test(t, func(t *testing.T) {
+		start = time.Now()
+		g := New(&l, Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
+				for _, o := range outcomes {
+					states[o.State]++
+				}
+			}})
+		done := make(chan struct{})
+		go func() { g.Run(context.Background()); close(done) }()
+		for i := range 60 {
+			add(g, outcome(byte(i)))
+			time.Sleep(10 * time.Second)
+		}
+		g.Close()
+		<-done
+	})
+	if states[store.Completed] != 60 || len(states) != 1 {
+		t.Error(states)
+	}
 }
 
 func TestAnOutageDiscardsNothing(t *testing.T) {
