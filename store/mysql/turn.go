@@ -136,11 +136,11 @@ func wait(t *store.Turns, id []byte) {
 
 // firstHeads is the statement that reads groups with so many waiting tasks each.
 func firstHeads(n int) string {
-	heads := []string{"since"}
+	heads := ""
 	for i := range n {
-		heads = append(heads, strings.Replace(q("turn.head"), ":nth", strconv.Itoa(i), 1))
+		heads += ",\n" + strings.Replace(q("turn.head"), ":nth", strconv.Itoa(i), 1)
 	}
-	return strings.Replace(q("turn.waiting"), ":heads", strings.Join(heads[min(n, 1):], ",\n"), 1)
+	return strings.Replace(q("turn.waiting"), ":heads", heads, 1)
 }
 
 // Grant implements store.Keeper.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -74,6 +75,19 @@ var turnClauses = []clause{
 		}
 		if tasks := t.take(worker, 10); len(tasks) != 2 {
 			t.Errorf("%d tasks were claimed, want each once", len(tasks))
+		}
+	}},
+	{"turn/of many that wait as many are told as was asked for, in order", func(t *T) {
+		var ids []store.ID
+		for range 9 {
+			ids = append(ids, t.addOne(inTurn("many", "")))
+		}
+		few := t.addOne(inTurn("few", ""))
+		for _, heads := range []int{0, 1, 4, 5, 8, 9, 10} {
+			all, err := t.Turns(t.ctx(), t.lead(), 10, heads)
+			if err != nil || len(all) != 2 || !slices.Equal(all[0].Waiting, ids[:min(heads, 9)]) || !slices.Equal(all[1].Waiting, []store.ID{few}[:min(heads, 1)]) {
+				t.Errorf("%d asked for: %+v, %v", heads, all, err)
+			}
 		}
 	}},
 	{"turn/who waits is told by queue, tenant and partition, in order", func(t *T) {

@@ -13,7 +13,7 @@ update tusk_turn force index (primary) set holds = 1 where place = ? and n = ?
 -- name: turn.waiting
 -- The oldest of each priority of a group is found by one step along the index, and so
 -- is each of the first tasks.
-select queue, tenant, part, :heads
+select queue, tenant, part:heads
 from (
     select queue, tenant, part, min(since) as since
     from (
