@@ -61,7 +61,7 @@ func (d *disk) mount() error { return order("mount", "-o", "loop", d.image, d.di
 // file open.
 func (d *disk) unmount() error {
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		d.killUsers()
+		d.signalUsers(syscall.SIGKILL)
 		err := syscall.Unmount(d.dir, 0)
 		if err == nil || time.Now().After(end) {
 			return err
@@ -76,7 +76,9 @@ const (
 )
 
 // cut lets nothing be written any more: neither what comes nor what waits in memory.
+// Servers stand still before: without power none would go on to answer.
 func (d *disk) cut() error {
+	d.signalUsers(syscall.SIGSTOP)
 	f, err := os.Open(d.dir)
 	if err != nil {
 		return err
@@ -100,13 +102,14 @@ func (d *disk) restore() error {
 	return d.mount()
 }
 
-// killUsers kills the processes that work in one of the disk's folders, as servers do.
-func (d *disk) killUsers() {
+// signalUsers sends a signal to the processes that work in one of the disk's folders,
+// as servers do.
+func (d *disk) signalUsers(signal syscall.Signal) {
 	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is sound
 	for _, folder := range folders {
 		at, err := os.Readlink(folder)
 		if pid, is := strconv.Atoi(filepath.Base(filepath.Dir(folder))); err == nil && is == nil && strings.HasPrefix(at, d.dir+"/") {
-			syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
+			syscall.Kill(pid, signal) // it may have ended by itself
 		}
 	}
 }

@@ -85,7 +85,7 @@ var mutants = []mutant{
 	{"who kills workers is never stopped", "postgres", []change{{"internal/lifecycle/lifecycle.go",
 		"	if out.Crashes >= MaxCrashes {", "	if out.Crashes >= 100*MaxCrashes {"}}, "F24", "I13|I1"},
 	{"a need is forgotten", "mysql", []change{{"store/mysql/migrations/00001_ledger.sql",
-		"state = 3 and needed = 0 and turn = 0", "state = 3 and turn = 0"}}, "F1", "I1|I10"},
+		"state = 3 and needed = 0 and turn = the_turn", "state = 3 and turn = the_turn"}}, "F1", "I1|I10"},
 }
 
 // TestEveryMutantCanBePlanted finds the places of the planted bugs, so that they
