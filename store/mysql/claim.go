@@ -203,7 +203,7 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 		}
 		all[i].add(t, claimed)
 		return nil
-	}, "call tusk_claim(?, ?, ?, ?)", requests, wanted, names, was.perRow)
+	}, "tusk_claim", requests, wanted, names, was.perRow)
 	if codeOf(err) == codeWorkerDead {
 		return sent, store.ErrWorkerDead
 	}

@@ -241,7 +241,7 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 // complete completes tasks without looking at them: the procedure finds them only
 // while they are in the lap that their lease names, and fails if it does not find
 // all. The sums go with it.
-func (w *work) complete(procedure string) {
+func (w *work) complete(procedure string) error {
 	var done, leases []byte
 	last := span{}
 	for i, e := range w.plain {
@@ -261,7 +261,7 @@ func (w *work) complete(procedure string) {
 	for _, l := range w.buried {
 		leases = binary.BigEndian.AppendUint64(append(leases, l.token[:]...), uint64(l.claimedAt))
 	}
-	w.do("call "+procedure+"(?, ?, ?, ?)", done, len(w.plain), w.sums.encode(), leases)
+	return w.call(nil, procedure, done, len(w.plain), w.sums.encode(), leases)
 }
 
 // endBytes is how long an end is as tusk_complete takes it.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	driversql "github.com/go-sql-driver/mysql"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -181,8 +183,7 @@ func (s *Store) attempt(ctx context.Context, fn func(w *work) error) (committing
 	w := &work{session: session{store: s, ctx: ctx, on: conn, multi: s.multi}}
 	w.begin = append(s.isolate(), stmt{text: "start transaction"})
 	if err = fn(w); err == nil {
-		w.finale()
-		err = w.judge(w.flush())
+		err = w.judge(w.finale())
 		committing = !errors.Is(err, driver.ErrBadConn) // which says that nothing was sent
 	}
 	if err != nil {
@@ -205,18 +206,42 @@ func (s *Store) isolate() []stmt {
 
 // call runs a procedure that is a transaction by itself, and reports whether it was
 // sent.
-func (s *Store) call(ctx context.Context, each func(*sql.Rows) error, text string, args ...any) (sent bool, err error) {
+func (s *Store) call(ctx context.Context, each func(*sql.Rows) error, name string, args ...any) (sent bool, err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
 	t := session{store: s, ctx: ctx, on: conn, multi: s.multi, begin: s.isolate()}
-	err = t.ask(each, text, args...)
+	err = t.call(each, name, args...)
 	if err != nil {
 		abandon(ctx, conn)
 	}
 	return !errors.Is(err, driver.ErrBadConn), err
+}
+
+// errInterrupted says that a procedure has not said that it ended. Whether it did is
+// as open as when the connection breaks.
+var errInterrupted = fmt.Errorf("a procedure was interrupted: %w", driversql.ErrInvalidConn)
+
+// call runs a procedure, and sees to it that it ran to its end: killed on the way, it
+// has no error for the client once it has sent anything.
+func (s *session) call(each func(*sql.Rows) error, name string, args ...any) error {
+	ended := ""
+	err := s.ask(func(rows *sql.Rows) error {
+		columns, err := rows.Columns()
+		if err != nil {
+			return err
+		}
+		if len(columns) == 1 {
+			return rows.Scan(&ended)
+		}
+		return each(rows)
+	}, "call "+name+"("+strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ")+")", args...)
+	if err == nil && ended != name {
+		return errInterrupted
+	}
+	return err
 }
 
 // abandon rolls back, or drops the connection, which has the same effect.

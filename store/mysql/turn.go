@@ -196,7 +196,9 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 		listed = append(listed, &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap})
 		w.covered++
 	}
-	w.do("call tusk_grant(?, ?, ?)", encodeSpans(spansOf(refs)), len(refs), w.now)
+	if err := w.call(nil, "tusk_grant", encodeSpans(spansOf(refs)), len(refs), w.now); err != nil {
+		return len(waiting), w.judge(err)
+	}
 	w.addReady(listed...)
 	label := []byte(stateLabel(store.Pending))
 	inParts(names, 500, func(part []any) error {

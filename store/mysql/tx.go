@@ -68,8 +68,10 @@ func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 	for range tries {
 		w := &work{session: session{store: u.store, ctx: ctx, on: u.tx}, user: true}
 		if err = fn(w); err == nil {
-			w.settle()
-			err = w.judge(w.flush())
+			if err = w.settle(); err == nil {
+				err = w.flush()
+			}
+			err = w.judge(err)
 		}
 		if err == nil {
 			for _, fn := range w.after {

@@ -41,20 +41,24 @@ func (w *work) clock() (int64, error) {
 }
 
 // finale ends a transaction: with a commit, unless all of it is one procedure.
-func (w *work) finale() {
+func (w *work) finale() error {
 	if len(w.plain) > 0 && len(w.buf) == 0 && w.begin != nil {
 		w.begin = w.store.isolate()
-		w.complete("tusk_finish")
-		return
+		return w.complete("tusk_finish")
 	}
-	w.settle()
+	if err := w.settle(); err != nil {
+		return err
+	}
 	w.do("commit")
+	return w.flush()
 }
 
 // settle writes what is left to write before a commit: plain ends, and the sums.
-func (w *work) settle() {
+func (w *work) settle() error {
 	if len(w.plain) > 0 {
-		w.complete("tusk_complete")
+		if err := w.complete("tusk_complete"); err != nil {
+			return err
+		}
 	} else {
 		w.deleteLeases(w.buried)
 		if body := w.sums.encode(); body != nil {
@@ -62,6 +66,7 @@ func (w *work) settle() {
 		}
 	}
 	w.sums = delta{}
+	return nil
 }
 
 // judge returns what an error means that settling brought.

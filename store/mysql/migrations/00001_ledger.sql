@@ -297,7 +297,9 @@ create table if not exists tusk_record (
 ) engine = innodb default charset = utf8mb4;
 
 -- What happens most are procedures: one round trip each, and nothing is parsed.
--- They take lists as bytes, for neither server passes any other.
+-- They take lists as bytes, for neither server passes any other. The last that each
+-- does is to say that it has ended: a statement that is killed inside a procedure may
+-- look to the client as if all had been done.
 drop procedure if exists tusk_claim;
 drop procedure if exists tusk_complete;
 drop procedure if exists tusk_finish;
@@ -389,6 +391,7 @@ begin
         insert into tusk_delta (at, body) values (clock, concat('{"counts":[', counts, ']}'));
     end if;
     commit;
+    select 'tusk_claim' as ended;
 end
 -- +goose StatementEnd
 
@@ -427,6 +430,7 @@ begin
         delete from tusk_lease where token = substring(leases, 1, 16) and claimed_at = conv(hex(substring(leases, 17, 8)), 16, 10);
         set leases = substring(leases, 25);
     end while;
+    select 'tusk_complete' as ended;
 end
 -- +goose StatementEnd
 
@@ -439,6 +443,7 @@ begin
     start transaction;
     call tusk_complete(done, tasks, delta, leases);
     commit;
+    select 'tusk_finish' as ended;
 end
 -- +goose StatementEnd
 
@@ -464,6 +469,7 @@ begin
     if changed <> tasks then
         signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some tasks wait no longer';
     end if;
+    select 'tusk_grant' as ended;
 end
 -- +goose StatementEnd
 
