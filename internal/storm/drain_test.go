@@ -1,0 +1,126 @@
+//go:build unix
+
+package storm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// patience is how long nothing may move at the end.
+const patience = 15 * time.Second
+
+// drain lets everything end, with nothing failing any more: in bounded time.
+func (s *storm) drain() {
+	if p := s.ground.proxy; p != nil {
+		p.deaf.Store(true) // what comes last is found without being told
+		time.Sleep(time.Second)
+	}
+	for _, p := range slices.Clone(s.fleet.living) {
+		if p.role.name == "producer" {
+			s.fleet.kill(p)
+		}
+	}
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) { // the server may be recovering from the last fault
+		err := s.client.RemoveSchedule(s.t.Context(), "clock")
+		if err == nil || errors.Is(err, tusk.ErrNotFound) {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			s.t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	s.log.write(event{Op: opCalm, Text: "drain"})
+	for last, moved := int64(-1), began; ; time.Sleep(50 * time.Millisecond) {
+		left, err := unfinished(s.t.Context(), s.client)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if s.replace() == 0 && left == 0 && s.release() == 0 {
+			break
+		}
+		if left != last {
+			last, moved = left, time.Now()
+		}
+		if time.Since(moved) > patience {
+			s.violation("I1", "%d unfinished tasks have not moved for %v: %s", left, patience, s.stuck())
+			break
+		}
+	}
+	s.t.Logf("all ended %v after the last fault", time.Since(began).Round(time.Millisecond))
+	time.Sleep(time.Second) // for the vitals of those at rest
+	for _, p := range slices.Clone(s.fleet.living) {
+		s.end(p)
+	}
+}
+
+// end stops a worker with nothing left to do, which has to succeed.
+func (s *storm) end(p *process) {
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+		if p.err != nil {
+			s.violation("F3", "a worker that was told to stop ended with %v: %s", p.err, p.tail())
+		}
+		s.fleet.gone(p)
+	case <-time.After(30 * time.Second):
+		s.violation("F3", "a worker without work does not stop: %s", p.tail())
+		s.fleet.kill(p)
+	}
+}
+
+// release lets tasks out of quarantine: their workers were not killed by them.
+func (s *storm) release() (released int) {
+	for f := (tusk.Filter{States: []tusk.State{tusk.StateDiscarded}, Limit: store.MaxPage}); ; {
+		page, err := s.client.List(s.t.Context(), f)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, task := range page {
+			if strings.HasPrefix(task.Reason, "quarantined") && task.Kind != doKiller {
+				released += s.retry(task.ID)
+			}
+		}
+		if len(page) < f.Limit {
+			break
+		}
+		f.Before = page[len(page)-1].ID
+	}
+	s.mu.Lock()
+	s.counts["release from quarantine"] += released
+	s.mu.Unlock()
+	return released
+}
+
+func (s *storm) retry(id tusk.ID) int {
+	edited, err := s.client.Edit(s.t.Context(), []tusk.ID{id}, tusk.Change{Op: tusk.OpRetry})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if edited[0].Result == store.Changed {
+		return 1
+	}
+	return 0
+}
+
+func (s *storm) stuck() string {
+	tasks, err := s.client.List(s.t.Context(), tusk.Filter{States: []tusk.State{tusk.StatePending, tusk.StateAvailable, tusk.StateRunning, tusk.StateRetryable, tusk.StateScheduled}, Limit: 3, Detail: true})
+	if err != nil {
+		return err.Error()
+	}
+	var text strings.Builder
+	text.WriteString(s.ground.activity(s.t.Context()))
+	for _, t := range tasks {
+		fmt.Fprintf(&text, "\n%s kind %s queue %s key %q partition %q %v attempt %d crashes %d run at %v claimed %v worker %v needs %v", t.ID, t.Kind, t.Queue, t.Key, t.Partition,
+			t.State, t.Attempt, t.Crashes, t.RunAt, t.ClaimedAt, t.Worker, t.Detail.Needs)
+	}
+	return text.String()
+}

@@ -1,0 +1,91 @@
+//go:build unix
+
+package storm
+
+import "time"
+
+// cutOff lets nothing of one process pass for longer than its lease.
+func (s *storm) cutOff(p *process) error {
+	p.door.clogged.Store(true)
+	time.Sleep(stormLease + stormLease/2)
+	p.door.clogged.Store(false)
+	s.count("cut off")
+	return nil
+}
+
+func (s *storm) clog(d time.Duration) error {
+	all := s.ground.proxy.all()
+	for _, w := range all {
+		w.clogged.Store(true)
+	}
+	time.Sleep(d)
+	for _, w := range all {
+		w.clogged.Store(false)
+	}
+	return nil
+}
+
+// swizzle clogs all connections and frees them one by one in another order.
+func swizzle(s *storm) error {
+	all := s.ground.proxy.all()
+	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, w := range all {
+		w.clogged.Store(true)
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, w := range all {
+		w.clogged.Store(false)
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
+}
+
+func flap(s *storm) error {
+	for range 4 {
+		s.ground.proxy.refuse.Store(true)
+		s.ground.proxy.cut()
+		time.Sleep(300 * time.Millisecond)
+		s.ground.proxy.refuse.Store(false)
+		time.Sleep(300 * time.Millisecond)
+	}
+	return nil
+}
+
+func deafen(s *storm) error {
+	s.ground.proxy.deaf.Store(true)
+	time.Sleep(4 * time.Second)
+	s.ground.proxy.deaf.Store(false)
+	return nil
+}
+
+func slowDown(s *storm) error {
+	s.ground.proxy.latency.Store(int64([]time.Duration{10, 50, 200}[s.random.IntN(3)] * time.Millisecond))
+	time.Sleep(3 * time.Second)
+	s.ground.proxy.latency.Store(0)
+	return nil
+}
+
+func slice(s *storm) error {
+	s.ground.proxy.sliced.Store(true)
+	time.Sleep(2 * time.Second)
+	s.ground.proxy.sliced.Store(false)
+	return nil
+}
+
+func loseAnswers(s *storm) error {
+	for range 1 + s.random.IntN(8) {
+		s.ground.proxy.loseNext.Add(1)
+		s.count("lost answer")
+		time.Sleep(time.Duration(s.random.IntN(150)) * time.Millisecond)
+	}
+	return nil
+}
+
+func restartBouncer(s *storm) error {
+	s.count("restart of pgbouncer")
+	s.ground.bouncer.kill()
+	time.Sleep(time.Duration(s.random.IntN(500)) * time.Millisecond)
+	s.ground.bouncer.start()
+	return nil
+}

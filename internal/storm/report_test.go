@@ -1,0 +1,56 @@
+//go:build unix
+
+package storm
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// counted is what the file of results has a column for.
+var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend", "end of a session", "power cut", "lost answer"}
+
+// report says what the storm was, fails the test if anything was violated, and
+// appends a line to the file of results.
+func (s *storm) report() {
+	var counts, struck []string
+	for _, what := range slices.Sorted(maps.Keys(s.counts)) {
+		counts = append(counts, fmt.Sprintf("%d × %s", s.counts[what], what))
+	}
+	for _, code := range slices.Sorted(maps.Keys(s.struck)) {
+		struck = append(struck, fmt.Sprintf("%s × %d", code, s.struck[code]))
+	}
+	s.t.Logf("%.0f tasks/s before the first fault; %s; faults: %s", s.rate, strings.Join(counts, ", "), strings.Join(struck, ", "))
+	for i, v := range s.violations {
+		if i == 25 {
+			s.t.Errorf("and %d more", len(s.violations)-i)
+			break
+		}
+		s.t.Error(v)
+	}
+	name := os.Getenv(envResults)
+	if name == "" {
+		return
+	}
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	var columns strings.Builder
+	for _, what := range counted {
+		fmt.Fprintf(&columns, "%d | ", s.counts[what])
+	}
+	version, _, _ := strings.Cut(s.ground.version, " (")
+	if s.ground.bouncer != nil {
+		version += " behind pgbouncer"
+	}
+	fmt.Fprintf(f, "| %s | %s | %s | %d | %v | %.0f | %s%d | %s |\n", time.Now().UTC().Format("2006-01-02 15:04"), tusk.Version(), version, s.seed,
+		s.lasts, s.rate, columns.String(), len(s.violations), strings.Join(struck, ", "))
+}
