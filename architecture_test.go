@@ -19,6 +19,7 @@ var mayImport = map[string][]string{
 	"store":              {},
 	"store/storetest":    {"store", "store/memory"},
 	"store/memory":       {"store"},
+	"store/migrate":      {"store"},
 	"store/sqlite":       {"store"},
 	"store/postgres":     {"store"},
 	"store/mysql":        {"store"},

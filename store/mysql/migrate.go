@@ -6,36 +6,29 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
 	"strings"
-	"time"
 
 	"github.com/pressly/goose/v3"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const (
-	versions = "tusk_migration" // the table in which goose keeps the schema's version
-	newest   = 1                // the version that this program needs
-)
+const newest = 1 // the version that this program needs
+
+var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectMySQL, Table: "tusk_migration", Seconds: "unix_timestamp(tstamp)", Newest: newest}
 
 // checkSchema fails unless the schema is the one that this program needs.
 func (s *Store) checkSchema(ctx context.Context) error {
 	at, err := s.version(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return explain(err)
-	case at == 0:
-		return store.ErrSchemaMissing
-	case at < newest:
-		return fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaOld, at, newest)
-	case at > newest:
-		return fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
+	}
+	if err := migrate.Fits(at, newest); err != nil {
+		return err
 	}
 	missing, err := s.missingProcedures(ctx)
 	if err != nil {
@@ -62,7 +55,7 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 		if err := rows.Scan(&name, &engine); err != nil {
 			return 0, err
 		}
-		if engine != "InnoDB" && name != versions { // goose leaves that one to the server's default
+		if engine != "InnoDB" && name != schema.Table { // goose leaves that one to the server's default
 			return 0, fmt.Errorf("%w: %s is stored in %s, which has no transactions: alter table %s engine = InnoDB", store.ErrUnsupported, name, engine, name)
 		}
 		tables[strings.ToLower(name)] = true
@@ -70,10 +63,9 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 	if err := rows.Err(); err != nil {
 		return 0, err
 	}
-	if tables[versions] {
-		const latest = "select coalesce(max(version_id), 0) from " + versions + " where is_applied"
-		if err := s.db.QueryRowContext(ctx, latest).Scan(&at); err != nil {
-			return 0, foreign(versions, err)
+	if tables[schema.Table] {
+		if at, err = schema.Version(ctx, s.db); err != nil {
+			return 0, foreign(schema.Table, err)
 		}
 	}
 	return at, s.checkTables(ctx, at, tables)
@@ -89,13 +81,13 @@ func foreign(table string, err error) error {
 // checkTables fails when there are tables under our names that no migration of
 // ours can have made, or that lack columns which ours have.
 func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]bool) error {
-	own, err := ownTables()
+	own, err := schema.Tables()
 	if err != nil {
 		return err
 	}
 	for _, table := range own {
 		switch {
-		case at == 0 && tables[table] && !tables[versions]:
+		case at == 0 && tables[table] && !tables[schema.Table]:
 			return fmt.Errorf("%w: %s: rename it, or use another database", store.ErrSchemaForeign, table)
 		case at == newest && !tables[table]:
 			return fmt.Errorf("%w: %s is missing: restore the database from a backup", store.ErrSchemaForeign, table)
@@ -111,47 +103,13 @@ func (s *Store) checkTables(ctx context.Context, at int64, tables map[string]boo
 	return rows.Close()
 }
 
-// ownTables returns the names of the tables that the newest schema has.
-func ownTables() (tables []string, err error) {
-	ups, err := ups()
-	for _, up := range ups {
-		for _, line := range strings.Split(up, "\n") {
-			if rest, ok := strings.CutPrefix(line, "create table if not exists "); ok {
-				table, _, _ := strings.Cut(rest, " ")
-				tables = append(tables, table)
-			}
-		}
-	}
-	return tables, err
-}
-
-// ups returns what leads to the newest schema.
-func ups() (texts []string, err error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		up, _, _ := strings.Cut(string(text), "-- +goose Down")
-		texts = append(texts, up)
-	}
-	return texts, nil
-}
-
 // Migrate implements store.Migrator. Of several processes that migrate at once
 // one does the work, and the others wait for it and find it done. The server
 // commits after every step, and every step can be repeated: a migration that was
 // killed is simply begun again.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
-	if version < 0 {
-		version = newest
-	}
-	if version > newest {
-		return nil, fmt.Errorf("migrate: there is no version %d, the newest is %d", version, newest)
+	if version, err = migrate.Target(version, newest); err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	err = s.alone(ctx, func() error {
 		steps, err = s.migrate(ctx, version)
@@ -192,73 +150,15 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if err != nil {
 		return nil, err
 	}
-	if at > newest {
-		return nil, fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
-	}
-	if at == version {
-		return nil, nil
-	}
-	provider, err := s.provider()
-	if err != nil {
-		return nil, err
-	}
 	s.checked.Store(false)
-	var results []*goose.MigrationResult
-	if version > at {
-		results, err = provider.UpTo(ctx, version)
-	} else {
-		results, err = provider.DownTo(ctx, version)
-	}
-	if err != nil {
-		return nil, err
-	}
-	steps := make([]store.Migration, len(results))
-	for i, r := range results {
-		steps[i] = step(r.Source)
-		if r.Direction == "up" {
-			steps[i].AppliedAt = time.Now().UTC()
-		}
-	}
-	return steps, nil
-}
-
-func (s *Store) provider() (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	return goose.NewProvider(goose.DialectMySQL, s.db, files, goose.WithTableName(versions),
-		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	return schema.Take(ctx, s.db, at, version)
 }
 
 // Migrations implements store.Migrator.
-func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
+func (s *Store) Migrations(ctx context.Context) (steps []store.Migration, err error) {
 	at, err := s.version(ctx)
-	if err != nil {
-		return nil, wrap("migrations", err)
+	if err == nil {
+		steps, err = schema.List(ctx, s.db, at)
 	}
-	provider, err := s.provider()
-	if err != nil {
-		return nil, wrap("migrations", err)
-	}
-	var steps []store.Migration
-	for _, source := range provider.ListSources() {
-		one := step(source)
-		if source.Version <= at {
-			var seconds float64
-			err := s.db.QueryRowContext(ctx, "select unix_timestamp(tstamp) from "+versions+" where version_id = ? order by id desc limit 1", source.Version).Scan(&seconds)
-			if err != nil {
-				return nil, wrap("migrations", err)
-			}
-			one.AppliedAt = time.Unix(int64(seconds), 0).UTC()
-		}
-		steps = append(steps, one)
-	}
-	return steps, nil
-}
-
-func step(source *goose.Source) store.Migration {
-	text, _ := migrations.ReadFile("migrations/" + path.Base(source.Path)) // goose has just read it
-	_, name, _ := strings.Cut(strings.TrimSuffix(path.Base(source.Path), ".sql"), "_")
-	return store.Migration{Version: source.Version, Name: name, SQL: string(text)}
+	return steps, wrap("migrations", err)
 }

@@ -46,7 +46,7 @@ func (s *Store) makeProcedures(ctx context.Context) error {
 // their names.
 func ownProcedures() (map[string]string, error) {
 	procedures := map[string]string{}
-	ups, err := ups()
+	ups, err := schema.Ups()
 	for _, up := range ups {
 		for _, part := range strings.Split(up, "-- +goose StatementBegin\n")[1:] {
 			text, _, _ := strings.Cut(part, "-- +goose StatementEnd")

@@ -1,15 +1,10 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"embed"
 	"fmt"
-	"io/fs"
-	"path"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +14,7 @@ import (
 	"github.com/pressly/goose/v3/database"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 //go:embed migrations/*.sql
@@ -42,11 +38,8 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 		return nil, err
 	}
 	newest := all[len(all)-1].Version
-	if version < 0 {
-		version = newest
-	}
-	if version > newest {
-		return nil, fmt.Errorf("there is no version %d, the newest is %d", version, newest)
+	if version, err = migrate.Target(version, newest); err != nil {
+		return nil, err
 	}
 	db := stdlib.OpenDB(*s.pool.Config().ConnConfig.Copy())
 	defer db.Close()
@@ -69,8 +62,8 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if err != nil {
 		return nil, err
 	}
-	if at > newest {
-		return nil, fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
+	if err := migrate.Known(at, newest); err != nil {
+		return nil, err
 	}
 	s.lanes.Clear() // what was known may be gone
 	s.home.Store(false)
@@ -86,15 +79,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 			break
 		}
 	}
-	var taken []store.Migration
-	for _, r := range results {
-		one := *withVersion(all, r.Source.Version)
-		if r.Direction == "up" {
-			one.AppliedAt = time.Now().UTC()
-		}
-		taken = append(taken, one)
-	}
-	return taken, err
+	return migrate.Taken(all, results), err
 }
 
 // Migrations implements store.Migrator.
@@ -110,7 +95,7 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	var version int64
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
-		if one := withVersion(all, version); one != nil {
+		if one := migrate.Find(all, version); one != nil {
 			one.AppliedAt = at.UTC()
 		}
 		return nil
@@ -121,35 +106,13 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	return all, nil
 }
 
-// withVersion finds a step; nil: there is none of that version.
-func withVersion(all []store.Migration, version int64) *store.Migration {
-	at, found := slices.BinarySearchFunc(all, version, func(m store.Migration, v int64) int { return cmp.Compare(m.Version, v) })
-	if !found {
-		return nil
-	}
-	return &all[at]
-}
-
-// steps reads the migrations, whose files are named by their version: 00001_tables.sql.
+// steps reads the migrations and puts the name of the schema into them.
 func (s *Store) steps() ([]store.Migration, error) {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
+	all, err := migrate.Read(migrations)
+	for i := range all {
+		all[i].SQL = s.inSchema(all[i].SQL)
 	}
-	all := make([]store.Migration, len(files))
-	for i, file := range files {
-		text, err := migrations.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		number, name, _ := strings.Cut(strings.TrimSuffix(path.Base(file), ".sql"), "_")
-		version, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || i > 0 && version <= all[i-1].Version {
-			return nil, fmt.Errorf("migration %s: want a version of its own", file)
-		}
-		all[i] = store.Migration{Version: version, Name: name, SQL: s.inSchema(string(text))}
-	}
-	return all, nil
+	return all, err
 }
 
 // provider makes goose's runner. Files are given to it as functions, because

@@ -5,24 +5,21 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pressly/goose/v3"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/migrate"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const (
-	versions = "tusk_migration" // the table in which goose keeps the schema's version
-	newest   = 5                // the version that this program needs
-)
+const newest = 5 // the version that this program needs
+
+var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectSQLite3, Table: "tusk_migration", Seconds: "unixepoch(tstamp)", Newest: newest}
 
 // check fails unless the store is open and the schema the one that this program
 // needs.
@@ -36,15 +33,11 @@ func (s *Store) check(ctx context.Context) error {
 		return nil
 	}
 	at, err := s.version(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return explain(err)
-	case at == 0:
-		return store.ErrSchemaMissing
-	case at < newest:
-		return fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaOld, at, newest)
-	case at > newest:
-		return fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
+	}
+	if err := migrate.Fits(at, newest); err != nil {
+		return err
 	}
 	s.ready.Store(true)
 	return nil
@@ -69,13 +62,11 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 	if err := rows.Err(); err != nil {
 		return 0, err
 	}
-	if tables[versions] {
-		const latest = "select coalesce(max(version_id), 0) from " + versions + " where is_applied"
-		if err := s.db.QueryRowContext(ctx, latest).Scan(&at); err != nil {
-			if codeOf(err) > codeBusy {
-				return 0, err
-			}
-			return 0, fmt.Errorf("%w: %s: %w", store.ErrSchemaForeign, versions, err)
+	if tables[schema.Table] {
+		if at, err = schema.Version(ctx, s.db); codeOf(err) > codeBusy {
+			return 0, err
+		} else if err != nil {
+			return 0, fmt.Errorf("%w: %s: %w", store.ErrSchemaForeign, schema.Table, err)
 		}
 	}
 	return at, s.foreign(ctx, at, tables)
@@ -84,7 +75,7 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 // foreign fails when there are tables under our names that no migration of ours
 // can have made, or that lack columns which ours have.
 func (s *Store) foreign(ctx context.Context, at int64, tables map[string]bool) error {
-	own, err := ownTables()
+	own, err := schema.Tables()
 	if err != nil {
 		return err
 	}
@@ -106,49 +97,12 @@ func (s *Store) foreign(ctx context.Context, at int64, tables map[string]bool) e
 	return err
 }
 
-// ownTables returns the names of the tables that the newest schema has.
-func ownTables() ([]string, error) {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	var tables []string
-	for _, file := range files {
-		text, err := migrations.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		up, _, _ := strings.Cut(string(text), "-- +goose Down")
-		for _, line := range strings.Split(up, "\n") {
-			if rest, ok := strings.CutPrefix(line, "create table "); ok {
-				name, _, _ := strings.Cut(rest, " ")
-				tables = append(tables, name)
-			}
-			if rest, ok := strings.CutPrefix(line, "drop table "); ok {
-				tables = slices.DeleteFunc(tables, func(name string) bool { return name == strings.TrimSuffix(rest, ";") })
-			}
-		}
-	}
-	return tables, nil
-}
-
-func (s *Store) provider() (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
-	return goose.NewProvider(goose.DialectSQLite3, s.db, files, goose.WithTableName(versions),
-		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
-}
-
 // Migrate implements store.Migrator. Of two processes that migrate at once one
 // does the work; the other, refused by SQLite, looks again and finds it done.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
-	if version < 0 {
-		version = newest
-	}
-	if version > newest {
-		return nil, fmt.Errorf("migrate: there is no version %d, the newest is %d", version, newest)
+	version, err := migrate.Target(version, newest)
+	if err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	for tries := 0; ; tries++ {
 		steps, err := s.migrate(ctx, version)
@@ -164,67 +118,15 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if err != nil {
 		return nil, err
 	}
-	if at > newest {
-		return nil, fmt.Errorf("%w (version %d, want %d)", store.ErrSchemaNew, at, newest)
-	}
-	if at == version {
-		return nil, nil
-	}
-	provider, err := s.provider()
-	if err != nil {
-		return nil, err
-	}
 	s.ready.Store(false)
-	var results []*goose.MigrationResult
-	if version > at {
-		results, err = provider.UpTo(ctx, version)
-	} else {
-		results, err = provider.DownTo(ctx, version)
-	}
-	if err != nil {
-		return nil, err
-	}
-	steps := make([]store.Migration, len(results))
-	for i, r := range results {
-		steps[i] = step(r.Source)
-		if r.Direction == "up" {
-			steps[i].AppliedAt = time.Now().UTC()
-		}
-	}
-	return steps, nil
+	return schema.Take(ctx, s.db, at, version)
 }
 
 // Migrations implements store.Migrator.
-func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
+func (s *Store) Migrations(ctx context.Context) (steps []store.Migration, err error) {
 	at, err := s.version(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", explain(err))
+	if err == nil {
+		steps, err = schema.List(ctx, s.db, at)
 	}
-	provider, err := s.provider()
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", err)
-	}
-	var steps []store.Migration
-	for _, source := range provider.ListSources() {
-		one := step(source)
-		if source.Version <= at {
-			if one.AppliedAt, err = s.appliedAt(ctx, source.Version); err != nil {
-				return nil, fmt.Errorf("migrations: %w", explain(err))
-			}
-		}
-		steps = append(steps, one)
-	}
-	return steps, nil
-}
-
-func (s *Store) appliedAt(ctx context.Context, version int64) (time.Time, error) {
-	var seconds int64
-	err := s.db.QueryRowContext(ctx, "select unixepoch(tstamp) from "+versions+" where version_id = ? order by id desc limit 1", version).Scan(&seconds)
-	return time.Unix(seconds, 0).UTC(), err
-}
-
-func step(source *goose.Source) store.Migration {
-	text, _ := migrations.ReadFile("migrations/" + path.Base(source.Path)) // goose has just read it
-	_, name, _ := strings.Cut(strings.TrimSuffix(path.Base(source.Path), ".sql"), "_")
-	return store.Migration{Version: source.Version, Name: name, SQL: string(text)}
+	return steps, wrap("migrations", explain(err))
 }

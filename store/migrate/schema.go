@@ -1,0 +1,106 @@
+package migrate
+
+import (
+	"context"
+	"database/sql"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Schema is one whose files goose runs as they are.
+type Schema struct {
+	Files   fs.FS // with the folder migrations
+	Dialect goose.Dialect
+	Table   string // in which goose keeps the versions
+	Seconds string // SQL: when a row of Table was written, in seconds since 1970
+	Newest  int64  // the version that this program needs
+}
+
+// Version asks Table for the version that a database is at; 0: for none.
+func (s *Schema) Version(ctx context.Context, db *sql.DB) (at int64, err error) {
+	err = db.QueryRowContext(ctx, "select coalesce(max(version_id), 0) from "+s.Table+" where is_applied").Scan(&at)
+	return at, err
+}
+
+// Take brings a database from one version to another.
+func (s *Schema) Take(ctx context.Context, db *sql.DB, from, to int64) ([]store.Migration, error) {
+	if err := Known(from, s.Newest); err != nil || from == to {
+		return nil, err
+	}
+	steps, err := Read(s.Files)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := fs.Sub(s.Files, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	provider, err := goose.NewProvider(s.Dialect, db, folder, goose.WithTableName(s.Table),
+		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		return nil, err
+	}
+	take := provider.UpTo
+	if to < from {
+		take = provider.DownTo
+	}
+	results, err := take(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	return Taken(steps, results), nil
+}
+
+// List returns all steps; those up to the version that a database is at are applied.
+func (s *Schema) List(ctx context.Context, db *sql.DB, at int64) ([]store.Migration, error) {
+	steps, err := Read(s.Files)
+	if err != nil {
+		return nil, err
+	}
+	written := "select " + s.Seconds + " from " + s.Table + " where version_id = ? order by id desc limit 1"
+	for i := range steps {
+		if steps[i].Version > at {
+			break
+		}
+		var seconds float64
+		if err := db.QueryRowContext(ctx, written, steps[i].Version).Scan(&seconds); err != nil {
+			return nil, err
+		}
+		steps[i].AppliedAt = time.Unix(int64(seconds), 0).UTC()
+	}
+	return steps, nil
+}
+
+// Ups returns the texts that lead to the newest version.
+func (s *Schema) Ups() ([]string, error) {
+	steps, err := Read(s.Files)
+	ups := make([]string, len(steps))
+	for i, one := range steps {
+		ups[i], _, _ = strings.Cut(one.SQL, "-- +goose Down")
+	}
+	return ups, err
+}
+
+// Tables returns the names of the tables that the newest version has.
+func (s *Schema) Tables() (tables []string, err error) {
+	ups, err := s.Ups()
+	for _, up := range ups {
+		for line := range strings.Lines(up) {
+			if rest, ok := strings.CutPrefix(line, "create table "); ok {
+				name, _, _ := strings.Cut(strings.TrimPrefix(rest, "if not exists "), " ")
+				tables = append(tables, name)
+			}
+			if rest, ok := strings.CutPrefix(line, "drop table "); ok {
+				gone := strings.TrimRight(rest, ";\n")
+				tables = slices.DeleteFunc(tables, func(name string) bool { return name == gone })
+			}
+		}
+	}
+	return tables, err
+}
