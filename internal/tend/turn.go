@@ -71,7 +71,7 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if granted > 0 {
 		return max(turnBusy, time.Since(began)), nil // half of the time is enough for one chore
 	}
-	return 4 * turnBusy, nil
+	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
 }
 
 // share hands out the turns of one queue. What was used of its rates is stored

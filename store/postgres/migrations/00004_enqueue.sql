@@ -1,13 +1,14 @@
 -- up
 set local lock_timeout = '5s';
 
--- When a task is due, now at the soonest.
-create function tusk.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz language sql immutable as $$
+-- When a task is due, now at the soonest. Stable, as adding an interval is: what claims
+-- to be more is not inlined.
+create function tusk.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz language sql stable as $$
   select greatest(coalesce(_run_at, _now) + greatest(coalesce(_delay, 0), 0) * interval '1 us', _now)
 $$;
 
 -- The sooner of a task's two expiries.
-create function tusk.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz language sql immutable as $$
+create function tusk.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz language sql stable as $$
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 

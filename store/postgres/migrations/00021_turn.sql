@@ -37,8 +37,10 @@ begin
     select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h order by h.q, h.t, h.p, h.line, h.n) f
     order by f.line, f.n limit _groups),
   has as materialized (
-    select h.queue as q, h.tenant as t, h.partition as p, count(*) as held from tusk.turn h group by 1, 2, 3)
-  select tusk.queue_of(x.q << 16), x.t, x.p, x.held, x.ids
+    select h.queue as q, h.tenant as t, h.partition as p, count(*) as held from tusk.turn h group by 1, 2, 3),
+  named as materialized (
+    select y.q, tusk.queue_of(y.q << 16) as queue from (select f.q from first f union select s.q from has s) y)
+  select m.queue, x.t, x.p, x.held, x.ids
   from (
     select f.q, f.t, f.p, coalesce(s.held, 0) as held, f.line, f.n, array(
       select w.id from tusk.waiting w
@@ -48,6 +50,7 @@ begin
     union all
     select s.q, s.t, s.p, s.held, null, null, '{}'
     from has s where not exists (select from first f where (s.q, s.t, s.p) = (f.q, f.t, f.p))) x
+  join named m on m.q = x.q
   order by x.line, x.n, 1, 2, 3;
 end $$;
 
@@ -56,7 +59,7 @@ create function tusk.grant_turns(_term bigint, _ids uuid[]) returns table (tasks
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  _mine uuid[];
+  _mine tid[];
 begin
   perform tusk.need_read_committed();
   perform tusk.lead(_term);
@@ -66,10 +69,10 @@ begin
   end if;
   perform tusk.hold_lead(_term);
   _mine := array(
-    select w.id from tusk.waiting w where w.id = any(_ids) and w.line is not null order by w.id for update skip locked);
+    select w.ctid from tusk.waiting w where w.id = any(_ids) and w.line is not null order by w.id for update skip locked);
   return query
   with gone as (
-    delete from tusk.waiting w where w.id = any(_mine) and w.line is not null returning w.*),
+    delete from tusk.waiting w where w.ctid = any(_mine) returning w.*),
   granted as (
     insert into tusk.turn (id, queue, tenant, partition)
     select g.id, g.lane >> 16, coalesce(g.tenant, ''), coalesce(g.partition, '') from gone g),
@@ -82,7 +85,8 @@ begin
       select g.* from gone g
       join (select u.id, min(u.place) as place from unnest(_ids) with ordinality u(id, place) group by u.id) u on u.id = g.id
       order by u.place) g)
-  select count(*)::int, coalesce(array_agg(distinct tusk.queue_of(g.lane)), '{}') from gone g;
+  select coalesce(sum(y.tasks), 0)::int, coalesce(array_agg(distinct tusk.queue_of(y.lane)), '{}')
+  from (select g.lane, count(*) as tasks from gone g group by g.lane) y;
 end $$;
 
 -- down
