@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -69,40 +68,6 @@ func (app *App) Store(ctx context.Context, a access) (s store.Store, closeStore 
 		return nil, func() {}, err
 	}
 	return s, closeStore, nil
-}
-
-// Client is Store with a client around it.
-func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), error) {
-	s, closeStore, err := app.Store(ctx, a)
-	if err != nil {
-		return nil, closeStore, err
-	}
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log})
-	if err != nil {
-		closeStore()
-		return nil, func() {}, err
-	}
-	return client, closeStore, nil
-}
-
-// Standing is Client for a process that goes on for long: it first asks whether
-// the database keeps what Tusk promises.
-func (app *App) Standing(ctx context.Context) (*tusk.Client, func(), error) {
-	client, closeStore, err := app.Client(ctx, creating)
-	if err != nil {
-		return nil, closeStore, err
-	}
-	if c, ok := store.As[store.Checker](client.Store()); ok {
-		warnings, err := c.Check(ctx)
-		if err != nil {
-			closeStore()
-			return nil, func() {}, fmt.Errorf("database: %w", err)
-		}
-		for _, warning := range warnings {
-			app.Log.Warn("database: " + warning)
-		}
-	}
-	return client, closeStore, nil
 }
 
 // open opens the store whatever its schema.

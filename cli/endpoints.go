@@ -99,12 +99,12 @@ func (app *App) listEndpoints(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rows := make([]endpointRow, len(all))
-		for i, e := range all {
-			rows[i] = endpointRow{e.Queue, e.URL, e.Concurrency, seconds(e.Timeout), instant(e.CreatedAt), e.CreatedBy, instant(e.RotatedAt)}
-		}
-		return list(app, rows, "no queue has an endpoint")
+		return list(app, rowsOf(all, endpointOf), "no queue has an endpoint")
 	})
+}
+
+func endpointOf(e push.Endpoint) endpointRow {
+	return endpointRow{e.Queue, e.URL, e.Concurrency, seconds(e.Timeout), instant(e.CreatedAt), e.CreatedBy, instant(e.RotatedAt)}
 }
 
 // withEndpoints opens the database for endpoints.

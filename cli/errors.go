@@ -92,20 +92,13 @@ func (app *App) listErrors(ctx context.Context, flags *groupFlags) error {
 	if err != nil {
 		return err
 	}
-	client, closeStore, err := app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	groups, err := client.Errors(ctx, filter)
-	if err != nil {
-		return err
-	}
-	rows := make([]groupRow, len(groups))
-	for i, g := range groups {
-		rows[i] = groupOf(g)
-	}
-	return list(app, rows, "no errors")
+	return app.withClient(ctx, func(client *tusk.Client) error {
+		groups, err := client.Errors(ctx, filter)
+		if err != nil {
+			return err
+		}
+		return list(app, rowsOf(groups, groupOf), "no errors")
+	})
 }
 
 func newErrorsShowCommand(app *App) *cobra.Command {
@@ -113,13 +106,8 @@ func newErrorsShowCommand(app *App) *cobra.Command {
 		Use:   "show FINGERPRINT",
 		Short: "Show a group: its counts and its latest error in full",
 		Args:  between(1, 1, "FINGERPRINT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			groups, err := findGroups(cmd.Context(), client, args[0])
+		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
+			groups, err := findGroups(ctx, client, args[0])
 			if err != nil {
 				return err
 			}
@@ -130,7 +118,7 @@ func newErrorsShowCommand(app *App) *cobra.Command {
 			}
 			app.note("tusk tasks list --fingerprint %s lists its tasks", args[0])
 			return nil
-		},
+		}),
 	}
 }
 
@@ -166,12 +154,10 @@ func newErrorsRetryCommand(app *App) *cobra.Command {
   tusk errors retry 6f1d2c --in 30m`,
 		Args: between(1, 1, "FINGERPRINT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
+			err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				_, err := findGroups(cmd.Context(), client, args[0])
 				return err
-			}
-			_, err = findGroups(cmd.Context(), client, args[0])
-			closeStore()
+			})
 			if err != nil {
 				return err
 			}

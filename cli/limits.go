@@ -51,33 +51,19 @@ after they were first set; changes count for all tasks that wait.`,
 }
 
 func newLimitsListCommand(app *App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the queues that have limits, with what has a turn and what is pending",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
+	return newListCommand(app, "List the queues that have limits, with what has a turn and what is pending", "no queue has limits",
+		func(ctx context.Context, client *tusk.Client) ([]limitRow, error) {
+			limits, err := client.Limits(ctx)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			defer closeStore()
-			limits, err := client.Limits(cmd.Context())
-			if err != nil {
-				return err
-			}
-			held, waiting, err := turnsOf(cmd.Context(), client)
-			if err != nil {
-				return err
-			}
-			rows := make([]limitRow, 0, len(limits))
-			for _, queue := range sortedKeys(limits) {
+			held, waiting, err := turnsOf(ctx, client)
+			return rowsOf(sortedKeys(limits), func(queue string) limitRow {
 				l := limits[queue]
-				rows = append(rows, limitRow{queue, l.Concurrency, l.PerTenant, l.PerPartition, l.PerWorker, l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate,
-					l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]})
-			}
-			return list(app, rows, "no queue has limits")
-		},
-	}
+				return limitRow{queue, l.Concurrency, l.PerTenant, l.PerPartition, l.PerWorker, l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate,
+					l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
+			}), err
+		})
 }
 
 // turnsOf counts, by queue, the tasks that have their turn and those that are pending.
@@ -121,22 +107,19 @@ how many wait for it: first those that wait, the longest waiting first. At most
 			if err := tusk.ValidateName("queue", args[0]); err != nil {
 				return err
 			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			counts, err := client.TurnCounts(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			rows := make([]turnRow, len(counts))
-			for i, c := range counts {
-				rows[i] = turnRow{c.Tenant, c.Partition, c.Held, c.Waiting, c.More}
-			}
-			return list(app, rows, "nobody has a turn or waits for one")
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				counts, err := client.TurnCounts(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return list(app, rowsOf(counts, turnOf), "nobody has a turn or waits for one")
+			})
 		},
 	}
+}
+
+func turnOf(c tusk.TurnCount) turnRow {
+	return turnRow{c.Tenant, c.Partition, c.Held, c.Waiting, c.More}
 }
 
 func newLimitsSetCommand(app *App) *cobra.Command {
@@ -165,15 +148,12 @@ is only made fair between its tenants.`,
 					r.Algorithm = tusk.SlidingWindow
 				}
 			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			if err := client.SetLimits(cmd.Context(), args[0], l); err != nil {
-				return firstProblem(err)
-			}
-			return printOne(app, doneRow{args[0], "stored"})
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				if err := client.SetLimits(cmd.Context(), args[0], l); err != nil {
+					return firstProblem(err)
+				}
+				return printOne(app, doneRow{args[0], "stored"})
+			})
 		},
 	}
 	f := c.Flags()

@@ -163,27 +163,11 @@ func newOperationsCommand(app *App) *cobra.Command {
 survives it: the worker or the server that leads goes on with it. The latest 200 are
 kept.`,
 	}
-	c.AddCommand(&cobra.Command{
-		Use:   "list",
-		Short: "List bulk operations, newest first",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			operations, err := client.Operations(cmd.Context())
-			if err != nil {
-				return err
-			}
-			rows := make([]operationRow, len(operations))
-			for i, o := range operations {
-				rows[i] = operationOf(o)
-			}
-			return list(app, rows, "there is no bulk operation")
-		},
-	},
+	c.AddCommand(newListCommand(app, "List bulk operations, newest first", "there is no bulk operation",
+		func(ctx context.Context, client *tusk.Client) ([]operationRow, error) {
+			operations, err := client.Operations(ctx)
+			return rowsOf(operations, operationOf), err
+		}),
 		app.operationCommand("show ID", "Show a bulk operation", func(ctx context.Context, client *tusk.Client, o tusk.Operation) (tusk.Operation, error) {
 			return o, nil
 		}),
@@ -210,17 +194,14 @@ func (app *App) operationCommand(use, short string, do func(context.Context, *tu
 			if err != nil {
 				return err
 			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			o, err := client.Operation(cmd.Context(), id)
-			if err != nil {
-				return err
-			}
-			o, err = do(cmd.Context(), client, o)
-			return errors.Join(printOne(app, operationOf(o)), err)
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				o, err := client.Operation(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				o, err = do(cmd.Context(), client, o)
+				return errors.Join(printOne(app, operationOf(o)), err)
+			})
 		},
 	}
 }

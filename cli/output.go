@@ -47,15 +47,6 @@ func printList[T any](app *App, rows []T) error {
 	return out.Flush()
 }
 
-// list is printList for a whole answer; people are told when it is empty.
-func list[T any](app *App, rows []T, none string) error {
-	if len(rows) == 0 {
-		app.note("%s", none)
-		return nil
-	}
-	return printList(app, rows)
-}
-
 // printOne prints one struct: an object with --json, the first field alone with
 // --quiet, else a line for each field.
 func printOne[T any](app *App, value T) error {

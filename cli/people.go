@@ -97,12 +97,12 @@ func (app *App) listTokens(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rows := make([]tokenRow, len(tokens))
-		for i, t := range tokens {
-			rows[i] = tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.UsedAt), instant(t.ExpiresAt), instant(t.RevokedAt)}
-		}
-		return list(app, rows, "there is no token")
+		return list(app, rowsOf(tokens, tokenOf), "there is no token")
 	})
+}
+
+func tokenOf(t accounts.Token) tokenRow {
+	return tokenRow{t.ID, t.Name, string(t.Role), some(t.Queues), some(t.Tenants), instant(t.CreatedAt), instant(t.UsedAt), instant(t.ExpiresAt), instant(t.RevokedAt)}
 }
 
 // userRow is a user who logs in with a password.
@@ -154,12 +154,12 @@ func (app *App) listUsers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rows := make([]userRow, len(users))
-		for i, u := range users {
-			rows[i] = userRow{u.Name, string(u.Role), some(u.Queues), some(u.Tenants), instant(u.CreatedAt)}
-		}
-		return list(app, rows, "there is no user")
+		return list(app, rowsOf(users, userOf), "there is no user")
 	})
+}
+
+func userOf(u accounts.User) userRow {
+	return userRow{u.Name, string(u.Role), some(u.Queues), some(u.Tenants), instant(u.CreatedAt)}
 }
 
 func some(names []string) []string {

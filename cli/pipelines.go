@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,31 +37,15 @@ type pipelineRow struct {
 }
 
 func newPipelinesListCommand(app *App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the pipelines and the stages that are stuck",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
+	return newListCommand(app, "List the pipelines and the stages that are stuck", "no worker has told of a pipeline",
+		func(ctx context.Context, client *tusk.Client) ([]pipelineRow, error) {
+			all, err := client.Pipelines(ctx)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			defer closeStore()
-			all, err := client.Pipelines(cmd.Context())
-			if err != nil {
-				return err
-			}
-			rows := make([]pipelineRow, len(all))
-			stats, err := client.AllPipelineStats(cmd.Context(), time.Now().Add(-time.Hour))
-			if err != nil {
-				return err
-			}
-			for i, p := range all {
-				rows[i] = summary(p, stats[p.Name])
-			}
-			return list(app, rows, "no worker has told of a pipeline")
-		},
-	}
+			stats, err := client.AllPipelineStats(ctx, time.Now().Add(-time.Hour))
+			return rowsOf(all, func(p tusk.PipelineInfo) pipelineRow { return summary(p, stats[p.Name]) }), err
+		})
 }
 
 func summary(p tusk.PipelineInfo, stages []tusk.StageStats) pipelineRow {
@@ -103,28 +88,19 @@ func newPipelinesShowCommand(app *App) *cobra.Command {
 		Use:   "show NAME",
 		Short: "List the stages of a pipeline with their depth, their statistics, and why one is stuck",
 		Args:  between(1, 1, "NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
+		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
+			stages, err := client.PipelineStats(ctx, args[0], since)
 			if err != nil {
 				return err
 			}
-			defer closeStore()
-			stages, err := client.PipelineStats(cmd.Context(), args[0], since)
-			if err != nil {
-				return err
-			}
-			rows := make([]stageRow, len(stages))
-			for i, s := range stages {
-				rows[i] = stageOf(&s)
-			}
-			return printList(app, rows)
-		},
+			return printList(app, rowsOf(stages, stageOf))
+		}),
 	}
 	c.Flags().Var(whenFlag(&since, "1h"), "since", "statistics from when on: 2h, 7d or RFC 3339")
 	return c
 }
 
-func stageOf(s *tusk.StageStats) stageRow {
+func stageOf(s tusk.StageStats) stageRow {
 	row := stageRow{Stage: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Oldest: seconds(s.Oldest), Completed: s.Completed, Failed: s.Failed,
 		Discarded: s.Discarded, WaitP50: seconds(s.Waited.Quantile(0.5)), WaitP95: seconds(s.Waited.Quantile(0.95)),
 		RunP50: seconds(s.Ran.Quantile(0.5)), RunP95: seconds(s.Ran.Quantile(0.95)), Stuck: s.Stuck}

@@ -44,12 +44,11 @@ func newQueuesCommand(app *App) *cobra.Command {
 		Short: "List, pause and resume queues, have their tasks age, and say how long they are kept",
 	}
 	c.AddCommand(
-		&cobra.Command{
-			Use:   "list",
-			Short: "List the queues with their unfinished tasks by state",
-			Args:  noArgs,
-			RunE:  func(cmd *cobra.Command, _ []string) error { return app.listQueues(cmd.Context()) },
-		},
+		newListCommand(app, "List the queues with their unfinished tasks by state", "no queue has an unfinished task or a setting",
+			func(ctx context.Context, client *tusk.Client) ([]queueRow, error) {
+				queues, err := client.Queues(ctx)
+				return rowsOf(queues, queueOf), err
+			}),
 		newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue),
 		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue),
 		newQueuesAgeCommand(app),
@@ -57,24 +56,11 @@ func newQueuesCommand(app *App) *cobra.Command {
 	return c
 }
 
-func (app *App) listQueues(ctx context.Context) error {
-	client, closeStore, err := app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	queues, err := client.Queues(ctx)
-	if err != nil {
-		return err
-	}
-	rows := make([]queueRow, len(queues))
-	for i, q := range queues {
-		n := q.Tasks
-		rows[i] = queueRow{q.Name, q.Paused, n[tusk.StateAvailable], n[tusk.StateRunning], n[tusk.StateScheduled],
-			n[tusk.StateRetryable], n[tusk.StatePending], seconds(q.Oldest),
-			newKeeping(q.Retention.Completed), newKeeping(q.Retention.Cancelled), newKeeping(q.Retention.Discarded)}
-	}
-	return list(app, rows, "no queue has an unfinished task or a setting")
+func queueOf(q tusk.Queue) queueRow {
+	n := q.Tasks
+	return queueRow{q.Name, q.Paused, n[tusk.StateAvailable], n[tusk.StateRunning], n[tusk.StateScheduled],
+		n[tusk.StateRetryable], n[tusk.StatePending], seconds(q.Oldest),
+		newKeeping(q.Retention.Completed), newKeeping(q.Retention.Cancelled), newKeeping(q.Retention.Discarded)}
 }
 
 // doneRow says what was done to a named thing.
@@ -172,18 +158,15 @@ func (app *App) forEach(ctx context.Context, what string, names []string, result
 			return err
 		}
 	}
-	client, closeStore, err := app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	for _, name := range names {
-		if err := do(client, ctx, name); err != nil {
-			return err
+	return app.withClient(ctx, func(client *tusk.Client) error {
+		for _, name := range names {
+			if err := do(client, ctx, name); err != nil {
+				return err
+			}
+			if err := printList(app, []doneRow{{name, result}}); err != nil {
+				return err
+			}
 		}
-		if err := printList(app, []doneRow{{name, result}}); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }

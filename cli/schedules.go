@@ -52,27 +52,11 @@ tick.`,
 }
 
 func newSchedulesListCommand(app *App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the schedules by name",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			infos, err := client.Schedules(cmd.Context())
-			if err != nil {
-				return err
-			}
-			rows := make([]scheduleRow, len(infos))
-			for i, s := range infos {
-				rows[i] = scheduleOf(s)
-			}
-			return list(app, rows, "there is no schedule")
-		},
-	}
+	return newListCommand(app, "List the schedules by name", "there is no schedule",
+		func(ctx context.Context, client *tusk.Client) ([]scheduleRow, error) {
+			infos, err := client.Schedules(ctx)
+			return rowsOf(infos, scheduleOf), err
+		})
 }
 
 func scheduleOf(s tusk.ScheduleInfo) scheduleRow {
@@ -119,18 +103,15 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 			}
 			s.Name, s.Spec, s.Args, s.Options = args[0], args[1], raw, options
 			s.Missed, s.Overlap = tusk.MissedPolicy(missed), tusk.OverlapPolicy(overlap)
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			if err := client.PutSchedule(cmd.Context(), s); err != nil {
-				return firstProblem(err)
-			}
-			if spec, err := cron.ParseIn(s.Spec, or(s.Zone, "UTC")); err == nil {
-				app.note("%s: %s", s.Name, spec.Words())
-			}
-			return printOne(app, doneRow{s.Name, "stored"})
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				if err := client.PutSchedule(cmd.Context(), s); err != nil {
+					return firstProblem(err)
+				}
+				if spec, err := cron.ParseIn(s.Spec, or(s.Zone, "UTC")); err == nil {
+					app.note("%s: %s", s.Name, spec.Words())
+				}
+				return printOne(app, doneRow{s.Name, "stored"})
+			})
 		},
 	}
 	f := c.Flags()
@@ -163,16 +144,13 @@ func newSchedulesRunCommand(app *App) *cobra.Command {
 			if err := tusk.ValidateName("schedule", args[0]); err != nil {
 				return err
 			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			result, err := client.RunSchedule(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return printOne(app, enqueuedRow{result.ID, result.Result.String()})
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				result, err := client.RunSchedule(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return printOne(app, enqueuedRow{result.ID, result.Result.String()})
+			})
 		},
 	}
 }
@@ -223,23 +201,20 @@ is skipped; one that was fired in its time is enqueued again.`,
 			if dryRun {
 				return printOne(app, row)
 			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			results, err := client.BackfillSchedule(cmd.Context(), s.Name, from, until)
-			if err != nil {
-				return err
-			}
-			for _, r := range results {
-				if r.Result == tusk.Added {
-					row.Added++
-				} else {
-					row.Skipped++
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				results, err := client.BackfillSchedule(cmd.Context(), s.Name, from, until)
+				if err != nil {
+					return err
 				}
-			}
-			return printOne(app, row)
+				for _, r := range results {
+					if r.Result == tusk.Added {
+						row.Added++
+					} else {
+						row.Skipped++
+					}
+				}
+				return printOne(app, row)
+			})
 		},
 	}
 	c.Flags().Var(whenFlag(&from, ""), "from", "from when on: 2h, 7d or RFC 3339")
@@ -299,15 +274,13 @@ func newSchedulesNextCommand(app *App) *cobra.Command {
 	return c
 }
 
-func (app *App) findSchedule(ctx context.Context, name string) (tusk.ScheduleInfo, error) {
-	none := tusk.ScheduleInfo{}
+func (app *App) findSchedule(ctx context.Context, name string) (info tusk.ScheduleInfo, err error) {
 	if err := tusk.ValidateName("schedule", name); err != nil {
-		return none, err
+		return info, err
 	}
-	client, closeStore, err := app.Client(ctx, existing)
-	if err != nil {
-		return none, err
-	}
-	defer closeStore()
-	return client.Schedule(ctx, name)
+	err = app.withClient(ctx, func(client *tusk.Client) error {
+		info, err = client.Schedule(ctx, name)
+		return err
+	})
+	return info, err
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -59,20 +60,13 @@ claimed) and ran. Quantiles are read from a histogram: at most a fifth too high.
 				return usage("", "--since is not before --until")
 			}
 			bucket := map[string]time.Duration{"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}[by]
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			stats, err := client.Stats(cmd.Context(), store.StatsFilter{Bucket: bucket, From: since, Until: until, Queue: queue, Kind: kind})
-			if err != nil {
-				return err
-			}
-			rows := make([]statRow, len(stats))
-			for i, s := range stats {
-				rows[i] = statOf(s)
-			}
-			return list(app, rows, "no attempt has ended in this time")
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				stats, err := client.Stats(cmd.Context(), store.StatsFilter{Bucket: bucket, From: since, Until: until, Queue: queue, Kind: kind})
+				if err != nil {
+					return err
+				}
+				return list(app, rowsOf(stats, statOf), "no attempt has ended in this time")
+			})
 		},
 	}
 	c.Flags().Var(oneOf(&by, "minute", "hour", "day"), "by", "slice of time: minute, hour or day")

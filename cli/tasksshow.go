@@ -53,16 +53,13 @@ func newTasksShowCommand(app *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			task, err := client.Get(cmd.Context(), id)
-			if err != nil {
-				return err
-			}
-			return app.printTask(viewOf(*task))
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				task, err := client.Get(cmd.Context(), id)
+				if err != nil {
+					return err
+				}
+				return app.printTask(viewOf(*task))
+			})
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,19 +42,11 @@ func everything(string, string) bool { return true }
 
 func newTenantsListCommand(app *App) *cobra.Command {
 	look := 20000
-	c := &cobra.Command{
-		Use:   "list",
-		Short: "List tenants: those that have limits, and those of the newest unfinished tasks",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
+	c := newListCommand(app, "List tenants: those that have limits, and those of the newest unfinished tasks", "no tenant has an unfinished task or limits",
+		func(ctx context.Context, client *tusk.Client) ([]tenantRow, error) {
+			limits, err := client.Limits(ctx)
 			if err != nil {
-				return err
-			}
-			defer closeStore()
-			limits, err := client.Limits(cmd.Context())
-			if err != nil {
-				return err
+				return nil, err
 			}
 			own := map[string]map[string]tusk.TenantLimits{}
 			for queue, l := range limits {
@@ -64,20 +57,12 @@ func newTenantsListCommand(app *App) *cobra.Command {
 					own[name][queue] = t
 				}
 			}
-			sums, looked, whole, err := query.Tenants(cmd.Context(), client, everything, sortedKeys(own), look)
-			if err != nil {
-				return err
-			}
-			rows := make([]tenantRow, len(sums))
-			for i, sum := range sums {
-				rows[i] = tenantOf(sum, own[sum.Name])
-			}
-			if !whole {
+			sums, looked, whole, err := query.Tenants(ctx, client, everything, sortedKeys(own), look)
+			if err == nil && !whole {
 				app.note("counted among the newest %d unfinished tasks: there are more", looked)
 			}
-			return list(app, rows, "no tenant has an unfinished task or limits")
-		},
-	}
+			return rowsOf(sums, func(sum query.TenantSum) tenantRow { return tenantOf(sum, own[sum.Name]) }), err
+		})
 	c.Flags().Var(numberFlag(&look, 1, 100_000_000), "look", "how many of the newest unfinished tasks to count")
 	return c
 }
@@ -131,17 +116,12 @@ func newTenantsSetCommand(app *App) *cobra.Command {
 		Short:   "Set the concurrency and the weight of a tenant in a queue",
 		Example: "  tusk tenants set acme --queue reports --concurrency 5 --weight 3",
 		Args:    between(1, 1, "TENANT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			if err := client.SetTenantLimits(cmd.Context(), queue, args[0], t); err != nil {
+		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
+			if err := client.SetTenantLimits(ctx, queue, args[0], t); err != nil {
 				return err
 			}
 			return printOne(app, doneRow{args[0], fmt.Sprintf("%s=%s", queue, tenantText(t))})
-		},
+		}),
 	}
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")
 	c.Flags().Var(numberFlag(&t.Concurrency, 1, 1000000), "concurrency", "tasks of the tenant that may run at a time; default: as for all")
@@ -157,17 +137,12 @@ func newTenantsResetCommand(app *App) *cobra.Command {
 		Use:   "reset TENANT --queue QUEUE",
 		Short: "Give a tenant the limits and the weight of all others",
 		Args:  between(1, 1, "TENANT"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			if err := client.SetTenantLimits(cmd.Context(), queue, args[0], tusk.TenantLimits{}); err != nil {
+		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
+			if err := client.SetTenantLimits(ctx, queue, args[0], tusk.TenantLimits{}); err != nil {
 				return err
 			}
 			return printOne(app, doneRow{args[0], "reset"})
-		},
+		}),
 	}
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")
 	_ = c.MarkFlagRequired("queue")

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // workerRow is a living worker.
@@ -25,27 +28,14 @@ func newWorkersCommand(app *App) *cobra.Command {
 		Use:   "workers",
 		Short: "List workers",
 	}
-	c.AddCommand(&cobra.Command{
-		Use:   "list",
-		Short: "List the living workers, oldest first",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			workers, err := client.Workers(cmd.Context())
-			if err != nil {
-				return err
-			}
-			rows := make([]workerRow, len(workers))
-			for i, w := range workers {
-				rows[i] = workerRow{w.ID, w.Host, w.PID, w.Queues, w.Running, w.Concurrency,
-					instant(w.StartedAt), instant(w.BeatAt), instant(w.ExpiresAt), w.Version}
-			}
-			return list(app, rows, "no worker is alive")
-		},
-	})
+	c.AddCommand(newListCommand(app, "List the living workers, oldest first", "no worker is alive",
+		func(ctx context.Context, client *tusk.Client) ([]workerRow, error) {
+			workers, err := client.Workers(ctx)
+			return rowsOf(workers, workerOf), err
+		}))
 	return c
+}
+
+func workerOf(w store.Worker) workerRow {
+	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Running, w.Concurrency, instant(w.StartedAt), instant(w.BeatAt), instant(w.ExpiresAt), w.Version}
 }

@@ -115,12 +115,7 @@ func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Cli
 	if err != nil {
 		return err
 	}
-	client, closeStore, err := app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	return do(client, id)
+	return app.withClient(ctx, func(client *tusk.Client) error { return do(client, id) })
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

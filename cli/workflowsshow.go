@@ -30,30 +30,14 @@ type flowRow struct {
 
 func newWorkflowsListCommand(app *App) *cobra.Command {
 	look := 20000
-	c := &cobra.Command{
-		Use:   "list",
-		Short: "List the workflows that the newest tasks belong to",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, closeStore, err := app.Client(cmd.Context(), existing)
-			if err != nil {
-				return err
-			}
-			defer closeStore()
-			flows, looked, more, err := query.Workflows(cmd.Context(), client, everything, tusk.ID{}, look)
-			if err != nil {
-				return err
-			}
-			rows := make([]flowRow, len(flows))
-			for i, f := range flows {
-				rows[i] = flowOf(f)
-			}
-			if !more.IsZero() {
+	c := newListCommand(app, "List the workflows that the newest tasks belong to", "no task belongs to a workflow",
+		func(ctx context.Context, client *tusk.Client) ([]flowRow, error) {
+			flows, looked, more, err := query.Workflows(ctx, client, everything, tusk.ID{}, look)
+			if err == nil && !more.IsZero() {
 				app.note("found among the newest %d tasks", looked)
 			}
-			return list(app, rows, "no task belongs to a workflow")
-		},
-	}
+			return rowsOf(flows, flowOf), err
+		})
 	c.Flags().Var(numberFlag(&look, 1, 100_000_000), "look", "how many of the newest tasks to look through")
 	return c
 }

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Client is Store with a client around it.
+func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), error) {
+	s, closeStore, err := app.Store(ctx, a)
+	if err != nil {
+		return nil, closeStore, err
+	}
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log})
+	if err != nil {
+		closeStore()
+		return nil, func() {}, err
+	}
+	return client, closeStore, nil
+}
+
+// Standing is Client for a process that goes on for long: it first asks whether
+// the database keeps what Tusk promises.
+func (app *App) Standing(ctx context.Context) (*tusk.Client, func(), error) {
+	client, closeStore, err := app.Client(ctx, creating)
+	if err != nil {
+		return nil, closeStore, err
+	}
+	if c, ok := store.As[store.Checker](client.Store()); ok {
+		warnings, err := c.Check(ctx)
+		if err != nil {
+			closeStore()
+			return nil, func() {}, fmt.Errorf("database: %w", err)
+		}
+		for _, warning := range warnings {
+			app.Log.Warn("database: " + warning)
+		}
+	}
+	return client, closeStore, nil
+}
+
+// withClient does something with a client of a database that exists.
+func (app *App) withClient(ctx context.Context, do func(*tusk.Client) error) error {
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	return do(client)
+}
+
+// withArgs makes a command of what is done with such a client and the arguments.
+func (app *App) withArgs(do func(ctx context.Context, client *tusk.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return app.withClient(cmd.Context(), func(client *tusk.Client) error { return do(cmd.Context(), client, args) })
+	}
+}
