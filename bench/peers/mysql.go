@@ -12,33 +12,14 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/bench/harness"
 	"github.com/tuskqueue/tusk/store/mysql"
 )
-
-var tuskMySQL = []Contender{{
-	Name: "Tusk on MariaDB", Server: MySQL, Version: commit, New: func(string) harness.Peer { return &tuskPeer{engine: MySQL} },
-	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
-}}
 
 var mysqlArticle = []Contender{{
 	Name: "article: owner column", Server: MySQL, Version: statementsOnly, New: func(string) harness.Peer { return &ownedPeer{} },
 	Settings: "rows inserted in batches; two connections that each claim a batch with one update, read it, and mark it as done with one more; what a deadlock rolled back is done again", Cannot: []string{"scheduled", "tenants"},
 }}
-
-func (t *tuskPeer) openMySQL(ctx context.Context, dsn string) error {
-	engine, err := mysql.Open(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	t.close, t.count = engine.Close, engine.Count
-	if _, err := engine.Migrate(ctx, -1); err != nil {
-		return err
-	}
-	t.client, err = tusk.NewClient(engine, &tusk.ClientConfig{Logger: quiet})
-	return err
-}
 
 //go:embed mysql.sql
 var ownedFile string

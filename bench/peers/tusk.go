@@ -13,19 +13,23 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/bench/harness"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-var tuskPostgres = []Contender{{
-	Name: "Tusk", Server: Postgres, Version: commit, New: func(string) harness.Peer { return &tuskPeer{engine: Postgres} },
-	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
-}}
+var (
+	tuskPostgres = []Contender{tuskOn("Tusk", Postgres)}
+	tuskSQLite   = []Contender{tuskOn("Tusk on SQLite", SQLite)}
+	tuskMySQL    = []Contender{tuskOn("Tusk on MariaDB", MySQL)}
+)
 
-var tuskSQLite = []Contender{{
-	Name: "Tusk on SQLite", Server: SQLite, Version: commit, New: func(string) harness.Peer { return &tuskPeer{engine: SQLite} },
-	Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
-}}
+func tuskOn(name string, server Server) Contender {
+	return Contender{
+		Name: name, Server: server, Version: commit, New: func(string) harness.Peer { return &tuskPeer{engine: server} },
+		Settings: "EnqueueMany; one worker, ReadAhead as the batch; all else default",
+	}
+}
 
 // commit of the source that is measured, or its version where there is no git.
 func commit() string {
@@ -76,11 +80,7 @@ func (t *tuskPeer) openPostgres(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := engine.Migrate(ctx, -1); err != nil {
-		return err
-	}
-	t.client, err = tusk.NewClient(engine, &tusk.ClientConfig{Logger: quiet})
-	return err
+	return t.begin(ctx, engine)
 }
 
 // countingPool is for Left alone, which is not part of what is measured: without
@@ -101,6 +101,23 @@ func (t *tuskPeer) openSQLite(ctx context.Context, path string) error {
 		return err
 	}
 	t.close, t.count = engine.Close, engine.Count
+	return t.begin(ctx, engine)
+}
+
+func (t *tuskPeer) openMySQL(ctx context.Context, dsn string) error {
+	engine, err := mysql.Open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	t.close, t.count = engine.Close, engine.Count
+	return t.begin(ctx, engine)
+}
+
+// begin makes the schema of an engine and a client of it.
+func (t *tuskPeer) begin(ctx context.Context, engine interface {
+	store.Store
+	store.Migrator
+}) (err error) {
 	if _, err := engine.Migrate(ctx, -1); err != nil {
 		return err
 	}
