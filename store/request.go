@@ -160,6 +160,21 @@ type Retention struct {
 	Stats                           time.Duration // of statistics, whatever their queue; not read in Queues
 }
 
+// Of returns how long tasks of a queue that ended in a state are kept; 0: for ever.
+func (r *Retention) Of(queue string, state State) time.Duration {
+	if own, ok := r.Queues[queue]; ok {
+		r = &own
+	}
+	switch state {
+	case Completed:
+		return r.Completed
+	case Cancelled:
+		return r.Cancelled
+	default:
+		return r.Discarded
+	}
+}
+
 // Filter chooses tasks. Zero fields choose all; set fields must all match.
 type Filter struct {
 	IDs         []ID
@@ -205,6 +220,16 @@ type Stat struct {
 	Cancelled   int64     // tasks that were called off while running
 	Waited      Durations // from due to claimed
 	Ran         Durations // of attempts, failed ones too
+}
+
+// Add adds what another one sums up.
+func (s *Stat) Add(o *Stat) {
+	s.Completed += o.Completed
+	s.Failed += o.Failed
+	s.Discarded += o.Discarded
+	s.Cancelled += o.Cancelled
+	s.Waited.Merge(&o.Waited)
+	s.Ran.Merge(&o.Ran)
 }
 
 // ErrorFilter chooses error groups.

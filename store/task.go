@@ -119,6 +119,26 @@ const (
 	WaitOnFailure                      // it stays pending: somebody may retry what it needs
 )
 
+// Met reports whether a task in a state, which is 0 when there is none, has ended as
+// it was needed.
+func (n Need) Met(state State) bool {
+	return state == Completed || n.OnFailure == ContinueOnFailure && (state == 0 || state.Finished())
+}
+
+// Dooms reports whether a task in a state cancels the one that needs it.
+func (n Need) Dooms(state State) bool {
+	return n.OnFailure == CancelOnFailure && (state == 0 || state == Cancelled || state == Discarded)
+}
+
+// Reason is that of a task which was cancelled because the one that it needs is in a
+// state.
+func (n Need) Reason(state State) string {
+	if state == 0 {
+		return fmt.Sprintf("needs task %v, which does not exist", n.Task)
+	}
+	return fmt.Sprintf("needs task %v, which is %v", n.Task, state)
+}
+
 // NeedState is a need and what has become of it.
 type NeedState struct {
 	Need

@@ -143,28 +143,13 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	s.pruneWorkers(now)
 	deleted := 0
 	for of := range s.finished {
-		kept := retention(keep, of)
+		kept := keep.Of(of.queue, of.state)
 		if kept <= 0 {
 			continue
 		}
 		deleted += s.pruneOld(of, now.Add(-kept), now, limit-deleted)
 	}
 	return deleted, nil
-}
-
-// retention returns how long finished tasks of a queue are kept; zero: for ever.
-func retention(keep store.Retention, of verdict) time.Duration {
-	if own, ok := keep.Queues[of.queue]; ok {
-		keep = own
-	}
-	switch of.state {
-	case store.Completed:
-		return keep.Completed
-	case store.Cancelled:
-		return keep.Cancelled
-	default:
-		return keep.Discarded
-	}
 }
 
 // pruneOld deletes up to limit tasks that ended at an instant or before it.

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,7 +14,7 @@ func (s *Store) need(t *task, needs []store.Need) {
 	t.needs = slices.Clone(needs)
 	for _, n := range needs {
 		state := s.stateOf(n.Task)
-		if met(n, state) {
+		if n.Met(state) {
 			continue
 		}
 		if t.open == nil {
@@ -23,7 +22,7 @@ func (s *Store) need(t *task, needs []store.Need) {
 		}
 		t.open[n.Task] = true
 		s.children[n.Task] = append(s.children[n.Task], t)
-		if failed(n, state) {
+		if n.Dooms(state) {
 			s.doomed = append(s.doomed, t)
 		}
 	}
@@ -47,14 +46,14 @@ func (s *Store) tell(id store.ID, state store.State, now time.Time) {
 	for _, c := range s.children[id] {
 		at := slices.IndexFunc(c.needs, func(n store.Need) bool { return n.Task == id })
 		switch n := c.needs[at]; {
-		case met(n, state):
+		case n.Met(state):
 			delete(c.open, id)
 			if len(c.open) == 0 && c.State == store.Pending && !s.awaits(c) {
 				s.take(c)
 				s.putDue(c, now, store.Scheduled)
 			}
 			continue
-		case failed(n, state):
+		case n.Dooms(state):
 			s.doomed = append(s.doomed, c)
 		}
 		open = append(open, c)
@@ -74,9 +73,9 @@ func (s *Store) cancelDoomed(limit int, now time.Time) (cancelled int) {
 			continue
 		}
 		for _, n := range t.needs {
-			if state := s.stateOf(n.Task); t.open[n.Task] && failed(n, state) {
+			if state := s.stateOf(n.Task); t.open[n.Task] && n.Dooms(state) {
 				s.take(t)
-				t.Reason = reasonOf(n, state)
+				t.Reason = n.Reason(state)
 				s.end(t, store.Cancelled, now, now)
 				cancelled++
 				break
@@ -99,19 +98,4 @@ func (s *Store) stateOf(id store.ID) store.State {
 		return t.State
 	}
 	return 0
-}
-
-func met(n store.Need, state store.State) bool {
-	return state == store.Completed || n.OnFailure == store.ContinueOnFailure && (state == 0 || state.Finished())
-}
-
-func failed(n store.Need, state store.State) bool {
-	return n.OnFailure == store.CancelOnFailure && (state == 0 || state == store.Cancelled || state == store.Discarded)
-}
-
-func reasonOf(n store.Need, state store.State) string {
-	if state == 0 {
-		return fmt.Sprintf("needs task %v, which does not exist", n.Task)
-	}
-	return fmt.Sprintf("needs task %v, which is %v", n.Task, state)
 }

@@ -146,7 +146,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		if sums[at] == nil {
 			sums[at] = &store.Stat{At: at.at, Queue: at.queue, Kind: at.kind}
 		}
-		merge(sums[at], stat)
+		sums[at].Add(stat)
 	}
 	var stats []store.Stat
 	for _, sum := range sums {
@@ -156,15 +156,6 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
 	})
 	return stats, nil
-}
-
-func merge(sum, stat *store.Stat) {
-	sum.Completed += stat.Completed
-	sum.Failed += stat.Failed
-	sum.Discarded += stat.Discarded
-	sum.Cancelled += stat.Cancelled
-	sum.Waited.Merge(&stat.Waited)
-	sum.Ran.Merge(&stat.Ran)
 }
 
 // Errors implements store.Reader.

@@ -146,15 +146,6 @@ func (f *failures) add(o *failures) {
 	f.Count += o.Count
 }
 
-func addStat(sum, s *store.Stat) {
-	sum.Completed += s.Completed
-	sum.Failed += s.Failed
-	sum.Discarded += s.Discarded
-	sum.Cancelled += s.Cancelled
-	sum.Waited.Merge(&s.Waited)
-	sum.Ran.Merge(&s.Ran)
-}
-
 // The JSON of a delta.
 type deltaJSON struct {
 	Counts []countJSON `json:"counts,omitempty"`
@@ -246,7 +237,7 @@ func (d *delta) read(at int64, body []byte) error {
 		if err := one.Ran.Decode(s.Ran); err != nil {
 			return err
 		}
-		addStat(d.stat(s.Queue, s.Kind, s.At), &one)
+		d.stat(s.Queue, s.Kind, s.At).Add(&one)
 	}
 	for _, e := range j.Ended {
 		spans, err := decodeSpans(e.Tasks)

@@ -118,7 +118,7 @@ func (w *work) foldStats(all *delta) error {
 		err := w.ask(func(rows *sql.Rows) error {
 			was, err := readStat(rows)
 			if err == nil {
-				addStat(sum, was)
+				sum.Add(was)
 			}
 			return err
 		}, q("stat.read"), key...)

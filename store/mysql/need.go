@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -19,14 +18,14 @@ func (w *work) need(r *row, needs []store.Need) {
 		if needed != nil {
 			state = needed.State
 		}
-		open := !met(n, state) && !seen[n.Task]
+		open := !n.Met(state) && !seen[n.Task]
 		seen[n.Task] = true
 		r.needing = append(r.needing, openNeed{n, open})
 		if !open {
 			continue
 		}
 		r.needs++
-		r.doomed = r.doomed || failed(n, state)
+		r.doomed = r.doomed || n.Dooms(state)
 		if needed != nil && !needed.needed {
 			needed.needed = true
 			w.flags = append(w.flags, needed)
@@ -161,11 +160,11 @@ func (w *work) tell(ended map[store.ID]store.State) error {
 			continue // deleted meanwhile
 		}
 		switch state := ended[t.Task]; {
-		case met(t.Need, state):
+		case t.Met(state):
 			w.do(q("need.met"), c.place, c.n, t.Task[:])
 			c.needs--
 			changed[c] = true
-		case failed(t.Need, state):
+		case t.Dooms(state):
 			w.do(q("doomed.add"), c.place, c.n)
 		}
 	}
@@ -281,13 +280,8 @@ func (w *work) failure(r *row) (string, error) {
 		return "", err
 	}
 	for _, n := range needs[at] {
-		state := states[n.Task]
-		switch {
-		case !n.open || !failed(n.Need, state):
-		case state == 0:
-			return fmt.Sprintf("needs task %v, which does not exist", n.Task), nil
-		default:
-			return fmt.Sprintf("needs task %v, which is %v", n.Task, state), nil
+		if state := states[n.Task]; n.open && n.Dooms(state) {
+			return n.Reason(state), nil
 		}
 	}
 	return "", nil
@@ -311,12 +305,4 @@ func (w *work) statesOf(needs []openNeed) (map[store.ID]store.State, error) {
 			return err
 		}, list("need.states", "?", len(part)), args...)
 	})
-}
-
-func met(n store.Need, state store.State) bool {
-	return state == store.Completed || n.OnFailure == store.ContinueOnFailure && (state == 0 || state.Finished())
-}
-
-func failed(n store.Need, state store.State) bool {
-	return n.OnFailure == store.CancelOnFailure && (state == 0 || state == store.Cancelled || state == store.Discarded)
 }

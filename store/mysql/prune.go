@@ -39,7 +39,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		return 0, wrap("prune", err)
 	}
 	for _, of := range classes {
-		kept := retention(keep, of)
+		kept := keep.Of(of.queue, of.state)
 		if kept <= 0 {
 			continue
 		}
@@ -58,21 +58,6 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		}
 	}
 	return deleted, nil
-}
-
-// retention returns how long finished tasks are kept; zero: for ever.
-func retention(keep store.Retention, of counted) time.Duration {
-	if own, ok := keep.Queues[of.queue]; ok {
-		keep = own
-	}
-	switch of.state {
-	case store.Completed:
-		return keep.Completed
-	case store.Cancelled:
-		return keep.Cancelled
-	default:
-		return keep.Discarded
-	}
 }
 
 // classes walks the queues and outcomes of which there are finished tasks.

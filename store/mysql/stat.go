@@ -56,7 +56,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		if sums[at] == nil {
 			sums[at] = &store.Stat{At: instant(at.at), Queue: at.queue, Kind: at.kind}
 		}
-		addStat(sums[at], one)
+		sums[at].Add(one)
 	}
 	err := s.view(ctx, func(w *work) error {
 		clear(sums)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -39,8 +38,8 @@ func (w *work) addNeeds(id store.ID, needs []store.Need) error {
 		}
 		var is any
 		switch {
-		case met(n, state):
-		case failed(n, state):
+		case n.Met(state):
+		case n.Dooms(state):
 			is = needFailed
 		default:
 			is = needOpen
@@ -87,7 +86,7 @@ func (w *work) isOpen(t *stored) (bool, error) {
 func (w *work) tell(id store.ID, state store.State) error {
 	var free []store.ID
 	err := w.all("need.waiting", func(r row) error {
-		if met(store.Need{OnFailure: store.OnFailure(r.int(1))}, state) {
+		if n := (store.Need{OnFailure: store.OnFailure(r.int(1))}); n.Met(state) {
 			free = append(free, r.id(0))
 		}
 		return nil
@@ -191,8 +190,8 @@ func (w *work) cancelIfDoomed(id store.ID) (bool, error) {
 		if _, state, err = w.parent(e.Task); err != nil {
 			return false, err
 		}
-		if !awaits && failed(e.Need, state) {
-			return true, w.cancel(t, reasonOf(e.Need, state))
+		if !awaits && e.Dooms(state) {
+			return true, w.cancel(t, e.Reason(state))
 		}
 		_, err = w.run("need.reopen", e.num)
 	}
@@ -227,21 +226,6 @@ func (l *list) readNeeds(t *stored) error {
 func anyDoomed(ctx context.Context, c session) (bool, error) {
 	r, err := one(ctx, c, "need.any")
 	return r != nil, err
-}
-
-func met(n store.Need, state store.State) bool {
-	return state == store.Completed || n.OnFailure == store.ContinueOnFailure && (state == 0 || state.Finished())
-}
-
-func failed(n store.Need, state store.State) bool {
-	return n.OnFailure == store.CancelOnFailure && (state == 0 || state == store.Cancelled || state == store.Discarded)
-}
-
-func reasonOf(n store.Need, state store.State) string {
-	if state == 0 {
-		return fmt.Sprintf("needs task %v, which does not exist", n.Task)
-	}
-	return fmt.Sprintf("needs task %v, which is %v", n.Task, state)
 }
 
 func nullCount[N int | int64](n N) any {

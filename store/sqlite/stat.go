@@ -26,7 +26,7 @@ func (w *work) flushStats() error {
 			if err != nil {
 				return err
 			}
-			add(sum, &was)
+			sum.Add(&was)
 		}
 		if _, err := w.run("stat.write", at.at, at.kind, sum.Completed, sum.Failed, sum.Discarded, sum.Cancelled,
 			sum.Waited.Encode(), sum.Ran.Encode()); err != nil {
@@ -40,15 +40,6 @@ func (w *work) flushStats() error {
 func readStat(r row) (s store.Stat, err error) {
 	s.Completed, s.Failed, s.Discarded, s.Cancelled = r.int(0), r.int(1), r.int(2), r.int(3)
 	return s, errors.Join(s.Waited.Decode(r.blob(4)), s.Ran.Decode(r.blob(5)))
-}
-
-func add(sum, s *store.Stat) {
-	sum.Completed += s.Completed
-	sum.Failed += s.Failed
-	sum.Discarded += s.Discarded
-	sum.Cancelled += s.Cancelled
-	sum.Waited.Merge(&s.Waited)
-	sum.Ran.Merge(&s.Ran)
 }
 
 // Stats implements store.Reader: it adds minutes up.
@@ -77,7 +68,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 				sums[at] = &store.Stat{At: begins, Queue: of.queue, Kind: of.kind}
 				stats = append(stats, sums[at])
 			}
-			add(sums[at], &one)
+			sums[at].Add(&one)
 			return nil
 		}, micros(from), until)
 	})
