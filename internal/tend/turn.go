@@ -51,13 +51,16 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !slices.ContainsFunc(groups, func(g store.Turns) bool { return len(g.Waiting) > 0 }) {
-		return turnIdle, nil
-	}
 	if time.Since(t.read) > settingsAge {
 		if err := l.readLimits(ctx); err != nil {
 			return 0, err
 		}
+	}
+	if len(groups) == 0 && len(t.limits) == 0 {
+		return settingsAge, nil // nobody uses turns
+	}
+	if !slices.ContainsFunc(groups, func(g store.Turns) bool { return len(g.Waiting) > 0 }) {
+		return turnIdle, nil
 	}
 	granted, short := 0, false
 	for name, of := range byQueue(groups) {
