@@ -14,6 +14,7 @@ import (
 const (
 	catalogueLeast = 5000        // rows of the log that are worth writing down
 	catalogueRows  = 10000       // of the log, in one statement, about
+	catalogueLook  = 2000        // entries, in one statement
 	catalogueTime  = time.Second // after which the rest is left to the next round
 )
 
@@ -41,25 +42,28 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 	c.list = nil
 	c.of(&store.Filter{Kinds: f.Kinds, Tags: f.Tags, Tenants: f.Tenants, From: f.From, Until: f.Until})
 	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1) // an entry has nothing else
+	inTail, inEntry, each := c, c, " limit {most}"                  // of an entry, whose ids are in order
 	if claimed, unclaimed := claims(f.States); claimed != unclaimed {
-		c.add("tusk.unclaimed(s.lane, s.xid, s.n) = ?", unclaimed)
 		sure = false
+		inTail.list = append(slices.Clone(c.list), s.lookClaimed("s", claimed))
+		inEntry.list = append(slices.Clone(c.list), s.lookClaimed("h", claimed))
 	}
-	rest, each := "", " limit {most}" // of an entry, whose ids are in order
+	rest := ""
 	if !sure {
 		each = ""
 		// By id, one after the other, and no further than for those that are wanted.
-		rest = "\n   cross join lateral (select from tusk.task s" + c.text() + "\n  and s.id = h.id limit 1) s"
+		inEntry.list = append(inEntry.list, "s.id = h.id", "s.xid >= h.lo", "s.xid < h.hi")
+		rest = "\n   cross join lateral (select from tusk.task s" + inEntry.text() + " limit 1) s"
 	}
 	before, cursor := "", "'"+highestID+"'"
 	if !f.Before.IsZero() {
 		cursor = c.arg([16]byte(f.Before))
 		before = " where u.id < " + cursor
-		c.list = append(c.list, "s.id < "+cursor)
+		inTail.list = append(inTail.list, "s.id < "+cursor)
 	}
-	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{tail}", c.text(), "{rest}", rest, "{before}", before,
-		"{each}", each, "{rows}", strconv.Itoa(4*rows), "{many}", strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
-	text = strings.NewReplacer("{cursor}", cursor, "{most}", strconv.Itoa(most)).Replace(text)
+	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{in_tail}", inTail.text(), "{in_entry}", rest, "{before}", before,
+		"{each}", each, "{rows}", strconv.Itoa(4*rows), "{tail}", strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
+	text = strings.NewReplacer("{cursor}", cursor, "{most}", strconv.Itoa(most), "{many}", strconv.Itoa(catalogueLook+1)).Replace(text)
 	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		known = int64Of(raw[0]) <= 4*lookRows
 		if raw[1] != nil {
@@ -74,6 +78,15 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 	return ids, end, known, err
 }
 
+// lookClaimed is the condition that a task has been claimed, or that it has not.
+func (s *Store) lookClaimed(of string, claimed bool) string {
+	text := strings.ReplaceAll(strings.TrimSpace(s.sql["look_claimed"]), "{of}", of)
+	if claimed {
+		return text
+	}
+	return "not " + text
+}
+
 // lookEntries reads entries of the catalogue, by the index that has the fewest.
 func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	if !f.From.IsZero() {
@@ -85,14 +98,14 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	if !f.Before.IsZero() {
 		c.add("c.oldest < ?", [16]byte(f.Before))
 	}
-	place := " cross join place p"
+	place, fit := "", ""
 	switch claimed, unclaimed := claims(f.States); {
 	case claimed && !unclaimed:
-		c.list = append(c.list, "p.lane = c.lane", "c.lo < pg_snapshot_xmax(coalesce(p.win, p.done))")
+		fit = "c.lo < pg_snapshot_xmax(coalesce(p.win, p.done))"
 	case unclaimed && !claimed:
-		c.list = append(c.list, "p.lane = c.lane", "(p.done is null or c.hi > pg_snapshot_xmin(p.done))")
+		fit = "p.done is null or c.hi > pg_snapshot_xmin(p.done)"
 	default:
-		place = ""
+		place, fit = "false and ", "true"
 	}
 	each, order := "", "c.newest desc"
 	switch {
@@ -111,7 +124,7 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	if len(f.Queues) > 0 {
 		c.add("c.lane >> 16 = any(?)", hashesOf(f.Queues))
 	}
-	text := strings.NewReplacer("{place}", place, "{base}", c.text(), "{order}", order).Replace(s.sql["look_entries"])
+	text := strings.NewReplacer("{place}", place, "{fit}", fit, "{base}", c.text(), "{order}", order).Replace(s.sql["look_entries"])
 	if each == "" {
 		return "(" + text + ") c"
 	}

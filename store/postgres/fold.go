@@ -10,54 +10,142 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// foldAtOnce is how many rows of statistics one round of maintenance sums up.
-const foldAtOnce = 5000
+const (
+	foldLeast = 500         // flushes that are worth summing up
+	foldRows  = 5000        // in one transaction
+	foldTime  = time.Second // after which the rest is left to the next round
+)
 
-// foldStats sums up the statistics of flushes that are pruned, so that a minute
-// takes a few rows and not one for each flush.
+// foldSpans are for how long statistics are summed up, in minutes.
+var foldSpans = []int{1, 60, 24 * 60}
+
+// foldKey names a row of sums.
+type foldKey struct {
+	at      time.Time
+	minutes int
+}
+
+// foldStats sums up the statistics of flushes, so that who reads them does not read a
+// row for each flush.
 func (s *Store) foldStats(ctx context.Context, term int64) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.sql["take_stats"], foldAtOnce)
+	for begun := time.Now(); time.Since(begun) < foldTime; {
+		rows, err := s.foldOnce(ctx, term)
+		if err != nil || rows < foldRows {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var upto int64
+		if err := tx.QueryRow(ctx, s.sql["stat_end"]).Scan(&upto); err != nil {
+			return err
+		}
+		sums := map[foldKey]*stats{}
+		err := eachOf(ctx, tx, s.sql["next_stats"], func(raw [][]byte) error {
+			rows, upto = rows+1, int64Of(raw[0])+1
+			return foldInto(sums, timeOf(raw[1]), raw[2])
+		}, upto, foldRows, foldLeast)
 		if err != nil {
 			return err
 		}
-		minutes := map[time.Time]*stats{}
-		err = eachRow(rows, func(raw [][]byte) error { return foldInto(minutes, timeOf(raw[0]), raw[1]) })
-		if err != nil || len(minutes) == 0 {
+		err = eachOf(ctx, tx, s.sql["loose_stats"], func(raw [][]byte) error { return foldInto(sums, timeOf(raw[0]), raw[1]) }, foldRows)
+		if err != nil || len(sums) == 0 {
 			return err
 		}
-		var at []time.Time
-		var sums [][]byte
-		for minute, sum := range minutes {
-			at, sums = append(at, minute), append(sums, sum.encode())
+		if err := s.putSums(ctx, tx, sums); err != nil {
+			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql["put_stats"], at, sums); err != nil {
+		if _, err := tx.Exec(ctx, s.sql["end_stats"], upto); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, s.sql["hold_lead"], term)
 		return err
 	})
+	return rows, err
 }
 
-// foldInto adds a row of statistics to those of the minutes that it tells of.
-func foldInto(minutes map[time.Time]*stats, at time.Time, row []byte) error {
+// putSums adds sums to those that are there.
+func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats) error {
+	var at []time.Time
+	var minutes []int32
+	for key := range sums {
+		at, minutes = append(at, key.at), append(minutes, int32(key.minutes))
+	}
+	err := eachOf(ctx, tx, s.sql["take_stats"], func(raw [][]byte) error {
+		return sums[foldKey{timeOf(raw[0]), int(int32Of(raw[1]))}].addRow(raw[2])
+	}, at, minutes)
+	if err != nil {
+		return err
+	}
+	rows := make([][]byte, len(at))
+	for i := range at {
+		rows[i] = sums[foldKey{at[i], int(minutes[i])}].encode()
+	}
+	_, err = tx.Exec(ctx, s.sql["put_stats"], at, minutes, rows)
+	return err
+}
+
+func eachOf(ctx context.Context, tx pgx.Tx, text string, row func(raw [][]byte) error, args ...any) error {
+	rows, err := tx.Query(ctx, text, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
+	if err != nil {
+		return err
+	}
+	return eachRow(rows, row)
+}
+
+// foldInto adds the row of a flush to the sums of the minutes, hours and days that it
+// tells of.
+func foldInto(sums map[foldKey]*stats, at time.Time, row []byte) error {
 	var list []statJSON
 	if err := json.Unmarshal(row, &list); err != nil {
 		return err
 	}
 	for i := range list {
-		one := &list[i]
-		minute := at.Add(-time.Duration(one.Ago) * time.Second).Truncate(time.Minute)
-		if minutes[minute] == nil {
-			minutes[minute] = newStats()
+		ended := at.Add(-time.Duration(list[i].Ago) * time.Second)
+		for _, minutes := range foldSpans {
+			key := foldKey{ended.Truncate(time.Duration(minutes) * time.Minute), minutes}
+			if sums[key] == nil {
+				sums[key] = newStats()
+			}
+			sums[key].add(&list[i])
 		}
-		key := statKey{queue: one.Queue, kind: one.Kind}
-		sum := minutes[minute].sums[key]
-		if sum == nil {
-			sum = &store.Stat{Queue: one.Queue, Kind: one.Kind}
-			minutes[minute].sums[key] = sum
-		}
-		one.addTo(sum)
 	}
 	return nil
+}
+
+// addRow adds a row of sums.
+func (s *stats) addRow(row []byte) error {
+	var list []statJSON
+	if err := json.Unmarshal(row, &list); err != nil {
+		return err
+	}
+	for i := range list {
+		s.add(&list[i])
+	}
+	return nil
+}
+
+func (s *stats) add(one *statJSON) {
+	key := statKey{queue: one.Queue, kind: one.Kind}
+	if s.sums[key] == nil {
+		s.sums[key] = &store.Stat{Queue: one.Queue, Kind: one.Kind}
+	}
+	one.addTo(s.sums[key])
+}
+
+// foldedIn says which sums are read of a span of time: of how many minutes, from when
+// to when; what is around that is read by the minute.
+func foldedIn(bucket time.Duration, from, until time.Time) (minutes int, since, end time.Time) {
+	minutes, since, end = 1, from, until
+	for _, m := range foldSpans[1:] {
+		span := time.Duration(m) * time.Minute
+		first, last := from.Add(span-1).Truncate(span), until.Truncate(span)
+		if bucket%span == 0 && first.Before(last) {
+			minutes, since, end = m, first, last
+		}
+	}
+	return minutes, since, end
 }

@@ -26,13 +26,13 @@ func TestStatisticsOfPrunedFlushesAreFoldedAndSayTheSame(t *testing.T) {
 		if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond, Stats: time.Hour}, 10000); err != nil {
 			t.Fatal(err)
 		}
-		if rows := number(t, pool, "select count(*) from tusk.stat where not folded"); rows != int64(30-30*round) {
+		if rows := number(t, pool, "select count(*) from tusk.stat where minutes = 0"); rows != int64(30-30*round) {
 			t.Errorf("round %d: %d loose rows", round, rows)
 		}
 		if err := s.Maintain(ctx, term); err != nil {
 			t.Fatal(err)
 		}
-		if rows := number(t, pool, "select count(*) from tusk.stat"); rows > 2 {
+		if rows := number(t, pool, "select count(*) from tusk.stat"); rows > 6 {
 			t.Errorf("round %d: %d rows for a minute or two", round, rows)
 		}
 		after, err := s.Stats(ctx, filter)
@@ -43,4 +43,83 @@ func TestStatisticsOfPrunedFlushesAreFoldedAndSayTheSame(t *testing.T) {
 			t.Errorf("round %d: %+v became %+v", round, before, after)
 		}
 	}
+}
+
+func TestStatisticsSayTheSameWhenFlushesAreSummedUpPrunedAndRebased(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	term := lead(t, s)
+	now := time.Now()
+	filters := []store.StatsFilter{
+		{},
+		{From: now.Add(-25 * time.Hour), Bucket: time.Hour},
+		{From: now.Add(-49 * time.Hour), Until: now.Add(time.Hour), Bucket: 24 * time.Hour},
+		{From: now.Truncate(24 * time.Hour), Until: now.Truncate(24 * time.Hour).Add(48 * time.Hour), Bucket: 24 * time.Hour},
+		{Until: now.Add(-time.Hour), Bucket: time.Hour},
+	}
+	all := func() (said [][]store.Stat) {
+		for _, f := range filters {
+			stats, err := s.Stats(ctx, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said = append(said, stats)
+		}
+		return said
+	}
+	for range 510 {
+		goRound(t, s, w, 1)
+	}
+	before := all()
+	same := func(after string) {
+		t.Helper()
+		if now := all(); !reflect.DeepEqual(before, now) {
+			t.Errorf("after %s: %+v became %+v", after, before, now)
+		}
+	}
+	maintain := func() {
+		t.Helper()
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune := func(limit int) {
+		t.Helper()
+		if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond, Stats: 48 * time.Hour}, limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unread := "select count(*) from tusk.outcome where stats is not null and xid >= (select upto from tusk.stat_end)"
+	maintain()
+	if n := number(t, pool, unread); n > 0 {
+		t.Errorf("%d flushes are not summed up", n)
+	}
+	same("they are summed up")
+	prune(5)
+	same("a few are pruned")
+	for range 6 {
+		goRound(t, s, w, 1)
+	}
+	before = all()
+	maintain()
+	if n := number(t, pool, unread); n != 6 {
+		t.Errorf("%d flushes wait for others, not 6", n)
+	}
+	same("a few wait for others")
+	prune(508)
+	if n := number(t, pool, "select count(*) from tusk.stat where minutes = 0"); n != 3 {
+		t.Errorf("%d flushes are kept, not 3", n)
+	}
+	same("some of those are pruned")
+	if _, err := pool.Exec(ctx, "select tusk.rebase()"); err != nil {
+		t.Fatal(err)
+	}
+	same("a rebase")
+	term = lead(t, s)
+	maintain()
+	if n := number(t, pool, "select count(*) from tusk.stat where minutes = 0"); n != 0 {
+		t.Errorf("%d flushes are not summed up", n)
+	}
+	same("all are summed up")
 }

@@ -240,7 +240,8 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 	return counts, nil
 }
 
-// Stats implements store.Reader. A row stands for a flush; slices are made here.
+// Stats implements store.Reader. A row stands for a flush or a span of time; slices are
+// made here.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
 	type slice struct {
 		at          int64
@@ -249,7 +250,8 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	bucket := max(f.Bucket, time.Minute)
 	from := f.From.Truncate(time.Minute)
 	sums := map[slice]*store.Stat{}
-	// An attempt is written down at its flush, later than it ended.
+	begins, ends := lower(from), upper(f.Until)
+	minutes, since, end := foldedIn(bucket, begins, ends)
 	err := s.query(ctx, "stats", func(raw [][]byte) error {
 		var list []statJSON
 		if err := json.Unmarshal(raw[1], &list); err != nil {
@@ -270,7 +272,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 			one.addTo(sum)
 		}
 		return nil
-	}, lower(from), upper(f.Until))
+	}, begins, ends, since, end, minutes, ends.Add(late))
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
@@ -293,8 +295,10 @@ func (one *statJSON) addTo(sum *store.Stat) {
 	one.Ran.addTo(&sum.Ran)
 }
 
-// lower and upper are bounds of flushes that may tell of a span of time: those
-// that came in it, and up to a day later.
+// late is how much later than an attempt ended its flush may come.
+const late = 24 * time.Hour
+
+// lower and upper are bounds of time that the database knows, too.
 func lower(from time.Time) time.Time {
 	if from.Year() < 2000 {
 		return time.Unix(epoch, 0).UTC()
@@ -306,7 +310,7 @@ func upper(until time.Time) time.Time {
 	if until.IsZero() || until.Year() > 9000 {
 		return time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	return until.Add(24 * time.Hour)
+	return until
 }
 
 // Errors implements store.Reader.

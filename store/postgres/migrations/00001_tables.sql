@@ -148,15 +148,24 @@ alter table tusk.outcome set (toast_tuple_target = 8160);
 alter table tusk.outcome alter ids set storage external;
 create index outcome_node on tusk.outcome (lane, node);
 create index outcome_finished on tusk.outcome (finished_at);
+create index outcome_stats on tusk.outcome (xid) where stats is not null;
 
--- Statistics of flushes that are pruned; by minute, when they are folded.
+-- Statistics, summed up by minute, by hour and by day, so that a chart costs as many
+-- rows as it has points however many flushes there were; and those of flushes that
+-- were pruned before.
 create table tusk.stat (
-  at     timestamptz not null,
-  stats  bytea       not null,
-  folded boolean     not null default false
+  at      timestamptz not null,
+  minutes int         not null default 0, -- how long that takes; 0: of one flush, not summed up yet
+  stats   bytea       not null
 );
-create index stat_at on tusk.stat (at);
-create index stat_loose on tusk.stat (at) where not folded;
+create index stat_at on tusk.stat (minutes, at);
+
+-- The statistics of flushes whose xid is below upto are summed up.
+create table tusk.stat_end (
+  one  boolean not null primary key default true check (one),
+  upto xid8    not null
+);
+insert into tusk.stat_end (upto) values ('0');
 
 -- Tasks that may not run yet.
 create table tusk.waiting (
@@ -344,7 +353,7 @@ create table tusk.record (
 -- down
 set local lock_timeout = '5s';
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
-  tusk.dead, tusk.waiting, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
+  tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
   tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.task, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
 drop function tusk.first_segments;
 drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n;

@@ -13,6 +13,7 @@ declare
   _now   timestamptz := clock_timestamp();
   _count int := 0;
   _ids   uuid[];
+  _upto  xid8;
   o      record;
   d      record;
 begin
@@ -37,8 +38,9 @@ begin
   end loop;
   delete from tusk.dead x where x.id = any(_ids);
   perform tusk.forget_tasks(_ids);
+  select e.upto into _upto from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
   for o in
-    select x.ctid as at, x.finished_at, x.stats, x.ids, x.lane, x.keyed from tusk.outcome x
+    select x.ctid as at, x.xid, x.finished_at, x.stats, x.ids, x.lane, x.keyed from tusk.outcome x
     left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
     order by x.finished_at
@@ -55,14 +57,15 @@ begin
     if cardinality(_ids) < cardinality(o.ids) then
       update tusk.outcome x set ids = x.ids[cardinality(_ids) + 1 :], ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
     else
-      insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null;
+      insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null and o.xid >= _upto;
       delete from tusk.outcome x where x.ctid = o.at;
     end if;
   end loop;
   if _keep_stats > 0 then
-    delete from tusk.stat x where x.at <= _now - _keep_stats * interval '1 us' - interval '1 minute';
+    delete from tusk.stat x using unnest('{0,1,60,1440}'::int[]) m(minutes)
+    where x.minutes = m.minutes and x.at <= _now - _keep_stats * interval '1 us' - (m.minutes + 1) * interval '1 minute';
     update tusk.outcome x set stats = null
-    where x.stats is not null and x.finished_at <= _now - _keep_stats * interval '1 us' - interval '1 minute';
+    where x.stats is not null and x.xid >= _upto and x.finished_at <= _now - _keep_stats * interval '1 us' - interval '1 minute';
   end if;
   delete from tusk.worker w
   where w.dead and w.beat_at < _now - _forget * interval '1 us'

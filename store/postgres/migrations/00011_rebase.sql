@@ -58,7 +58,10 @@ begin
         tenant, key, tags, settings, failure, workflow, turn, partition from %s', _name);
     execute format('drop table %s', _name);
   end loop;
-  update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3');
+  insert into tusk.stat (at, stats)
+  select o.finished_at, o.stats from tusk.outcome o where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e);
+  update tusk.stat_end e set upto = '0';
+  update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3'), stats = null;
   delete from tusk.lease;
   delete from tusk.finished;
   delete from tusk.stop;

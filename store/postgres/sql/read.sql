@@ -37,9 +37,18 @@ select id from tusk.stop where id = any($1)
 select queue, state, tasks, oldest, clock_timestamp() from tusk.counts()
 
 -- name: stats
-select o.finished_at, o.stats from tusk.outcome o where o.stats is not null and o.finished_at >= $1 and o.finished_at < $2
+-- From $1 to $2, between $3 and $4 in sums of $5 minutes, around them by the minute;
+-- and of flushes, up to $6, that nobody has summed up yet.
+select s.at, s.stats from tusk.stat s where s.minutes = $5 and s.at >= $3 and s.at < $4
 union all
-select s.at, s.stats from tusk.stat s where s.at >= $1 and s.at < $2
+select s.at, s.stats from tusk.stat s where s.minutes = 1 and s.at >= $1 and s.at < $3
+union all
+select s.at, s.stats from tusk.stat s where s.minutes = 1 and s.at >= $4 and s.at < $2
+union all
+select s.at, s.stats from tusk.stat s where s.minutes = 0 and s.at >= $1 and s.at < $6
+union all
+select o.finished_at, o.stats from tusk.outcome o
+where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e) and o.finished_at >= $1 and o.finished_at < $6
 
 -- name: errors
 with g as (

@@ -42,46 +42,60 @@ select x.* from (
 where (select cardinality(few.ids) from few) > {many}
 
 -- name: look_entries
-select c.newest, c.ids, c.tasks from tusk.catalogue c{place}{base}
-order by {order}
-limit 501
+-- The next entries that an index finds, of which those count that may have such tasks;
+-- what is below the last of them has not been looked at.
+select c.*, p.*
+from (
+  select c.*, row_number() over () = {many} as last from (
+    select c.lane, c.newest, c.ids, c.tasks, c.lo, c.hi from tusk.catalogue c{base}
+    order by {order}
+    limit {many}) c) c
+left join lateral (
+  select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where {place}q.lane = c.lane order by q.no desc limit 1) p on true
+where c.last or {fit}
+
+-- name: look_claimed
+-- Of a task of the log whose lane has got as far as that: as tusk.unclaimed() has it,
+-- without asking again for each.
+coalesce(pg_visible_in_snapshot(s.xid, {of}.done) or pg_visible_in_snapshot(s.xid, {of}.win) and (s.xid, s.n) <= ({of}.at_xid, {of}.at_n), false)
 
 -- name: look_log
 -- The same of the log: of its end, which is not in the catalogue yet, and of the
 -- newest entries of the catalogue; newer than the first that was left out are all.
 -- Entries that reach above the cursor are all there.
 with place as materialized (
-  select l.id as lane, p.done, p.win
+  select l.id as lane, p.*
   from (select distinct l.id from tusk.lane l{lanes}) l
-  left join lateral (select q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true),
+  left join lateral (select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true),
 tail as materialized (
-  select s.* from place p cross join lateral (
+  select s.*, p.done, p.win, p.at_xid, p.at_n from place p cross join lateral (
     select s.id, s.lane, s.xid, s.n, s.kind, s.tenant, s.tags, s.enqueued_at from tusk.task s
     where s.lane = p.lane and s.xid >= (select e.upto from tusk.catalogue_end e)
-    limit {many} + 1) s
-  limit {many} + 1),
+    limit {tail} + 1) s
+  limit {tail} + 1),
 entry as materialized (
-  select c.newest, c.ids, sum(c.below) over w - c.below as above, row_number() over w as n
+  select c.*, c.last or row_number() over w = {many} as left_out, sum(c.below) over w - c.below as above
   from (
-    select c.newest, c.ids, case when c.newest < {cursor} then c.tasks else 0 end as below
+    select c.newest, c.ids, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case when c.newest < {cursor} then c.tasks else 0 end as below
     from {entries}
     order by c.newest desc
-    limit 501) c
+    limit {many}) c
   window w as (order by c.newest desc rows unbounded preceding)),
 hit as (
-  select s.id from tail s{tail}
+  select s.id from tail s{in_tail}
   union
   (select h.id
    from (
-     select u.id from entry c cross join lateral (select u.id from unnest(c.ids) u(id){before}{each}) u
-     where c.above < {rows} and c.n < 501
-     order by u.id desc) h{rest}
+     select u.id, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n
+     from entry c cross join lateral (select u.id from unnest(c.ids) u(id){before}{each}) u
+     where c.above < {rows} and not c.left_out
+     order by u.id desc) h{in_entry}
    order by h.id desc
    limit {most})
   order by id desc
   limit {most})
 select (select count(*) from tail),
-  (select c.newest from entry c where c.above >= {rows} or c.n = 501 order by c.newest desc limit 1),
+  (select c.newest from entry c where c.above >= {rows} or c.left_out order by c.newest desc limit 1),
   array(select h.id from hit h order by h.id desc)
 
 -- name: catalogue

@@ -21,13 +21,34 @@ delete from tusk.catalogue c using gone g
 where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc limit 1), '0')
   and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
 
--- name: take_stats
--- Rows that come alone are left for company.
+-- name: stat_end
+select e.upto::text::bigint from tusk.stat_end e for update
+
+-- name: next_stats
+-- Of flushes from xid $1 on behind which nobody writes any more, about $2 of them,
+-- once there are $3.
+select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
+where o.stats is not null and o.xid >= $1::bigint::text::xid8 and o.xid < pg_snapshot_xmin(pg_current_snapshot())
+  and (select count(*) from (
+    select from tusk.outcome x
+    where x.stats is not null and x.xid >= $1::bigint::text::xid8 and x.xid < pg_snapshot_xmin(pg_current_snapshot())
+    limit $3) few) = $3
+order by o.xid
+fetch first $2 rows with ties
+
+-- name: loose_stats
 delete from tusk.stat x
-where x.ctid = any(array(select y.ctid from tusk.stat y where not y.folded order by y.at limit $1 for update skip locked))
-  and (select count(*) from (select from tusk.stat y where not y.folded limit 2) two) = 2
+where x.ctid = any(array(select y.ctid from tusk.stat y where y.minutes = 0 order by y.at limit $1 for update skip locked))
 returning x.at, x.stats
 
+-- name: take_stats
+delete from tusk.stat x using unnest($1::timestamptz[], $2::int[]) s(at, minutes)
+where x.minutes = s.minutes and x.at = s.at
+returning x.at, x.minutes, x.stats
+
 -- name: put_stats
-insert into tusk.stat (at, stats, folded)
-select x.at, x.stats, true from unnest($1::timestamptz[], $2::bytea[]) x(at, stats)
+insert into tusk.stat (at, minutes, stats)
+select s.at, s.minutes, s.stats from unnest($1::timestamptz[], $2::int[], $3::bytea[]) s(at, minutes, stats)
+
+-- name: end_stats
+update tusk.stat_end e set upto = $1::bigint::text::xid8 where e.upto <> $1::bigint::text::xid8
