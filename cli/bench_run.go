@@ -156,7 +156,11 @@ func (r *benchRun) enqueue(ctx context.Context, report *benchReport) (time.Durat
 }
 
 func (r *benchRun) consume(ctx context.Context, report *benchReport) (time.Duration, error) {
-	if err := r.warm(ctx); err != nil {
+	stop, err := r.warm(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := stop(); err != nil {
 		return 0, err
 	}
 	if err := r.prefill(ctx); err != nil {
@@ -164,7 +168,7 @@ func (r *benchRun) consume(ctx context.Context, report *benchReport) (time.Durat
 	}
 	r.reset()
 	before := r.meter(ctx)
-	stop, err := r.work(ctx, r.flags.workers, r.flags.batch)
+	stop, err = r.work(ctx, r.flags.workers, r.flags.batch)
 	if err != nil {
 		return 0, err
 	}
@@ -177,20 +181,20 @@ func (r *benchRun) consume(ctx context.Context, report *benchReport) (time.Durat
 }
 
 func (r *benchRun) produceConsume(ctx context.Context, report *benchReport) (time.Duration, error) {
-	stop, err := r.work(ctx, r.flags.workers, r.flags.batch)
+	return r.live(ctx, report, func() error { return r.produce(ctx, r.flags.tasks, true) })
+}
+
+// live measures tasks that are enqueued while workers wait for them, until all have
+// run.
+func (r *benchRun) live(ctx context.Context, report *benchReport, enqueue func() error) (time.Duration, error) {
+	stop, err := r.warm(ctx)
 	if err != nil {
 		return 0, err
-	}
-	if err := r.produce(ctx, r.warmUp(), false); err != nil {
-		return 0, errors.Join(err, stop())
-	}
-	if err := r.awaitAll(ctx, r.warmUp()); err != nil {
-		return 0, errors.Join(err, stop())
 	}
 	r.reset()
 	before := r.meter(ctx)
 	began := time.Now()
-	if err := r.produce(ctx, r.flags.tasks, true); err != nil {
+	if err := enqueue(); err != nil {
 		return 0, errors.Join(err, stop())
 	}
 	if err := r.awaitAll(ctx, r.flags.tasks); err != nil {
@@ -205,15 +209,18 @@ func (r *benchRun) produceConsume(ctx context.Context, report *benchReport) (tim
 // open and statements prepared.
 func (r *benchRun) warmUp() int { return min(max(200, 4*r.flags.batch), 20_000) }
 
-func (r *benchRun) warm(ctx context.Context) error {
-	stop, err := r.work(ctx, r.flags.workers, r.flags.batch)
+// warm starts workers that have run those; stop ends them.
+func (r *benchRun) warm(ctx context.Context) (stop func() error, err error) {
+	if stop, err = r.work(ctx, r.flags.workers, r.flags.batch); err != nil {
+		return nil, err
+	}
+	if err = r.produce(ctx, r.warmUp(), false); err == nil {
+		err = r.awaitAll(ctx, r.warmUp())
+	}
 	if err != nil {
-		return err
+		return nil, errors.Join(err, stop())
 	}
-	if err := r.produce(ctx, r.warmUp(), false); err != nil {
-		return errors.Join(err, stop())
-	}
-	return errors.Join(r.awaitAll(ctx, r.warmUp()), stop())
+	return stop, nil
 }
 
 // prefill stores the tasks that are to be consumed, in large batches.

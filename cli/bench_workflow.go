@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -48,29 +47,12 @@ func (r *benchRun) graph() *tusk.Workflow {
 
 // workflow measures one graph from its enqueue until its last task has ended.
 func (r *benchRun) workflow(ctx context.Context, report *benchReport) (time.Duration, error) {
-	stop, err := r.work(ctx, r.flags.workers, r.flags.batch)
+	var run tusk.WorkflowRun
+	took, err := r.live(ctx, report, func() (err error) {
+		run, err = r.client.EnqueueWorkflow(ctx, r.graph())
+		return err
+	})
 	if err != nil {
-		return 0, err
-	}
-	if err := r.produce(ctx, r.warmUp(), false); err != nil {
-		return 0, errors.Join(err, stop())
-	}
-	if err := r.awaitAll(ctx, r.warmUp()); err != nil {
-		return 0, errors.Join(err, stop())
-	}
-	r.reset()
-	before := r.meter(ctx)
-	began := time.Now()
-	run, err := r.client.EnqueueWorkflow(ctx, r.graph())
-	if err != nil {
-		return 0, errors.Join(err, stop())
-	}
-	if err := r.awaitAll(ctx, r.flags.tasks); err != nil {
-		return 0, errors.Join(err, stop())
-	}
-	took := time.Since(began)
-	report.spend(before, r.meter(ctx))
-	if err := stop(); err != nil {
 		return 0, err
 	}
 	info, err := r.client.Workflow(ctx, run.ID)

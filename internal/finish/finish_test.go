@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -45,6 +44,13 @@ func (l *ledger) Finish(_ context.Context, outcomes []store.Outcome) (lost []sto
 	return lost, after
 }
 
+// taken is how often an outcome was accepted.
+func (l *ledger) taken(n byte) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.accepted[store.ID{n}]
+}
+
 func outcome(n byte) store.Outcome {
 	return store.Outcome{Task: &store.Task{ID: store.ID{n}}, State: store.Completed}
 }
@@ -56,26 +62,41 @@ func add(g *Gatherer, o store.Outcome) {
 	g.Add(o, time.Now(), &left)
 }
 
-// gather sends n outcomes through a gatherer and returns it after its end.
-func gather(t *testing.T, l *ledger, n int) (written []store.ID) {
+// quiet are options for small batches, whose log nobody reads.
+func quiet(done func(store.Outcome)) Options {
+	return Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second, Log: slog.New(slog.DiscardHandler),
+		Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
+			for _, o := range outcomes {
+				done(o)
+			}
+		}}
+}
+
+// gathering lets feed add outcomes to a gatherer that runs in a bubble of its own
+// time, and ends it.
+func gathering(t *testing.T, l *ledger, o Options, feed func(g *Gatherer)) {
+	t.Helper()
 	l.accepted = map[store.ID]int{}
 	synctest.Test(t, func(t *testing.T) {
-		g := New(l, Options{Largest: 10, Linger: 2 * time.Millisecond, Deadline: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
-				for _, o := range outcomes {
-					written = append(written, o.Task.ID)
-				}
-			}})
+		g := New(l, o)
 		done := make(chan struct{})
 		go func() { g.Run(context.Background()); close(done) }()
+		feed(g)
+		g.Close()
+		<-done
+		add(g, outcome(255)) // after the end: dropped, not blocked
+	})
+}
+
+// gather sends n outcomes through a gatherer.
+func gather(t *testing.T, l *ledger, n int) (written []store.ID) {
+	o := quiet(func(o store.Outcome) { written = append(written, o.Task.ID) })
+	o.Linger = 2 * time.Millisecond
+	gathering(t, l, o, func(g *Gatherer) {
 		for i := range n {
 			add(g, outcome(byte(i)))
 		}
 		time.Sleep(time.Minute)
-		g.Close()
-		<-done
-		add(g, outcome(255)) // after the end: dropped, not blocked
 	})
 	return written
 }
@@ -121,20 +142,14 @@ func poisoned(_ int, outcomes []store.Outcome) (before, after error) {
 }
 
 func TestAnOutcomeThatNoStoreTakesHoldsUpOnlyItselfAndBecomesADeadLetter(t *testing.T) {
-	l := ledger{fail: poisoned, accepted: map[store.ID]int{}}
+	l := ledger{fail: poisoned}
 	var discarded []store.ID
-	synctest.Test(t, func(t *testing.T) {
-		g := New(&l, Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
-				for _, o := range outcomes {
-					if o.State == store.Discarded {
-						discarded = append(discarded, o.Task.ID)
-					}
-				}
-			}})
-		done := make(chan struct{})
-		go func() { g.Run(context.Background()); close(done) }()
+	note := func(o store.Outcome) {
+		if o.State == store.Discarded {
+			discarded = append(discarded, o.Task.ID)
+		}
+	}
+	gathering(t, &l, quiet(note), func(g *Gatherer) {
 		for i := range 20 {
 			add(g, outcome(byte(i)))
 		}
@@ -143,8 +158,6 @@ func TestAnOutcomeThatNoStoreTakesHoldsUpOnlyItselfAndBecomesADeadLetter(t *test
 			add(g, outcome(byte(100+i)))
 		}
 		time.Sleep(time.Minute)
-		g.Close()
-		<-done
 	})
 	if len(l.accepted) != 30 || len(discarded) != 1 || discarded[0] != (store.ID{7}) {
 		t.Errorf("accepted %d, discarded %v", len(l.accepted), discarded)
@@ -152,58 +165,39 @@ func TestAnOutcomeThatNoStoreTakesHoldsUpOnlyItselfAndBecomesADeadLetter(t *test
 }
 
 func TestAnOutcomeThatWasSetAsideIsWrittenWhileOthersKeepComing(t *testing.T) {
-	l := ledger{accepted: map[store.ID]int{}, fail: func(call int, _ []store.Outcome) (before, after error) {
+	l := ledger{fail: func(call int, _ []store.Outcome) (before, after error) {
 		if call <= 2 {
 			return errors.New("a blip"), nil
 		}
 		return nil, nil
 	}}
-	synctest.Test(t, func(t *testing.T) {
-		g := New(&l, Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Done: func([]store.Outcome, map[store.ID]bool) {}})
-		done := make(chan struct{})
-		go func() { g.Run(context.Background()); close(done) }()
+	gathering(t, &l, quiet(func(store.Outcome) {}), func(g *Gatherer) {
 		add(g, outcome(7))
 		for i := range 100 {
 			time.Sleep(100 * time.Millisecond)
 			add(g, outcome(byte(100+i)))
 		}
-		l.mu.Lock()
-		if l.accepted[store.ID{7}] != 1 {
+		if l.taken(7) != 1 {
 			t.Error("still set aside")
 		}
-		l.mu.Unlock()
-		g.Close()
-		<-done
 	})
 }
 
 func TestALockThatIsHeldForMinutesDiscardsNothing(t *testing.T) {
 	var start time.Time
-	l := ledger{accepted: map[store.ID]int{}, fail: func(_ int, outcomes []store.Outcome) (before, after error) {
+	l := ledger{fail: func(_ int, outcomes []store.Outcome) (before, after error) {
 		if time.Since(start) < 5*time.Minute && slices.ContainsFunc(outcomes, func(o store.Outcome) bool { return o.Task.ID == store.ID{7} }) {
 			return fmt.Errorf("finish: %w", context.DeadlineExceeded), nil
 		}
 		return nil, nil
 	}}
 	states := map[store.State]int{}
-	synctest.Test(t, func(t *testing.T) {
+	gathering(t, &l, quiet(func(o store.Outcome) { states[o.State]++ }), func(g *Gatherer) {
 		start = time.Now()
-		g := New(&l, Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
-				for _, o := range outcomes {
-					states[o.State]++
-				}
-			}})
-		done := make(chan struct{})
-		go func() { g.Run(context.Background()); close(done) }()
 		for i := range 60 {
 			add(g, outcome(byte(i)))
 			time.Sleep(10 * time.Second)
 		}
-		g.Close()
-		<-done
 	})
 	if states[store.Completed] != 60 || len(states) != 1 {
 		t.Error(states)
@@ -211,46 +205,31 @@ func TestALockThatIsHeldForMinutesDiscardsNothing(t *testing.T) {
 }
 
 func TestAnOutageDiscardsNothing(t *testing.T) {
-	start := time.Time{}
-	l := ledger{accepted: map[store.ID]int{}, fail: func(int, []store.Outcome) (before, after error) {
+	var start time.Time
+	l := ledger{fail: func(int, []store.Outcome) (before, after error) {
 		if time.Since(start) < time.Hour {
 			return errors.New("down"), nil
 		}
 		return nil, nil
 	}}
-	completed := 0
-	synctest.Test(t, func(t *testing.T) {
+	states := map[store.State]int{}
+	gathering(t, &l, quiet(func(o store.Outcome) { states[o.State]++ }), func(g *Gatherer) {
 		start = time.Now()
-		g := New(&l, Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
-				for _, o := range outcomes {
-					if o.State == store.Completed {
-						completed++
-					}
-				}
-			}})
-		done := make(chan struct{})
-		go func() { g.Run(context.Background()); close(done) }()
 		for i := range 20 {
 			add(g, outcome(byte(i)))
 		}
 		time.Sleep(2 * time.Hour)
-		g.Close()
-		<-done
 	})
-	if completed != 20 {
-		t.Errorf("%d of 20 completed", completed)
+	if states[store.Completed] != 20 || len(states) != 1 {
+		t.Error(states)
 	}
 }
 
 func TestOutcomesOfOneClaimAreWrittenTogetherOrAfterAWhile(t *testing.T) {
-	l := ledger{accepted: map[store.ID]int{}}
-	synctest.Test(t, func(t *testing.T) {
-		g := New(&l, Options{Largest: 100, Linger: 2 * time.Millisecond, Deadline: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Done: func([]store.Outcome, map[store.ID]bool) {}})
-		done := make(chan struct{})
-		go func() { g.Run(context.Background()); close(done) }()
+	var l ledger
+	o := quiet(func(store.Outcome) {})
+	o.Largest, o.Linger = 100, 2*time.Millisecond
+	gathering(t, &l, o, func(g *Gatherer) {
 		var open atomic.Int64
 		open.Store(3)
 		for i := range 3 {
@@ -266,12 +245,8 @@ func TestOutcomesOfOneClaimAreWrittenTogetherOrAfterAWhile(t *testing.T) {
 		open.Store(2) // one of this claim runs for long
 		g.Add(outcome(10), time.Now(), &open)
 		time.Sleep(100 * time.Millisecond)
-		l.mu.Lock()
-		if l.accepted[store.ID{10}] != 1 {
+		if l.taken(10) != 1 {
 			t.Error("waits for the others of its claim for ever")
 		}
-		l.mu.Unlock()
-		g.Close()
-		<-done
 	})
 }

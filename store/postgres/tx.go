@@ -79,12 +79,7 @@ func (d driverSession) each(ctx context.Context, row func(scan func(...any) erro
 		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return eachOf(rows, row)
 }
 
 // sqlSession is a transaction of database/sql.
@@ -101,6 +96,15 @@ func (d sqlSession) each(ctx context.Context, row func(scan func(...any) error) 
 		return err
 	}
 	defer rows.Close()
+	return eachOf(rows, row)
+}
+
+// eachOf reads the rows of either.
+func eachOf(rows interface {
+	Next() bool
+	Scan(into ...any) error
+	Err() error
+}, row func(scan func(...any) error) error) error {
 	for rows.Next() {
 		if err := row(rows.Scan); err != nil {
 			return err
