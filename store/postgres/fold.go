@@ -44,14 +44,14 @@ func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) 
 			return err
 		}
 		sums := map[foldKey]*stats{}
-		err := eachOf(ctx, tx, s.sql["next_stats"], func(raw [][]byte) error {
+		err := eachIn(ctx, tx, s.sql["next_stats"], func(raw [][]byte) error {
 			rows, upto = rows+1, int64Of(raw[0])+1
 			return foldInto(sums, timeOf(raw[1]), raw[2])
 		}, upto, foldRows, foldLeast)
 		if err != nil {
 			return err
 		}
-		err = eachOf(ctx, tx, s.sql["loose_stats"], func(raw [][]byte) error { return foldInto(sums, timeOf(raw[0]), raw[1]) }, foldRows)
+		err = eachIn(ctx, tx, s.sql["loose_stats"], func(raw [][]byte) error { return foldInto(sums, timeOf(raw[0]), raw[1]) }, foldRows)
 		if err != nil || len(sums) == 0 {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats)
 	for key := range sums {
 		at, minutes = append(at, key.at), append(minutes, int32(key.minutes))
 	}
-	err := eachOf(ctx, tx, s.sql["take_stats"], func(raw [][]byte) error {
+	err := eachIn(ctx, tx, s.sql["take_stats"], func(raw [][]byte) error {
 		return sums[foldKey{timeOf(raw[0]), int(int32Of(raw[1]))}].addRow(raw[2])
 	}, at, minutes)
 	if err != nil {
@@ -88,7 +88,8 @@ func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats)
 	return err
 }
 
-func eachOf(ctx context.Context, tx pgx.Tx, text string, row func(raw [][]byte) error, args ...any) error {
+// eachIn reads the rows of a question inside a transaction.
+func eachIn(ctx context.Context, tx pgx.Tx, text string, row func(raw [][]byte) error, args ...any) error {
 	rows, err := tx.Query(ctx, text, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err != nil {
 		return err

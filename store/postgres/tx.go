@@ -79,7 +79,7 @@ func (d driverSession) each(ctx context.Context, row func(scan func(...any) erro
 		return err
 	}
 	defer rows.Close()
-	return eachOf(rows, row)
+	return scanEach(rows, row)
 }
 
 // sqlSession is a transaction of database/sql.
@@ -96,11 +96,11 @@ func (d sqlSession) each(ctx context.Context, row func(scan func(...any) error) 
 		return err
 	}
 	defer rows.Close()
-	return eachOf(rows, row)
+	return scanEach(rows, row)
 }
 
-// eachOf reads the rows of either.
-func eachOf(rows interface {
+// scanEach reads the rows of either.
+func scanEach(rows interface {
 	Next() bool
 	Scan(into ...any) error
 	Err() error
