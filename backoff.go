@@ -8,7 +8,8 @@ import (
 
 // Backoff says how long to wait before the next attempt of a failed task. It is
 // stored with the task. The zero value is exponential: one second, doubled after
-// every attempt up to a day, with a fifth of jitter.
+// every attempt up to a day, with a fifth of jitter. Make others with
+// ConstantBackoff, LinearBackoff and ExponentialBackoff.
 type Backoff = lifecycle.Backoff
 
 // ConstantBackoff waits for the same time after every attempt.
@@ -17,7 +18,7 @@ func ConstantBackoff(every time.Duration) Backoff {
 }
 
 // LinearBackoff waits for step times the number of attempts so far: the rule of
-// "5 minutes × attempt".
+// "5 minutes × attempt", up to a day.
 func LinearBackoff(step time.Duration) Backoff {
 	return Backoff{Shape: lifecycle.Linear, Base: step}
 }

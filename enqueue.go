@@ -15,8 +15,9 @@ import (
 )
 
 // Args is the input of a kind of task: any type that encodes to JSON and names
-// its kind. A type that also has a method Options() Options sets the defaults of
-// its tasks; since it is called on each task's args, they may depend on them.
+// its kind, which is the same for all its values: Handle asks the zero value. A type
+// that also has a method Options() Options sets the defaults of its tasks; since it is
+// called on each task's args, they may depend on them.
 type Args interface {
 	Kind() string
 }
@@ -38,11 +39,11 @@ func (a RawArgs) MarshalJSON() ([]byte, error) { return a.JSON, nil }
 type Options struct {
 	Queue    string // default: "default"
 	Tenant   string // whom the task belongs to; default: nobody
-	Priority int16  // lower runs sooner
+	Priority int16  // lower runs sooner; default: 0
 	// Partition tells tasks of a tenant apart in queues with limits: one at a time
 	// of each document, for example. Like a key, it is any text.
 	Partition string
-	Tags      []string
+	Tags      []string          // to find the task by; at most MaxTags
 	Metadata  map[string]string // for people and middleware; not read by Tusk
 
 	RunAt     time.Time     // not before this instant
@@ -57,7 +58,7 @@ type Options struct {
 	DeadlineIn time.Duration
 
 	MaxAttempts int           // 1 to 1,000; default: 25
-	Timeout     time.Duration // of each attempt; default: the handler's, else none
+	Timeout     time.Duration // of each attempt, up to MaxTimeout; default: the handler's, else none
 	Backoff     Backoff       // before each retry
 
 	// Weight is what the task counts in the rates of its queue, 1 to 1,000,000; default: 1.
@@ -85,24 +86,24 @@ type Options struct {
 // OnConflict says what an enqueue does when its key has an unfinished task.
 type OnConflict = store.OnConflict
 
-// The ways to deal with a key that is taken; see the constants of package store.
+// The ways to deal with a key that is taken; the constants of package store say more.
 const (
-	Skip    = store.Skip
-	Replace = store.Replace
-	Rerun   = store.Rerun
+	Skip    = store.Skip    // leave the unfinished task alone: the default
+	Replace = store.Replace // give it the new args and options, unless it runs
+	Rerun   = store.Rerun   // the same, and when it runs, run once more after it
 )
 
 // Enqueued says what became of an enqueue; ID is that of the task which now
 // stands for it.
 type Enqueued = store.Enqueued
 
-// The ends of an enqueue; see the constants of package store.
+// The ends of an enqueue.
 const (
-	Added    = store.Added
-	Skipped  = store.Skipped
-	Replaced = store.Replaced
-	Awaiting = store.Awaiting
-	Stale    = store.Stale
+	Added    = store.Added    // stored as a new task
+	Skipped  = store.Skipped  // an unfinished task has the key and was left alone
+	Replaced = store.Replaced // an unfinished task has the key and took on the new values
+	Awaiting = store.Awaiting // it will run when the running task of its key has ended
+	Stale    = store.Stale    // its SourceTime is not newer than one already seen
 )
 
 // NewTask is one task of an EnqueueMany.
@@ -126,14 +127,17 @@ func (c *Client) Enqueue(ctx context.Context, args Args, o *Options) (Enqueued, 
 	return results[0], nil
 }
 
-// Validate says what Enqueue would refuse, and stores nothing.
+// Validate says what Enqueue would refuse, as an *InvalidError, and stores nothing.
 func (c *Client) Validate(args Args, o *Options) error {
 	_, err := c.encode(NewTask{Args: args, Options: o})
 	return err
 }
 
-// EnqueueMany stores up to MaxBatch tasks, far cheaper than one by one. When one
-// of them is invalid none is stored, and the error is a *BatchError.
+// EnqueueMany stores up to MaxBatch tasks, far cheaper than one by one, and says of
+// each, in the same order, what became of it.
+//
+// Errors: a *BatchError when some are invalid: then none is stored; otherwise any of
+// them may have been stored, unless the error is ErrNotCommitted.
 func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Enqueued, error) {
 	return c.enqueue(ctx, c.store, tasks)
 }

@@ -32,7 +32,7 @@ type Event struct {
 	Task  store.Task    // as it was claimed
 	Error string        // of a failed attempt
 	Delay time.Duration // until the next attempt
-	Ran   time.Duration
+	Ran   time.Duration // how long the handler ran
 }
 
 // Subscribe returns the worker's events of the given kinds (none: all) until

@@ -9,7 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Filter chooses tasks; see package store.
+// Filter chooses tasks. Zero fields choose all; set fields must all match. Package store
+// has its fields.
 type Filter = store.Filter
 
 // Get returns a task with its attempts, output, progress and logs. The error is
@@ -25,8 +26,11 @@ func (c *Client) Get(ctx context.Context, id ID) (*TaskInfo, error) {
 	return &tasks[0], nil
 }
 
-// List returns the tasks that match, newest first, a page at a time: the next
-// page is asked for with Before set to the last id of this one.
+// List returns the tasks that match, newest first, a page at a time: 100 of them, or
+// Limit, which is at most 1,000. The next page is asked for with Before set to the last
+// id of this one.
+//
+// The error is an *InvalidError when the filter asks for more.
 func (c *Client) List(ctx context.Context, f Filter) ([]TaskInfo, error) {
 	if f.Limit < 0 || f.Limit > store.MaxPage || len(f.IDs) > store.MaxPage {
 		return nil, invalid("limit", "out_of_range", "is %d, want 1 to %d", max(f.Limit, len(f.IDs)), store.MaxPage)
@@ -74,7 +78,8 @@ func (c *Client) infos(tasks []store.Task) []TaskInfo {
 	return infos
 }
 
-// Stats returns what attempts came to, by queue, kind and slice of time.
+// Stats returns what attempts came to, by queue, kind and slice of time, oldest slice
+// first. The error is an *InvalidError when Bucket is no minute, hour or day.
 func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
 	switch f.Bucket {
 	case time.Minute, time.Hour, 24 * time.Hour:
@@ -88,7 +93,8 @@ func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, 
 	return stats, nil
 }
 
-// Errors returns groups of like errors of failed attempts, latest first.
+// Errors returns groups of like errors of failed attempts, latest first: 100 of them, or
+// Limit.
 func (c *Client) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	groups, err := c.store.Errors(ctx, f)
 	if err != nil {
@@ -112,18 +118,21 @@ type Edited = store.Edited
 // Change is one thing to do to tasks; see package store.
 type Change = store.Change
 
-// The verbs of a change; see package store for the states that allow each.
+// The verbs of a change; store.Change says which states allow each.
 const (
-	OpCancel       = store.Cancel
-	OpRetry        = store.Retry
-	OpDelete       = store.Delete
-	OpReprioritize = store.Reprioritize
-	OpMove         = store.Move
-	OpReschedule   = store.Reschedule
+	OpCancel       = store.Cancel       // call it off, for Reason
+	OpRetry        = store.Retry        // make it available again, or at RunAt or after Delay
+	OpDelete       = store.Delete       // remove it with its history
+	OpReprioritize = store.Reprioritize // give it another Priority
+	OpMove         = store.Move         // put it into another Queue
+	OpReschedule   = store.Reschedule   // have it run at RunAt or after Delay
 )
 
-// Edit applies a change to up to store.MaxPage tasks and says of each, in the
-// same order, what became of it.
+// Edit applies a change to up to 1,000 tasks (store.MaxPage) and says of each, in the
+// same order, what became of it: that some are gone, or may not be changed, is no error.
+//
+// The error is an *InvalidError for what was passed in; after another one, some tasks
+// may have been changed.
 func (c *Client) Edit(ctx context.Context, ids []ID, change Change) ([]Edited, error) {
 	if len(ids) > store.MaxPage {
 		return nil, invalid("ids", "batch_too_large", "has %d ids, at most %d are allowed in one call", len(ids), store.MaxPage)
@@ -168,7 +177,7 @@ func (c *Client) Delete(ctx context.Context, id ID) error {
 
 // Reprioritize changes the priority of a task that has not started.
 //
-// Errors: ErrNotFound; ErrRefused.
+// Errors: ErrNotFound; ErrRefused when it runs, has finished, or waits for other tasks.
 func (c *Client) Reprioritize(ctx context.Context, id ID, priority int16) error {
 	_, err := c.editOne(ctx, id, Change{Op: store.Reprioritize, Priority: priority})
 	return err

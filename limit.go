@@ -15,18 +15,44 @@ import (
 // Limits are the limits of a queue: of concurrency and of rate, for the queue, for
 // each tenant and for each partition. A queue with limits is fair as well: its
 // tenants take turns, by weight, however many tasks each has.
+//
+//	type Limits struct {
+//		Concurrency  int                     // tasks of the queue that may run at a time; 0: any number
+//		PerTenant    int                     // the same of each tenant, unless Tenants says otherwise
+//		Tenants      map[string]TenantLimits // by the tenant's name
+//		PerPartition int                     // the same of each partition of a tenant; 1: one after another, in order
+//		PerWorker    int                     // the same of each worker; a queue with this limit alone takes no turns
+//
+//		Rate          *Rate // of starts, of the queue as a whole; nil: none
+//		TenantRate    *Rate // of each tenant
+//		PartitionRate *Rate // of each partition of a tenant
+//
+//		BlockOnRetry bool // a failed task keeps its turn until its retries are over; else others pass it
+//	}
 type Limits = allot.Limits
 
 // TenantLimits is what sets one tenant of a queue apart from others.
+//
+//	type TenantLimits struct {
+//		Concurrency int     // tasks of the tenant that may run at a time; 0: Limits.PerTenant
+//		Weight      float64 // its share of the turns relative to other tenants; 0: 1
+//	}
 type TenantLimits = allot.Tenant
 
-// Rate limits how many tasks may start in a period.
+// Rate limits how many tasks may start in a period. A task counts as many as its
+// Options.Weight says.
+//
+//	type Rate struct {
+//		Allowed   int           // 1 to 1,000,000
+//		Period    time.Duration // a millisecond to a day
+//		Algorithm Algorithm     // default: TokenBucket
+//	}
 type Rate = allot.Rate
 
 // The algorithms of a rate.
 const (
-	TokenBucket   = allot.TokenBucket
-	SlidingWindow = allot.SlidingWindow
+	TokenBucket   = allot.TokenBucket   // Allowed at once, refilled evenly
+	SlidingWindow = allot.SlidingWindow // never more than Allowed in any one period
 )
 
 // limitsAge is how soon a client and a worker learn of new limits.
@@ -36,6 +62,8 @@ const limitsAge = time.Second
 // for tasks that are enqueued from then on, within about a second; changes of
 // limits count for all tasks that wait for their turn. Empty limits make the queue
 // fair and limit nothing.
+//
+// The error is an *InvalidError for what was passed in.
 func (c *Client) SetLimits(ctx context.Context, queue string, l Limits) error {
 	if err := errors.Join(ValidateName("queue", queue), validateLimits(l)); err != nil {
 		return firstOf(err)
@@ -179,14 +207,15 @@ func validateRate(field string, r *Rate) error {
 // how many wait for it.
 type TurnCount struct {
 	Queue, Tenant, Partition string
-	Held                     int64
-	Waiting                  int
-	More                     bool // more wait than Waiting says: at most 1,000 are counted
+	Held                     int64 // have their turn
+	Waiting                  int   // wait for it; at most 1,000 are counted
+	More                     bool  // that many were counted: there may be more
 }
 
 // TurnCounts returns who has a turn and who waits for one in a queue, or in all
-// queues when none is named: first up to 1,000 that wait, the longest waiting first,
-// then all others that have a turn.
+// queues when none is named: first those that wait, the longest waiting first, then
+// all others that have a turn. Of those that wait, the first 1,000 of all queues
+// together are looked at.
 func (c *Client) TurnCounts(ctx context.Context, queue string) ([]TurnCount, error) {
 	const groups, heads = 1000, 1000
 	turns, err := c.store.Turns(ctx, 0, groups, heads)

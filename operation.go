@@ -15,6 +15,32 @@ import (
 // Operation is one change to all tasks that match a filter and existed when it
 // began. It is stored, with a cursor: it goes on when the process that began it has
 // died, its progress can be seen, and it can be called off.
+//
+//	type Operation struct {
+//		ID     ID
+//		State  OperationState
+//		Change Change
+//		Filter Filter
+//
+//		By, Via         string   // who began it and how, for people
+//		Queues, Tenants []string // that bound it; none: all
+//		PerSecond       int      // the most tasks that it tries to change in a second; 0: as many as can be
+//		Limit           int64    // the most tasks that it looks at; 0: all
+//		Expected        int64    // how many it was thought to look at; 0: not known
+//
+//		Seen      int64 // tasks looked at so far
+//		Changed   int64 // of those
+//		Requested int64 // of those: running, and told to stop
+//		Refused   int64 // left alone: its state did not allow the change, or it was gone
+//		KeyTaken  int64 // left alone: another unfinished task has its key
+//
+//		StartedAt, FinishedAt time.Time // by the database's clock
+//		CancelRequested       bool
+//		Error                 string // of the latest page, when that failed; it is tried again
+//		Cursor, Holder        ID     // down to where it has looked, and which process carries it on
+//	}
+//
+// Its method Ended reports whether it is over.
 type Operation = bulk.Operation
 
 // OperationState is how far an operation has come.
@@ -22,14 +48,14 @@ type OperationState = bulk.State
 
 // The states of an operation.
 const (
-	OperationRunning   = bulk.Running // it goes on, or waits for a process to go on with it
-	OperationDone      = bulk.Done
-	OperationCancelled = bulk.Cancelled
+	OperationRunning   = bulk.Running   // it goes on, or waits for a process to go on with it
+	OperationDone      = bulk.Done      // all tasks that it means were looked at
+	OperationCancelled = bulk.Cancelled // it was called off before that
 )
 
 // OperationOptions are what an operation is besides its filter and its change.
 type OperationOptions struct {
-	// PerSecond is the most tasks that it changes in a second. Default: as many as
+	// PerSecond is the most tasks that it tries to change in a second. Default: as many as
 	// can be.
 	PerSecond int
 	// Limit is the most tasks that it looks at, the newest. Default: all.
@@ -88,7 +114,7 @@ func validateOperation(o *Operation) error {
 	return validateChange(o.Change)
 }
 
-// Operations lists the operations that go on, and the latest of those that are
+// Operations lists the operations that go on, and the latest 200 of those that are
 // over, newest first.
 func (c *Client) Operations(ctx context.Context) ([]Operation, error) {
 	records, err := c.store.Records(ctx, bulk.RecordKind)
@@ -135,6 +161,8 @@ func (c *Client) CancelOperation(ctx context.Context, id ID) error {
 // CarryOperation carries an operation on in this process, or watches another do it,
 // until it is over; tell, which may be nil, is told of its progress. When ctx ends
 // the operation stays, and the process that leads goes on with it.
+//
+// Errors: ErrNotFound; the cause of ctx when that ended first.
 func (c *Client) CarryOperation(ctx context.Context, id ID, tell func(Operation)) (Operation, error) {
 	carrier := bulk.New(c.store, bulk.Options{ID: NewID(), Patience: operationPatience, Only: id, Tell: tell, Log: c.config.Logger})
 	defer c.release(ctx, carrier)
@@ -183,7 +211,7 @@ type Matching struct {
 }
 
 // Count counts the tasks that match, up to most: before an operation, to know what
-// it will do. Unfinished tasks of whole queues and states are counted exactly,
+// it will do. The filter's Limit plays no part. Unfinished tasks of whole queues and states are counted exactly,
 // however many there are.
 func (c *Client) Count(ctx context.Context, f Filter, most int64) (Matching, error) {
 	if countable(f) {

@@ -21,7 +21,7 @@ const (
 type PipelineInfo struct {
 	Name   string
 	Stages []StageInfo
-	ToldAt time.Time // by a worker, within a day of the last one's start
+	ToldAt time.Time // when a worker told of it last; one that starts within a day of that does not tell again
 }
 
 // StageInfo is a stage of a pipeline.

@@ -71,17 +71,17 @@ func ParseReceipt(text string) (r Receipt, err error) {
 
 // Pull asks for tasks.
 type Pull struct {
-	Queues []string
-	Limit  int           // default: 1
-	Lease  time.Duration // how long the worker may take without extending; default: 30 s
-	Wait   time.Duration // how long to wait for the first task; default: not at all
+	Queues []string      // 1 to 100
+	Limit  int           // 1 to MaxPull; default: 1
+	Lease  time.Duration // how long the worker may take without extending, 1 s to MaxPullLease; default: 30 s
+	Wait   time.Duration // how long to wait for the first task, up to MaxPullWait; default: not at all
 }
 
-// Lent is a task in the hands of somebody else's worker.
+// Lent is a task in the hands of somebody else's worker. Encrypted args stay so.
 type Lent struct {
 	TaskInfo
 	Receipt Receipt
-	Until   time.Time // by this process's clock
+	Until   time.Time // when the lease ends, unless it is extended; by this process's clock
 }
 
 // Verdict says how an attempt ended. Err means what the same error means when a
@@ -90,8 +90,8 @@ type Lent struct {
 type Verdict struct {
 	Receipt Receipt
 	Err     error
-	Trace   string
-	Output  json.RawMessage // of a completed task
+	Trace   string          // of a failed attempt: a stack, or whatever shows where it failed
+	Output  json.RawMessage // of a completed task, up to MaxOutputBytes
 }
 
 type loan struct {

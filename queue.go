@@ -36,12 +36,20 @@ type queueSettings struct {
 	Retention QueueRetention `json:"retention,omitzero"`
 }
 
-// Aging lets the tasks of a queue rise while they wait.
+// Aging lets the tasks of a queue rise while they wait, so that none waits for ever
+// behind more urgent ones.
+//
+//	type Aging struct {
+//		Every time.Duration // how long a task waits for each rise, 1 s at least; 0: tasks do not age
+//		To    int16         // the priority that they rise to, by half of the distance each time
+//	}
 type Aging = tend.Aging
 
 // SetAging has the tasks of a queue rise while they wait, or with a zero Aging no
 // longer. It is off by default: it has the process that leads read what waits, once
 // for each rise, and a rise costs as much as a change of priority by hand.
+//
+// The error is an *InvalidError for what was passed in.
 func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
 	if a.Every != 0 {
 		if err := within("every", a.Every, time.Second, MaxAhead); err != nil {
@@ -53,14 +61,20 @@ func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
 
 // QueueRetention says how long the finished tasks of one queue are kept, by outcome. A
 // zero field is what holds for all queues: WorkerConfig.Retention of whoever leads.
+//
+//	type QueueRetention struct {
+//		Completed, Cancelled, Discarded time.Duration // 1 s at least, or Forever
+//	}
 type QueueRetention = tend.QueueRetention
 
-// Forever is a retention without an end.
+// Forever is a retention without an end: what has finished is never deleted.
 const Forever = tend.Forever
 
 // SetRetention has the finished tasks of a queue kept for another time than others, or
 // with a zero QueueRetention for the same. It counts whoever leads, and for tasks that
 // have ended before as well.
+//
+// The error is an *InvalidError for what was passed in.
 func (c *Client) SetRetention(ctx context.Context, queue string, r QueueRetention) error {
 	for _, field := range []struct {
 		name string
@@ -77,12 +91,14 @@ func (c *Client) SetRetention(ctx context.Context, queue string, r QueueRetentio
 }
 
 // PauseQueue keeps workers from claiming tasks of the queue, within about a
-// second; running tasks go on. Pausing twice is no error.
+// second; running tasks go on. Pausing twice is no error, nor is a queue that has no
+// tasks yet.
 func (c *Client) PauseQueue(ctx context.Context, name string) error {
 	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = true })
 }
 
-// ResumeQueue ends a pause.
+// ResumeQueue ends a pause, within about a second. A queue that is not paused is no
+// error.
 func (c *Client) ResumeQueue(ctx context.Context, name string) error {
 	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = false })
 }

@@ -24,28 +24,39 @@ type Schedule struct {
 	Options *Options // of the tasks; run time, expiry instant, key and id are the schedule's own
 
 	Missed  MissedPolicy  // default: MissedOnce
-	Cap     int           // most missed ticks that MissedAll runs; default: 100
+	Cap     int           // most missed ticks that MissedAll runs, up to 10,000; default: 100
 	Overlap OverlapPolicy // default: OverlapSkip
-	Jitter  time.Duration // each run is delayed by a random part of it
+	Jitter  time.Duration // each run is delayed by a random part of it; at most a day
 }
 
-// MissedPolicy says what becomes of ticks that came while no process led.
+// MissedPolicy says what becomes of ticks that nobody fired within a minute, because no
+// process led.
 type MissedPolicy = tick.Missed
 
 // OverlapPolicy says what becomes of a tick while an earlier one's task is unfinished.
 type OverlapPolicy = tick.Overlap
 
-// The policies; see package tick for their meaning in full.
+// The policies for missed ticks and for ticks that overlap.
 const (
-	MissedOnce    = tick.MissedOnce    // one run stands for all
+	MissedOnce    = tick.MissedOnce    // one run stands for all of them: the default
 	MissedSkip    = tick.MissedSkip    // they are dropped
-	MissedAll     = tick.MissedAll     // each runs, the latest Cap of them
-	OverlapSkip   = tick.OverlapSkip   // the tick is dropped
-	OverlapBuffer = tick.OverlapBuffer // it runs once the present run has ended
-	OverlapAllow  = tick.OverlapAllow  // both run
+	MissedAll     = tick.MissedAll     // each runs, but for all before the latest Cap of them
+	OverlapSkip   = tick.OverlapSkip   // the tick is dropped: the default
+	OverlapBuffer = tick.OverlapBuffer // one run follows when the present one has ended, for the latest tick
+	OverlapAllow  = tick.OverlapAllow  // they run side by side
 )
 
-// ScheduleInfo is a schedule as it is stored.
+// ScheduleInfo is a schedule as it is stored: beside what Schedule says
+//
+//	Kind, Queue, Tenant, Partition string
+//	Args, Settings                 json.RawMessage
+//	Priority                       int16
+//	Tags                           []string
+//	Paused                         bool
+//
+//	Next, Last     time.Time // the next tick, and the last one that was fired; zero: none
+//	LastTask       string    // the id of that one's task
+//	Fired, Skipped int64     // ticks that were fired, and those that a policy dropped
 type ScheduleInfo struct {
 	Name string
 	tick.Schedule

@@ -12,6 +12,9 @@ import (
 // SetTenantLimits sets what sets one tenant of a queue apart from others, and leaves
 // the queue's other limits as they are; the zero value takes it away. A queue without
 // limits gets them by it, and is fair from then on: see SetLimits.
+//
+// Errors: an *InvalidError; ErrNotFound when it is to be taken away and the queue has
+// no limits.
 func (c *Client) SetTenantLimits(ctx context.Context, queue, tenant string, t TenantLimits) error {
 	if err := errors.Join(ValidateName("queue", queue), validateLimits(Limits{Tenants: map[string]TenantLimits{tenant: t}})); err != nil {
 		return firstOf(err)

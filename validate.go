@@ -15,16 +15,16 @@ import (
 // breaks it.
 const (
 	MaxArgsBytes     = 256 << 10 // unless the ClientConfig says otherwise
-	MaxArgsDepth     = 64
-	MaxKeyBytes      = 255
+	MaxArgsDepth     = 64        // of arrays and objects in each other
+	MaxKeyBytes      = 255       // of a key, and of a partition
 	MaxTags          = 16
-	MaxTagBytes      = 64
-	MaxMetadataBytes = 16 << 10
+	MaxTagBytes      = 64       // of each tag
+	MaxMetadataBytes = 16 << 10 // of their JSON
 	MaxAttemptsLimit = 1000
 	MaxTimeout       = 7 * 24 * time.Hour
 	MaxAhead         = 10 * 365 * 24 * time.Hour // how far ahead a task may be scheduled
 	MaxBatch         = 10000                     // tasks in one EnqueueMany
-	MaxOutputBytes   = 256 << 10
+	MaxOutputBytes   = 256 << 10                 // of the output's JSON
 
 	hardMaxArgsBytes = 16 << 20
 )
@@ -32,8 +32,9 @@ const (
 // ValidateName checks the name of a queue, a kind, a tenant or a schedule; what
 // says which it is. The error is an *InvalidError.
 //
-// Lower case alone, so that no two names differ by case, and nothing that needs
-// escaping in SQL, HTML, a path or a shell.
+// A name has 1 to 64 of the characters a-z 0-9 _ . : - and begins with a letter or a
+// digit; two dots do not follow each other. Lower case alone, so that no two names
+// differ by case, and nothing that needs escaping in SQL, HTML, a path or a shell.
 func ValidateName(what, name string) error {
 	if !isName(name) {
 		return invalid(what, "invalid_name", "%q is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..", cutText(name))

@@ -63,7 +63,8 @@ type WorkerConfig struct {
 	Logger *slog.Logger
 }
 
-// Retention says how long finished tasks are kept, by outcome and by queue.
+// Retention says how long finished tasks are kept, by outcome and by queue. In a
+// WorkerConfig a zero field is the default, and Forever keeps for ever.
 type Retention = store.Retention
 
 const (

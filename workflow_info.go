@@ -89,7 +89,8 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 }
 
 // CancelWorkflow cancels all tasks of a workflow that have not finished and says
-// how many; running ones are told to stop.
+// how many; running ones are told to stop. The error is ErrNotFound when no task
+// belongs to it.
 func (c *Client) CancelWorkflow(ctx context.Context, id ID, reason string) (int, error) {
 	w, err := c.Workflow(ctx, id)
 	if err != nil {
@@ -99,7 +100,8 @@ func (c *Client) CancelWorkflow(ctx context.Context, id ID, reason string) (int,
 }
 
 // RetryWorkflow retries all tasks of a workflow that were discarded or cancelled:
-// those that need others wait for them again. It says how many.
+// those that need others wait for them again. It says how many. The error is
+// ErrNotFound when no task belongs to it.
 func (c *Client) RetryWorkflow(ctx context.Context, id ID) (int, error) {
 	w, err := c.Workflow(ctx, id)
 	if err != nil {

@@ -44,6 +44,7 @@ type Searcher interface {
 // Maintainer is an engine with housekeeping of its own: segments, partitions,
 // checkpoints. The leader calls it every few seconds.
 type Maintainer interface {
+	// Maintain does what is due. It fails with ErrNotLeader when the term is over.
 	Maintain(ctx context.Context, term int64) error
 }
 
@@ -90,6 +91,7 @@ type Rebaser interface {
 
 // Meter is an engine that counts what it costs, for benchmarks.
 type Meter interface {
+	// Measure reads the counters; a benchmark subtracts what it read before.
 	Measure(ctx context.Context) (Measures, error)
 }
 

@@ -11,6 +11,7 @@ var (
 	ErrNotCommitted = errors.New("nothing was stored")
 	ErrUnsupported  = errors.New("not supported by this engine")
 
+	// ErrUnavailable may go by itself; the others want somebody to mend the database.
 	ErrUnavailable   = errors.New("database is not available")
 	ErrReadOnly      = errors.New("database is read-only")
 	ErrFull          = errors.New("storage is full")

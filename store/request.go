@@ -152,8 +152,8 @@ type Turns struct {
 	Waiting []ID
 }
 
-// Retention says how long finished tasks are kept, by outcome. A zero duration
-// keeps them for ever. Queues overrides it for the queues that it names.
+// Retention says how long finished tasks are kept, by outcome, from when they ended. A
+// zero duration keeps them for ever. Queues overrides it for the queues that it names.
 type Retention struct {
 	Completed, Cancelled, Discarded time.Duration
 	Queues                          map[string]Retention
@@ -182,14 +182,14 @@ type Filter struct {
 	Kinds       []string
 	Tenants     []string
 	States      []State
-	Tags        []string // all of them
+	Tags        []string // all of which a task has; of the lists above it has one
 	Key         string
 	Workflow    ID
 	Fingerprint string    // of an error of the latest failed attempt
 	From, Until time.Time // enqueued in [From, Until)
 	Before      ID        // only smaller ids: the last one of the page before
 	Limit       int       // 0: 100; at most MaxPage
-	Detail      bool
+	Detail      bool      // with Task.Detail
 }
 
 // MaxPage is the largest page that List returns and the most ids of one Edit.
@@ -206,8 +206,8 @@ type Count struct {
 // StatsFilter chooses statistics. Bucket is a minute, an hour or a day.
 type StatsFilter struct {
 	Bucket      time.Duration
-	From, Until time.Time
-	Queue, Kind string // empty: all, each apart
+	From, Until time.Time // ended in [From, Until), to the minute; zero: without that bound
+	Queue, Kind string    // empty: all, each apart
 }
 
 // Stat sums up the attempts of one queue and kind that ended in one slice of time.
@@ -339,7 +339,7 @@ type Record struct {
 	Kind, Name string
 	Version    int64 // 0: does not exist
 	Body       []byte
-	UpdatedAt  time.Time
+	UpdatedAt  time.Time // by the engine's clock, which sets it at every write
 }
 
 // PutRecord writes a record; see Recorder.

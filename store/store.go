@@ -55,8 +55,9 @@ type Leaser interface {
 	// becomes free, the rerun that was waiting for it. An attempt that somebody
 	// asked to stop goes nowhere to run again: where its outcome says retryable,
 	// scheduled, available or pending, it ends cancelled, with the reason of who
-	// asked, so that no cancel is forgotten. Each outcome is accepted once, and only while its lease is open. The others are reported as lost, in
-	// any order, and change nothing.
+	// asked, so that no cancel is forgotten. Each outcome is accepted once, and only
+	// while its lease is open. The others are reported as lost, in any order, and
+	// change nothing.
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
 
@@ -87,9 +88,9 @@ type Keeper interface {
 	Grant(ctx context.Context, term int64, ids []ID) (int, error)
 
 	// Rescue declares workers dead that have not beaten within their TTL (a Witness
-	// may know sooner) and returns up to limit attempts of dead workers, still leased: the caller
-	// decides what becomes of them and finishes them like any other attempt.
-	// Until then every call returns them again.
+	// may know sooner) and returns up to limit attempts of dead workers, still
+	// leased: the caller decides what becomes of them and finishes them like any
+	// other attempt. Until then every call returns them again.
 	Rescue(ctx context.Context, term int64, limit int) ([]Task, error)
 
 	// Prune deletes finished tasks whose retention is over, with their history,
