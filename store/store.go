@@ -35,7 +35,8 @@ type Leaser interface {
 	//
 	// When the answer to a claim was lost, the caller repeats the request with
 	// Again set and the same token, and gets the tasks that it missed, so that
-	// none is held by a living worker that does not know of it.
+	// none is held by a living worker that does not know of it. With an error come
+	// no tasks, even if some were read before it.
 	//
 	// Errors: ErrWorkerDead when the worker never beat, left, or was declared
 	// dead; it may start anew under a fresh id.

@@ -5,6 +5,7 @@ package storm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
@@ -51,7 +52,9 @@ func (w *witness) PutRecord(ctx context.Context, p store.PutRecord) (int64, []st
 func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	call, asked := w.log.calls.Add(1), instant() // an empty claim leaves no line
 	tasks, err := w.Store.Claim(ctx, r)
-	if len(tasks) > 0 {
+	if err != nil && len(tasks) > 0 {
+		w.log.write(event{Op: opFault, Err: "I4", Text: fmt.Sprintf("a claim failed and gave %d tasks: %v", len(tasks), err)})
+	} else if len(tasks) > 0 {
 		items := make([]item, len(tasks))
 		for i := range tasks {
 			items[i] = itemOfClaimed(&tasks[i])

@@ -23,11 +23,10 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		}
 	}
 	c := &claim{request: r, queues: queues}
-	if r.Again || r.Limit <= 0 {
-		err := s.claimAlone(ctx, c)
-		return c.tasks, wrap("claim", err)
+	done, err := false, error(nil)
+	if !r.Again && r.Limit > 0 {
+		done, err = s.claiming.do(ctx, c, r.Limit, joinable, s.claimTogether)
 	}
-	done, err := s.claiming.do(ctx, c, r.Limit, joinable, s.claimTogether)
 	if !done {
 		err = s.claimAlone(ctx, c)
 	}

@@ -194,6 +194,25 @@ func TestALeaseOutlivesAFinishThatWasTakenBack(t *testing.T) {
 	}
 }
 
+// TestAClaimThatFailsGivesNothing lets a claim fail after its tasks have been read: who
+// takes them for claimed meets whoever claims them next.
+func TestAClaimThatFailsGivesNothing(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
+	enqueue(t, s, newTasks(3, "q")...)
+	exec(t, s, "create trigger injected before insert on tusk_delta for each row signal sqlstate '45000' set message_text = 'injected'")
+	for _, c.Again = range []bool{false, true} {
+		if tasks, err := s.Claim(ctx, c); err == nil || len(tasks) > 0 {
+			t.Errorf("again %v: %d tasks, %v", c.Again, len(tasks), err)
+		}
+	}
+	exec(t, s, "drop trigger injected")
+	if tasks, err := s.Claim(ctx, c); err != nil || len(tasks) != 3 {
+		t.Errorf("%d tasks, %v", len(tasks), err)
+	}
+}
+
 // TestATokenThatComesAgainKeepsItsLease repeats a claim after all that it got has
 // ended: the lease of what it gets then is another one.
 func TestATokenThatComesAgainKeepsItsLease(t *testing.T) {
