@@ -79,7 +79,7 @@ func New(db *sql.DB, options ...Option) (*Store, error) {
 }
 
 // Open makes a store with a pool of its own; see Pool for the DSN. It logs
-// through slog.Default.
+// through slog.Default. Migrate makes the tables, or brings them up to date.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	db, galera, err := Pool(dsn)
 	if err != nil {

@@ -67,7 +67,7 @@ var statements embed.FS
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
 // New makes an engine on an open pool, which stays the caller's to close. It
-// does not talk to the database.
+// does not talk to the database. Migrate makes the tables, or brings them up to date.
 func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
@@ -93,7 +93,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 
 // Open connects to a database by its DSN, a URL or key=value pairs, as every
 // PostgreSQL client takes it. The schema is given as the DSN's parameter
-// tusk_schema.
+// tusk_schema; Migrate makes its tables, or brings them up to date.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {

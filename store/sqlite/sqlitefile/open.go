@@ -25,7 +25,8 @@ import (
 )
 
 // Open opens a database file, and creates it if it does not exist, for this user
-// alone. Close the store to close it. These name the same file:
+// alone. Migrate makes the tables, or brings them up to date. Close the store to close
+// the file. These name the same one:
 //
 //	tusk.db
 //	sqlite:tusk.db
