@@ -180,41 +180,10 @@ is skipped; one that was fired in its time is enqueued again.`,
 		Example: "  tusk schedules backfill nightly-report --from 2026-03-01T00:00:00Z --until 2026-03-08T00:00:00Z --dry-run",
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := app.findSchedule(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
 			if until.IsZero() {
 				until = time.Now()
 			}
-			if until.After(time.Now()) {
-				return usage("", "--until is to come: the schedule fires those ticks itself")
-			}
-			ticks, err := s.Between(from, until)
-			if err != nil {
-				return err
-			}
-			row := backfillRow{Name: s.Name, Ticks: len(ticks), DryRun: dryRun}
-			if len(ticks) > 0 {
-				row.First, row.Last = instant(ticks[0]), instant(ticks[len(ticks)-1])
-			}
-			if dryRun {
-				return printOne(app, row)
-			}
-			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				results, err := client.BackfillSchedule(cmd.Context(), s.Name, from, until)
-				if err != nil {
-					return err
-				}
-				for _, r := range results {
-					if r.Result == tusk.Added {
-						row.Added++
-					} else {
-						row.Skipped++
-					}
-				}
-				return printOne(app, row)
-			})
+			return app.backfill(cmd.Context(), args[0], from, until, dryRun)
 		},
 	}
 	c.Flags().Var(whenFlag(&from, ""), "from", "from when on: 2h, 7d or RFC 3339")
@@ -222,6 +191,41 @@ is skipped; one that was fired in its time is enqueued again.`,
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "count the ticks, enqueue nothing")
 	_ = c.MarkFlagRequired("from")
 	return c
+}
+
+func (app *App) backfill(ctx context.Context, name string, from, until time.Time, dryRun bool) error {
+	s, err := app.findSchedule(ctx, name)
+	if err != nil {
+		return err
+	}
+	if until.After(time.Now()) {
+		return usage("", "--until is to come: the schedule fires those ticks itself")
+	}
+	ticks, err := s.Between(from, until)
+	if err != nil {
+		return err
+	}
+	row := backfillRow{Name: s.Name, Ticks: len(ticks), DryRun: dryRun}
+	if len(ticks) > 0 {
+		row.First, row.Last = instant(ticks[0]), instant(ticks[len(ticks)-1])
+	}
+	if dryRun {
+		return printOne(app, row)
+	}
+	return app.withClient(ctx, func(client *tusk.Client) error {
+		results, err := client.BackfillSchedule(ctx, s.Name, from, until)
+		if err != nil {
+			return err
+		}
+		for _, r := range results {
+			if r.Result == tusk.Added {
+				row.Added++
+			} else {
+				row.Skipped++
+			}
+		}
+		return printOne(app, row)
+	})
 }
 
 // tickRow is a run to come.
