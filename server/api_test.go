@@ -10,6 +10,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
+	"github.com/tuskqueue/tusk/server/access"
 )
 
 type object = map[string]any
@@ -379,4 +380,51 @@ func countOf(t *testing.T, s *site, kind string) int {
 		t.Fatal(err)
 	}
 	return len(tasks)
+}
+
+func TestAQueueKeepsItsFinishedTasksForATimeOfItsOwn(t *testing.T) {
+	s, _ := filled(t)
+	of := func(queue string) *server.Retention {
+		t.Helper()
+		var q server.Queue
+		s.do("GET", "/api/v1/queues/"+queue, nil).want(t, 200, &q)
+		return q.Retention
+	}
+	s.do("PUT", "/api/v1/queues/mail/retention", object{"completed": "10m", "discarded": "forever"}).want(t, 200, nil)
+	if r := of("mail"); r == nil || time.Duration(r.Completed) != 10*time.Minute || r.Cancelled != 0 || time.Duration(r.Discarded) != tusk.Forever {
+		t.Errorf("%+v", r)
+	}
+	if page := s.do("GET", "/queues?edit=mail", nil).want(t, 200, nil).body; !strings.Contains(page, "keeps completed 10 min, discarded forever") ||
+		!strings.Contains(page, `value="10m0s"`) || !strings.Contains(page, `value="forever"`) {
+		t.Error("the page says otherwise")
+	}
+	s.do("PUT", "/api/v1/queues/mail/retention", object{}).problem(t, 400, "missing_field")
+	s.do("PUT", "/api/v1/queues/mail/retention", object{"completed": "1ms"}).problem(t, 422, "out_of_range")
+	s.do("PUT", "/api/v1/queues/mail/retention", object{"completed": "-1h"}).problem(t, 422, "invalid_duration")
+	s.do("PUT", "/api/v1/queues/mail/retention", object{"failed": "1h"}).problem(t, 400, "unknown_field")
+	s.do("DELETE", "/api/v1/queues/mail/retention", nil).want(t, 200, nil)
+	if r := of("mail"); r != nil {
+		t.Errorf("%+v", r)
+	}
+	s.post("/queues/retention", form("queue", "mail", "completed", "30d", "cancelled", "90m", "discarded", "forever")).want(t, 303, nil)
+	if r := of("mail"); r == nil || time.Duration(r.Completed) != 720*time.Hour || time.Duration(r.Cancelled) != 90*time.Minute || time.Duration(r.Discarded) != tusk.Forever {
+		t.Errorf("%+v", r)
+	}
+	for _, bad := range []string{"soon", "-1h", "xd", "99999999d", "1ms"} {
+		if a := s.post("/queues/retention", form("queue", "mail", "completed", bad)); a.status != 400 && a.status != 422 {
+			t.Errorf("%s: %d", bad, a.status)
+		}
+	}
+	s.post("/queues/retention", form("queue", "mail")).want(t, 303, nil)
+	if r := of("mail"); r != nil {
+		t.Errorf("%+v", r)
+	}
+	operator := s.tokenFor(access.Token{Name: "o", Role: access.Operator})
+	s.as(operator, "PUT", "/api/v1/queues/mail/retention", object{"completed": "10m"}).problem(t, 403, "forbidden")
+	tenants := s.tokenFor(access.Token{Name: "t", Role: access.Admins, Tenants: []string{"acme"}})
+	s.as(tenants, "PUT", "/api/v1/queues/mail/retention", object{"completed": "10m"}).problem(t, 403, "forbidden")
+	log := s.do("GET", "/api/v1/audit", nil).want(t, 200, nil).body
+	if !strings.Contains(log, `"queues.keep"`) {
+		t.Error("the audit log does not tell")
+	}
 }

@@ -11,11 +11,12 @@ import (
 
 // Queue is a queue as the API shows it.
 type Queue struct {
-	Name   string           `json:"name"`
-	Paused bool             `json:"paused"`
-	Tasks  map[string]int64 `json:"tasks" doc:"unfinished tasks by state"`
-	Oldest float64          `json:"oldest_seconds" doc:"how long the oldest available task has been due"`
-	Aging  *Aging           `json:"aging,omitempty" doc:"absent: its tasks do not age"`
+	Name      string           `json:"name"`
+	Paused    bool             `json:"paused"`
+	Tasks     map[string]int64 `json:"tasks" doc:"unfinished tasks by state"`
+	Oldest    float64          `json:"oldest_seconds" doc:"how long the oldest available task has been due"`
+	Aging     *Aging           `json:"aging,omitempty" doc:"absent: its tasks do not age"`
+	Retention *Retention       `json:"retention,omitempty" doc:"absent: it keeps its finished tasks as long as other queues do"`
 }
 
 // Aging lets the tasks of a queue rise while they wait.
@@ -30,7 +31,7 @@ type QueueList struct {
 }
 
 func viewQueue(q tusk.Queue) Queue {
-	v := Queue{Name: q.Name, Paused: q.Paused, Tasks: map[string]int64{}, Oldest: q.Oldest.Seconds()}
+	v := Queue{Name: q.Name, Paused: q.Paused, Tasks: map[string]int64{}, Oldest: q.Oldest.Seconds(), Retention: viewRetention(q.Retention)}
 	if q.Aging.Every > 0 {
 		v.Aging = &Aging{Duration(q.Aging.Every), q.Aging.To}
 	}

@@ -110,6 +110,8 @@ func Routes() []Route {
 		does(post("/queues/{queue}/resume", access.Operate, "queues.resume", "End a pause"), resumeQueue),
 		does(with(post("/queues/{queue}/aging", access.Operate, "queues.age", "Have the tasks of a queue rise while they wait"), method("PUT")), ageQueue),
 		does(with(post("/queues/{queue}/aging", access.Operate, "queues.age", "Have the tasks of a queue age no longer"), method("DELETE")), stopAging),
+		does(with(post("/queues/{queue}/retention", access.Admin, "queues.keep", "Keep the finished tasks of a queue for another time than others, in place of what was set"), method("PUT")), keepQueue),
+		does(with(post("/queues/{queue}/retention", access.Admin, "queues.keep", "Keep the finished tasks of a queue as long as others"), method("DELETE")), keepLikeOthers),
 
 		does(sums("/limits", "List the limits of queues"), listLimits),
 		does(sums("/limits/{queue}", "Get the limits of a queue"), getLimits),

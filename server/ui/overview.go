@@ -2,13 +2,10 @@ package ui
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -143,32 +140,6 @@ func (v *visit) queueRows(s *feed.Snapshot) []queueRow {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-func queues(v *visit) (answer, error) {
-	s, err := v.Feed.Look(v.r.Context())
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{page: "queues", title: "Queues", section: "queues", data: v.queueRows(s)}, nil
-}
-
-func pauseQueue(v *visit) (answer, error)  { return v.changeQueue("paused", v.client.PauseQueue) }
-func resumeQueue(v *visit) (answer, error) { return v.changeQueue("resumed", v.client.ResumeQueue) }
-
-// ageQueue has the tasks of a queue rise while they wait. An empty field: no longer.
-func ageQueue(v *visit) (answer, error) {
-	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
-	var a tusk.Aging
-	to, err := strconv.ParseInt(cmp.Or(v.r.PostFormValue("to"), "0"), 10, 16)
-	if err != nil {
-		return answer{}, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
-	}
-	if a.Every, err = span(v.r.PostFormValue("every")); err != nil {
-		return answer{}, err
-	}
-	a.To = int16(to)
-	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetAging(ctx, name, a) })
 }
 
 // chartData is a series for uPlot, and its sums for those who cannot see it.

@@ -68,6 +68,7 @@ func Routes() []Route {
 		post("/queues/{queue}/pause", "queues.pause", pauseQueue),
 		post("/queues/{queue}/resume", "queues.resume", resumeQueue),
 		post("/queues", "queues.age", ageQueue),
+		{Method: "POST", Path: "/queues/retention", Need: access.Admin, Audit: "queues.keep", show: keepQueue},
 
 		get("/tasks", tasks),
 		{Method: "GET", Path: "/tasks/new", Need: access.Enqueue, show: newTask},

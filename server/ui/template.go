@@ -130,6 +130,7 @@ func (p *pages) functions() template.FuncMap {
 		"swap":   swap,
 		"line":   p.line,
 		"rate":   rateText,
+		"keeps":  keeps,
 		"sum":    func(a, b int64) int64 { return a + b },
 		"title":  func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
 		"asset":  func(name string) string { return path.Join("/", p.Prefix, "static", name) },

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// Retention is how long a queue keeps its finished tasks.
+type Retention struct {
+	Completed Keeping `json:"completed,omitempty" doc:"completed tasks; absent: as long as other queues do"`
+	Cancelled Keeping `json:"cancelled,omitempty" doc:"cancelled tasks; absent: as long as other queues do"`
+	Discarded Keeping `json:"discarded,omitempty" doc:"dead letters; absent: as long as other queues do"`
+}
+
+// Keeping is a duration as text, or forever.
+type Keeping time.Duration
+
+const forever = "forever"
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Keeping) MarshalText() ([]byte, error) {
+	if time.Duration(k) == tusk.Forever {
+		return []byte(forever), nil
+	}
+	return Duration(k).MarshalText()
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Keeping) UnmarshalText(text []byte) error {
+	if string(text) == forever {
+		*k = Keeping(tusk.Forever)
+		return nil
+	}
+	return (*Duration)(k).UnmarshalText(text)
+}
+
+// Schema implements huma.SchemaProvider.
+func (Keeping) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "string", Description: "a duration like 90s, 15m or 72h, or forever", Examples: []any{"72h"}}
+}
+
+func viewRetention(r tusk.QueueRetention) *Retention {
+	if r == (tusk.QueueRetention{}) {
+		return nil
+	}
+	return &Retention{Keeping(r.Completed), Keeping(r.Cancelled), Keeping(r.Discarded)}
+}
+
+type keepQueueInput struct {
+	byQueue
+	Body Retention
+}
+
+func keepQueue(c *call, in keepQueueInput) (Queue, error) {
+	if in.Body == (Retention{}) {
+		return Queue{}, problem(http.StatusBadRequest, "missing_field", "say how long completed, cancelled or discarded tasks are kept")
+	}
+	return c.setRetention(in.Queue, tusk.QueueRetention{Completed: time.Duration(in.Body.Completed), Cancelled: time.Duration(in.Body.Cancelled),
+		Discarded: time.Duration(in.Body.Discarded)})
+}
+
+func keepLikeOthers(c *call, in byQueue) (Queue, error) {
+	return c.setRetention(in.Queue, tusk.QueueRetention{})
+}
+
+func (c *call) setRetention(queue string, r tusk.QueueRetention) (Queue, error) {
+	if err := c.mayChangeAll(queue); err != nil {
+		return Queue{}, err
+	}
+	if err := c.client.SetRetention(c.r.Context(), queue, r); err != nil {
+		return Queue{}, err
+	}
+	return getQueue(c, byQueue{queue})
+}

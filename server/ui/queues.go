@@ -1,0 +1,127 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+type queuesData struct {
+	Rows []queueRow
+	Form *queueForm // nil: of no queue in particular
+}
+
+// queueForm is the settings of a queue as forms have them.
+type queueForm struct {
+	Queue, Every, To, Completed, Cancelled, Discarded string
+}
+
+func queues(v *visit) (answer, error) {
+	s, err := v.Feed.Look(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	d := queuesData{Rows: v.queueRows(s)}
+	for i := range d.Rows {
+		if d.Rows[i].Name == v.r.URL.Query().Get("edit") {
+			d.Form = queueFormOf(&d.Rows[i].Queue)
+		}
+	}
+	return answer{page: "queues", title: "Queues", section: "queues", data: d}, nil
+}
+
+func queueFormOf(q *tusk.Queue) *queueForm {
+	f := &queueForm{Queue: q.Name, To: "0", Completed: keepText(q.Retention.Completed), Cancelled: keepText(q.Retention.Cancelled),
+		Discarded: keepText(q.Retention.Discarded)}
+	if q.Aging.Every > 0 {
+		f.Every, f.To = q.Aging.Every.String(), strconv.Itoa(int(q.Aging.To))
+	}
+	return f
+}
+
+func pauseQueue(v *visit) (answer, error)  { return v.changeQueue("paused", v.client.PauseQueue) }
+func resumeQueue(v *visit) (answer, error) { return v.changeQueue("resumed", v.client.ResumeQueue) }
+
+// ageQueue has the tasks of a queue rise while they wait. An empty field: no longer.
+func ageQueue(v *visit) (answer, error) {
+	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
+	var a tusk.Aging
+	to, err := strconv.ParseInt(cmp.Or(v.r.PostFormValue("to"), "0"), 10, 16)
+	if err != nil {
+		return answer{}, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
+	}
+	if a.Every, err = span(v.r.PostFormValue("every")); err != nil {
+		return answer{}, err
+	}
+	a.To = int16(to)
+	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetAging(ctx, name, a) })
+}
+
+// keepQueue says how long a queue keeps its finished tasks. Empty fields: as others do.
+func keepQueue(v *visit) (answer, error) {
+	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))
+	var r tusk.QueueRetention
+	var err error
+	for name, into := range map[string]*time.Duration{"completed": &r.Completed, "cancelled": &r.Cancelled, "discarded": &r.Discarded} {
+		if *into, err = keepSpan(strings.TrimSpace(v.r.PostFormValue(name))); err != nil {
+			return answer{}, err
+		}
+	}
+	return v.changeQueue("saved", func(ctx context.Context, name string) error { return v.client.SetRetention(ctx, name, r) })
+}
+
+const day = 24 * time.Hour
+
+// keepSpan reads a retention: 10m, 72h, 30d or forever.
+func keepSpan(text string) (time.Duration, error) {
+	if text == "forever" {
+		return tusk.Forever, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, failure(http.StatusBadRequest, "Days are written like 30d.")
+		}
+		return time.Duration(n) * day, nil
+	}
+	d, err := span(text)
+	if err == nil && d < 0 {
+		err = failure(http.StatusBadRequest, "How long tasks are kept is not negative; forever is written so.")
+	}
+	return d, err
+}
+
+// keepText is a retention as keepSpan reads it; empty: as others do.
+func keepText(d time.Duration) string {
+	switch {
+	case d == 0:
+		return ""
+	case d == tusk.Forever:
+		return "forever"
+	case d%day == 0:
+		return strconv.Itoa(int(d/day)) + "d"
+	}
+	return d.String()
+}
+
+// keeps tells of a queue that keeps its finished tasks for another time than others.
+func keeps(r tusk.QueueRetention) string {
+	var parts []string
+	for _, of := range []struct {
+		name string
+		keep time.Duration
+	}{{"completed", r.Completed}, {"cancelled", r.Cancelled}, {"discarded", r.Discarded}} {
+		switch {
+		case of.keep == tusk.Forever:
+			parts = append(parts, of.name+" forever")
+		case of.keep > 0:
+			parts = append(parts, of.name+" "+dur(of.keep))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
