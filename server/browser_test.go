@@ -34,6 +34,9 @@ type browser struct {
 	problems []string
 }
 
+// patience is how long a part of a visit may take: what is not there never comes.
+const patience = 15 * time.Second
+
 func openBrowser(t *testing.T, base string) *browser {
 	t.Helper()
 	var found string
@@ -65,7 +68,9 @@ func openBrowser(t *testing.T, base string) *browser {
 		os.RemoveAll(profile)
 	})
 	chromedp.ListenTarget(ctx, b.hear)
-	b.run(runtime.Enable(), cdplog.Enable())
+	if err := chromedp.Run(ctx, runtime.Enable(), cdplog.Enable()); err != nil { // it lives as long as the first context
+		t.Fatal(err)
+	}
 	return b
 }
 
@@ -96,7 +101,9 @@ func (b *browser) hear(event any) {
 
 func (b *browser) run(actions ...chromedp.Action) {
 	b.t.Helper()
-	if err := chromedp.Run(b.ctx, actions...); err != nil {
+	ctx, stop := context.WithTimeout(b.ctx, patience)
+	defer stop()
+	if err := chromedp.Run(ctx, actions...); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -123,7 +130,9 @@ func (b *browser) text(selector string) (text string) {
 // submit clicks and waits for the page that follows.
 func (b *browser) submit(selector string) {
 	b.t.Helper()
-	if _, err := chromedp.RunResponse(b.ctx, chromedp.Click(selector, chromedp.ByQuery)); err != nil {
+	ctx, stop := context.WithTimeout(b.ctx, patience)
+	defer stop()
+	if _, err := chromedp.RunResponse(ctx, chromedp.Click(selector, chromedp.ByQuery)); err != nil {
 		b.t.Fatalf("%s: %v", selector, err)
 	}
 	b.run(chromedp.WaitReady("main", chromedp.ByQuery))
