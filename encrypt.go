@@ -19,8 +19,9 @@ var ErrEncrypted = errors.New("args are encrypted and cannot be read")
 
 // KeyRing encrypts the args of tasks at rest with AES-256-GCM. The stored args are
 // bound to the task, by its kind and its id or key, so that they cannot be moved to
-// another. Queue, key, tags, metadata, logs and outputs are not encrypted. Handlers get
-// args in the clear; Client.Get, Client.List and a Puller give them as they are stored.
+// another. Queue, key, tags, metadata, logs and outputs are not encrypted. Handlers, and
+// those that a Puller lends to, get args in the clear; Client.Get and Client.List give
+// them as they are stored.
 //
 // Rotate by adding a key, making it Primary, and removing the old one when no
 // task with it is left.

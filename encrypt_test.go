@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store/memory"
@@ -94,6 +95,29 @@ func TestEncryption(t *testing.T) {
 			if err := s.client.Retry(ctx, r.ID); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+	inBubble(t, "a puller with the keys lends args in the clear, and fails what it cannot read", func(t *testing.T, s *shop) {
+		other := secrets(t, s, keyRing("b", "b"))
+		s.client = secrets(t, s, keyRing("a", "a"))
+		readable := s.enqueue(count{7}, nil)
+		foreign, err := other.Enqueue(ctx, count{8}, &tusk.Options{MaxAttempts: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running, stop := context.WithCancel(ctx)
+		puller, ended := s.client.NewPuller(), make(chan error)
+		go func() { ended <- puller.Run(running) }()
+		lent, err := puller.Claim(ctx, tusk.Pull{Queues: []string{"default"}, Limit: 2, Wait: 10 * time.Second})
+		if err != nil || len(lent) != 1 || lent[0].ID != readable || string(lent[0].Args) != `{"N":7}` {
+			t.Errorf("lent %+v, %v", lent, err)
+		}
+		if e := s.await(foreign.ID, tusk.StateDiscarded).Detail.Attempts[0].Error; !strings.Contains(e, tusk.ErrEncrypted.Error()) {
+			t.Error(e)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("a bad key ring is refused", func(t *testing.T) {

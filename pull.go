@@ -77,7 +77,8 @@ type Pull struct {
 	Wait   time.Duration // how long to wait for the first task, up to MaxPullWait; default: not at all
 }
 
-// Lent is a task in the hands of somebody else's worker. Encrypted args stay so.
+// Lent is a task in the hands of somebody else's worker. Its args are in the clear if
+// the client has a KeyRing; without one encrypted args stay so.
 type Lent struct {
 	TaskInfo
 	Receipt Receipt

@@ -54,6 +54,9 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		t := &tasks[i]
 		var info TaskInfo
 		err := info.read(t)
+		if ring := p.client.config.KeyRing; err == nil && ring != nil {
+			info.Args, err = ring.unseal(t.Args, t.Kind, t.Key, t.ID)
+		}
 		switch {
 		case expired(t):
 			outcomes = append(outcomes, lifecycle.Expired(t))
@@ -62,7 +65,7 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		case asker.Err() != nil || p.isClosed():
 			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
 		case err != nil:
-			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: err}, rand.Float64()))
+			outcomes = append(outcomes, p.decide(t, Verdict{Err: err}))
 		default:
 			l := &loan{Attempt: &run.Attempt{Task: t}, begun: now}
 			if info.Timeout > 0 {

@@ -100,8 +100,9 @@ func newLimitsShowCommand(app *App) *cobra.Command {
 		Use:   "show QUEUE",
 		Short: "Show who has turns in a queue and who waits for one",
 		Long: `Show how many tasks of each tenant and partition of a queue have their turn, and
-how many wait for it: first those that wait, the longest waiting first. At most
-1,000 are shown and counted of each; MORE says that more wait.`,
+how many wait for it: first those that wait, the longest waiting first. Looked at
+are the 1,000 of all queues that have waited longest, and up to 1,000 tasks of each;
+MORE says that there may be more.`,
 		Args: between(1, 1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := tusk.ValidateName("queue", args[0]); err != nil {
