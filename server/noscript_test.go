@@ -105,6 +105,19 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 	}
 	b.open("/tasks?queue=archive&state=available")
 	b.fill("select[name=scope]", "all")
+	b.fill("select[name=action]", "give the")
+	b.fill("input[name=priority]", "-7")
+	b.submit(".bulkbar button")
+	if got := b.text(".ask p"); !strings.Contains(got, "queue is archive") || !strings.Contains(got, "Their priority becomes -7.") {
+		t.Errorf("it asks %q", got)
+	}
+	b.submit(".ask button")
+	eventually(t, func() bool {
+		raised, err := s.client.List(t.Context(), tusk.Filter{Queues: []string{"archive"}, States: []tusk.State{tusk.StateAvailable}})
+		return err == nil && len(raised) == 11 && raised[10].Priority == -7
+	})
+	b.open("/tasks?queue=archive&state=available")
+	b.fill("select[name=scope]", "all")
 	b.fill("select[name=action]", "delete")
 	b.submit(".bulkbar button")
 	b.fill("input[name=typed]", "11")

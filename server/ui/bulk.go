@@ -48,7 +48,7 @@ func startBulk(v *visit) (answer, error) {
 		}
 		return answer{page: "confirm", title: "All that match?", section: "tasks", data: confirmation{
 			Question: strings.ToUpper(action[:1]) + action[1:] + " all " + count + " tasks that match?",
-			Detail:   filterWords(q), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
+			Detail:   filterWords(q) + changeWords(c), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
 			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
 	}
 	o, err := v.startOperation(f, c)
@@ -89,6 +89,21 @@ func filterWords(q query.Tasks) string {
 		return "There is no filter: that is every task there is."
 	}
 	return "Where " + strings.Join(parts, ", ") + "."
+}
+
+// changeWords tells what a change gives to tasks.
+func changeWords(c tusk.Change) string {
+	switch {
+	case c.Op == tusk.OpMove:
+		return " They move to the queue " + c.Queue + "."
+	case c.Op == tusk.OpReprioritize:
+		return " Their priority becomes " + strconv.Itoa(int(c.Priority)) + "."
+	case c.Op == tusk.OpReschedule && c.Delay > 0:
+		return " They run in " + dur(c.Delay) + "."
+	case c.Op == tusk.OpReschedule:
+		return " They run at " + c.RunAt.UTC().Format(time.RFC3339) + "."
+	}
+	return ""
 }
 
 func retryErrors(v *visit) (answer, error) {

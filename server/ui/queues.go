@@ -39,7 +39,7 @@ func queueFormOf(q *tusk.Queue) *queueForm {
 	f := &queueForm{Queue: q.Name, To: "0", Completed: keepText(q.Retention.Completed), Cancelled: keepText(q.Retention.Cancelled),
 		Discarded: keepText(q.Retention.Discarded)}
 	if q.Aging.Every > 0 {
-		f.Every, f.To = q.Aging.Every.String(), strconv.Itoa(int(q.Aging.To))
+		f.Every, f.To = spanText(q.Aging.Every), strconv.Itoa(int(q.Aging.To))
 	}
 	return f
 }
@@ -106,7 +106,19 @@ func keepText(d time.Duration) string {
 	case d%day == 0:
 		return strconv.Itoa(int(d/day)) + "d"
 	}
-	return d.String()
+	return spanText(d)
+}
+
+// spanText is a duration as people write it: 1h, not 1h0m0s.
+func spanText(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // keeps tells of a queue that keeps its finished tasks for another time than others.

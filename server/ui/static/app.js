@@ -79,7 +79,7 @@
     chart?.destroy();
     chart = new uPlot({
       width: box.clientWidth, height: 200, legend: { show: false }, cursor: { points: { show: false }, drag: { x: false, y: false } },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
+      scales: { x: { range: (_, low, high) => { const half = d.t.length > 1 ? (d.t[1] - d.t[0]) / 2 : 30; return [low - half, high + half]; } }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
       axes: [{ stroke: ink, grid: { show: false }, ticks: grid, size: 32, values: (_, v) => v.map(clock) }, { stroke: ink, grid, ticks: { show: false }, size: 60, values: (_, v) => v.map((n) => n % 1 ? "" : n.toLocaleString("en").replaceAll(",", "\u202f")) }],
       series: [{}, { label: "completed", fill: color("accent"), stroke: color("accent"), width: 0, paths: bars(-1), points: { show: false } },
         { label: "failed", fill: color("bad"), stroke: color("bad"), width: 0, paths: bars(1), points: { show: false } }],
