@@ -151,7 +151,8 @@ func (s *Store) repeat(ctx context.Context, c *claim) (done bool, err error) {
 			return err
 		}
 		c.tasks, err = w.open(found[0])
-		if done = len(c.tasks) > 0; err == nil && !done {
+		done = len(c.tasks) > 0
+		if w.echoes = done; err == nil && !done {
 			w.deleteLeases([]leaseKey{found[0].key()})
 		}
 		return err

@@ -225,6 +225,7 @@ func (w *work) enqueueKeyed(n *store.NewTask) (store.Enqueued, error) {
 		return store.Enqueued{}, fmt.Errorf("%w: key %q", errAgain, n.Key)
 	}
 	if n.OnConflict == store.Rerun && !is.learn(n.SourceTime, w.now) {
+		w.echoes = true
 		return store.Enqueued{ID: is.standsFor(), Result: store.Stale}, nil
 	}
 	if is.task.IsZero() {
@@ -234,6 +235,7 @@ func (w *work) enqueueKeyed(n *store.NewTask) (store.Enqueued, error) {
 	holder := w.rows[is.at]
 	switch {
 	case n.OnConflict == store.Skip:
+		w.echoes = true
 		return store.Enqueued{ID: is.task, Result: store.Skipped}, nil
 	case holder == nil || holder.ID != is.task:
 		return store.Enqueued{}, fmt.Errorf("%w: key %q", errAgain, n.Key)
@@ -241,6 +243,7 @@ func (w *work) enqueueKeyed(n *store.NewTask) (store.Enqueued, error) {
 		w.await(is, n)
 		return store.Enqueued{ID: is.awaiting, Result: store.Awaiting}, nil
 	case holder.running():
+		w.echoes = true
 		return store.Enqueued{ID: is.task, Result: store.Skipped}, nil
 	}
 	w.replace(holder, n)

@@ -213,6 +213,50 @@ func TestAClaimThatFailsGivesNothing(t *testing.T) {
 	}
 }
 
+// TestWhoeverTellsWhatIsStoredWrites repeats a claim and an enqueue. InnoDB shows others
+// what it has not synced yet; only a commit that writes waits for that.
+func TestWhoeverTellsWhatIsStoredWrites(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	tasks := newTasks(2, "q")
+	tasks[0].Key = "k"
+	enqueue(t, s, tasks[0])
+	first, err := s.Claim(ctx, c)
+	if err != nil || len(first) != 1 {
+		t.Fatal(first, err)
+	}
+	writes := func(what string, repeat func() error) {
+		t.Helper()
+		before := number(t, s, "select count(*) from tusk_delta")
+		if err := repeat(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n := number(t, s, "select count(*) from tusk_delta"); n != before+1 {
+			t.Errorf("%s: %d rows were written", what, n-before)
+		}
+	}
+	writes("a claim", func() error {
+		c.Again = true
+		again, err := s.Claim(ctx, c)
+		if len(again) != 1 || again[0].ID != first[0].ID {
+			t.Errorf("got %v", again)
+		}
+		return err
+	})
+	writes("an enqueue", func() error {
+		tasks[1].Key = "k"
+		results, err := s.Enqueue(ctx, tasks[1:])
+		if len(results) != 1 || results[0].Result != store.Skipped {
+			t.Errorf("got %v", results)
+		}
+		return err
+	})
+	if _, err := s.Stats(ctx, store.StatsFilter{}); err != nil { // which reads them
+		t.Error(err)
+	}
+}
+
 // TestATokenThatComesAgainKeepsItsLease repeats a claim after all that it got has
 // ended: the lease of what it gets then is another one.
 func TestATokenThatComesAgainKeepsItsLease(t *testing.T) {

@@ -124,8 +124,8 @@ func (s *session) send(stmts []stmt) error {
 
 // write runs a transaction, and again when the server took it back or the
 // connection broke before the commit was sent. The error after a commit whose
-// answer was lost leaves open whether it was stored; all others, and only they,
-// are store.ErrNotCommitted.
+// answer was lost, or which was killed once it was sent, leaves open whether it was
+// stored; all others, and only they, are store.ErrNotCommitted.
 func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
 	return s.again(ctx, func() (committing bool, err error) { return s.attempt(ctx, fn) })
 }
@@ -141,7 +141,7 @@ func (s *Store) again(ctx context.Context, fn func() (committing bool, err error
 		switch {
 		case err == nil:
 			return nil
-		case committing && (lostConnection(err) || ctx.Err() != nil):
+		case committing && (lostConnection(err) || codeOf(err) == codeQueryKilled || ctx.Err() != nil):
 			return err
 		case n == tries || n == 2 && codeOf(err) == codeLockTimeout || ctx.Err() != nil || !passing(err) && !lostConnection(err):
 			return refused(err)

@@ -17,6 +17,7 @@ type work struct {
 	covered int64 // how many tasks were listed one by one: each comes a microsecond later
 	sums    delta
 	user    bool // the transaction is a user's: its isolation is unknown
+	echoes  bool // the answer tells what another transaction has stored
 
 	keys  map[name]*identity // that are locked
 	rows  map[ref]*row       // that are locked, or new
@@ -53,7 +54,13 @@ func (w *work) finale() error {
 	return w.flush()
 }
 
+// nothing is a delta that changes no sum.
+var nothing = []byte("{}")
+
 // settle writes what is left to write before a commit: plain ends, and the sums.
+// InnoDB shows what a transaction has stored before that is on the disk, and only a
+// commit that has written something waits until all before it is: who tells others
+// what was found writes something, lest it be lost with the power after all.
 func (w *work) settle() error {
 	if len(w.plain) > 0 {
 		if err := w.complete("tusk_complete"); err != nil {
@@ -61,7 +68,11 @@ func (w *work) settle() error {
 		}
 	} else {
 		w.deleteLeases(w.buried)
-		if body := w.sums.encode(); body != nil {
+		body := w.sums.encode()
+		if body == nil && w.echoes {
+			body = nothing
+		}
+		if body != nil {
 			w.do(q("delta.add"), body)
 		}
 	}
