@@ -3,6 +3,7 @@ package tusk
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
 
@@ -15,9 +16,12 @@ type ID = store.ID
 // NewID mints an id. Ids of one process grow from one to the next.
 func NewID() ID { return ids.mint(time.Now()) }
 
-// ParseID reads an id.
+// ParseID reads an id. No task has the id of zeros: in a filter it stands for all.
 func ParseID(text string) (ID, error) {
 	id, err := store.ParseID(text)
+	if err == nil && id.IsZero() {
+		err = errors.New("the id of no task")
+	}
 	if err != nil {
 		return id, invalid("id", "invalid_id", "%q is %v", cutText(text), err)
 	}

@@ -2,6 +2,7 @@ package tusk
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 	"time"
 )
@@ -35,5 +36,11 @@ func TestIdsOfOneInstantDifferBetweenProcesses(t *testing.T) {
 		if x, y := a.mint(at), b.mint(at); x == y || bytes.Equal(x[8:], y[8:]) {
 			t.Fatalf("%s and %s", x, y)
 		}
+	}
+}
+
+func TestTheIDOfZerosIsRefused(t *testing.T) {
+	if _, err := ParseID("00000000-0000-0000-0000-000000000000"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("in a filter it stands for all tasks: %v", err)
 	}
 }

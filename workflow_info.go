@@ -58,6 +58,9 @@ func (w *WorkflowInfo) after(first ID) map[ID]bool {
 // The error is ErrNotFound when no task belongs to it.
 func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 	w := &WorkflowInfo{ID: id, States: map[State]int{}}
+	if id.IsZero() { // a filter would find all tasks there are
+		return nil, fmt.Errorf("workflow %s: %w", id, ErrNotFound)
+	}
 	if first, err := c.List(ctx, Filter{IDs: []ID{id}, Detail: true}); err != nil {
 		return nil, err
 	} else if len(first) > 0 && first[0].Workflow.IsZero() {

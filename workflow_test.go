@@ -205,6 +205,9 @@ func TestWorkflows(t *testing.T) {
 		if n, err := s.client.CancelWorkflow(ctx, run.ID, "enough"); n != 2 || err != nil {
 			t.Errorf("%d, %v", n, err)
 		}
+		if _, err := s.client.CancelWorkflow(ctx, tusk.ID{}, ""); !errors.Is(err, tusk.ErrNotFound) {
+			t.Errorf("the id of zeros is one of all tasks: %v", err)
+		}
 		if _, err := s.client.CancelWorkflow(ctx, tusk.NewID(), ""); !errors.Is(err, tusk.ErrNotFound) {
 			t.Error(err)
 		}

@@ -31,7 +31,7 @@ func (f *filterFlags) addTo(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.tags, "tag", nil, "`tag`,…: tasks that have all of them")
 	flags.StringVar(&f.key, "key", "", "the task's `key`")
 	flags.StringVar(&f.fingerprint, "fingerprint", "", "`hash` of the latest error, as tusk errors prints it")
-	flags.Var(&value[tusk.ID]{into: &f.workflow, name: "ID", parse: store.ParseID}, "workflow", "tasks of a workflow, of a pipeline's run, or of a task with children")
+	flags.Var(&value[tusk.ID]{into: &f.workflow, name: "ID", parse: tusk.ParseID}, "workflow", "tasks of a workflow, of a pipeline's run, or of a task with children")
 	flags.Var(whenFlag(&f.since, ""), "since", "enqueued at or after: 2h, 7d or RFC 3339")
 	flags.Var(whenFlag(&f.until, ""), "until", "enqueued before: 2h, 7d or RFC 3339")
 	flags.Var(numberFlag(&f.limit, 1, 1<<30), "limit", "at most so many, newest first")

@@ -48,9 +48,9 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 		inTail.list = append(slices.Clone(c.list), s.lookClaimed("s", claimed))
 		inEntry.list = append(slices.Clone(c.list), s.lookClaimed("h", claimed))
 	}
-	rest := ""
+	rest, rows := "", 4*rows
 	if !sure {
-		each = ""
+		each, rows = "", rows/2 // for each is looked at
 		// By id, one after the other, and no further than for those that are wanted.
 		inEntry.list = append(inEntry.list, "s.id = h.id", "s.xid >= h.lo", "s.xid < h.hi")
 		rest = "\n   cross join lateral (select from tusk.task s" + inEntry.text() + " limit 1) s"
@@ -62,7 +62,7 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 		inTail.list = append(inTail.list, "s.id < "+cursor)
 	}
 	text := strings.NewReplacer("{lanes}", lanes, "{entries}", entries, "{in_tail}", inTail.text(), "{in_entry}", rest, "{before}", before,
-		"{each}", each, "{rows}", strconv.Itoa(4*rows), "{tail}", strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
+		"{each}", each, "{rows}", strconv.Itoa(rows), "{tail}", strconv.Itoa(4*lookRows)).Replace(s.sql["look_log"])
 	text = strings.NewReplacer("{cursor}", cursor, "{most}", strconv.Itoa(most), "{many}", strconv.Itoa(catalogueLook+1)).Replace(text)
 	err = s.queryPinned(ctx, text, func(raw [][]byte) error {
 		known = int64Of(raw[0]) <= 4*lookRows

@@ -13,7 +13,7 @@ import (
 const (
 	lookRows = 5000                   // of a table, in one statement
 	lookHits = 200                    // of those, at least
-	lookTime = 150 * time.Millisecond // after which no other statement is begun
+	lookTime = 120 * time.Millisecond // after which no other statement is begun
 )
 
 type lookTable struct {
