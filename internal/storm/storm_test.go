@@ -145,7 +145,7 @@ func (s *storm) settings() {
 		}
 	}
 	err := s.client.PutSchedule(ctx, tusk.Schedule{Name: "clock", Spec: "@every 1s", Args: kindOf{kind: doTick},
-		Options: &tusk.Options{Queue: queueOpen}, Missed: tusk.MissedAll, Cap: 5000, Overlap: tusk.OverlapAllow})
+		Options: &tusk.Options{Queue: queueOpen}, Missed: tusk.MissedAll, Cap: mostMissed, Overlap: tusk.OverlapAllow})
 	if err != nil {
 		s.t.Fatal(err)
 	}
