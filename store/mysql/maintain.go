@@ -75,11 +75,14 @@ func (s *Store) foldAll(ctx context.Context, term int64) error {
 	return nil
 }
 
-// fold adds deltas to the sums, passing over those of open transactions.
+// fold adds deltas to the sums, passing over those of open transactions. One whose
+// connection broke may still be about to commit: the next one waits for it, since it
+// reads sums that it writes anew.
 func (w *work) fold(term int64) (n int, err error) {
 	if err := w.leads(term); err != nil {
 		return 0, err
 	}
+	w.buf = append(w.buf, stmt{q("fold.lock"), nil, func(*sql.Rows) error { return nil }})
 	var all delta
 	var seqs []any
 	err = w.ask(func(rows *sql.Rows) error {

@@ -229,7 +229,7 @@ create table if not exists tusk_worker (
 ) engine = innodb default charset = utf8mb4;
 
 -- Row 1: who leads, and since when it has been renewed, as `version`. Row 2: the last version given to a record. Row 3: the days
--- that are being dropped, from place `term` to place `version`; see days.go.
+-- that are being dropped, from place `term` to place `version`; see days.go. Who adds deltas up locks row 3, too.
 create table if not exists tusk_leader (
     one        tinyint not null,
     id         binary(16),

@@ -1,6 +1,9 @@
 -- name: delta.all
 select at, body from tusk_delta force index (primary) order by seq
 
+-- name: fold.lock
+select 1 from tusk_leader where one = 3 for update
+
 -- name: delta.take
 select seq, at, body
 from tusk_delta force index (primary)
