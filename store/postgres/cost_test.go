@@ -3,9 +3,13 @@ package postgres_test
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -260,5 +264,36 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	}
 	if n := number(t, pool, visited); n != 0 {
 		t.Errorf("%d lanes are visited, want none", n)
+	}
+}
+
+// TestNothingIsCompiled wants every function that a statement calls to have it said: the
+// server takes tens of milliseconds to compile what runs for one.
+func TestNothingIsCompiled(t *testing.T) {
+	_, pool := fresh(t)
+	var called []string
+	files, err := filepath.Glob("sql/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`tusk\.(\w+)\(`).FindAllSubmatch(text, -1) {
+			called = append(called, string(m[1]))
+		}
+	}
+	rows, err := pool.Query(t.Context(), `
+		select p.proname from pg_proc p join pg_language l on l.oid = p.prolang
+		where p.pronamespace = 'tusk'::regnamespace and l.lanname = 'plpgsql' and p.prokind = 'f' and p.proname = any($1)
+			and p.proconfig @> '{jit=off}' is not true`, called)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(compiled) > 0 {
+		t.Errorf("no \"set jit = off\" in %v, %v", compiled, err)
 	}
 }

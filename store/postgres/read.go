@@ -252,7 +252,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	sums := map[slice]*store.Stat{}
 	begins, ends := lower(from), upper(f.Until)
 	minutes, since, end := foldedIn(bucket, begins, ends)
-	err := s.query(ctx, "stats", func(raw [][]byte) error {
+	err := s.queryPinned(ctx, s.sql["stats"], func(raw [][]byte) error {
 		var list []statJSON
 		if err := json.Unmarshal(raw[1], &list); err != nil {
 			return err
@@ -320,7 +320,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 		limit = 100
 	}
 	var groups []store.ErrorGroup
-	err := s.query(ctx, "errors", func(raw [][]byte) error {
+	err := s.queryPinned(ctx, s.sql["errors"], func(raw [][]byte) error {
 		groups = append(groups, store.ErrorGroup{
 			Fingerprint: string(raw[0]), Kind: string(raw[2]), Count: int64Of(raw[3]), First: timeOf(raw[4]), Last: timeOf(raw[5]),
 			Sample: string(raw[6]), SampleTask: idOf(raw[7]), Queue: string(raw[8]), Waiting: int64Of(raw[9]), Dead: int64Of(raw[10]),
@@ -336,7 +336,7 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 // Workers implements store.Reader.
 func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 	var workers []store.Worker
-	err := s.query(ctx, "workers", func(raw [][]byte) error {
+	err := s.queryPinned(ctx, s.sql["workers"], func(raw [][]byte) error {
 		var w store.Worker
 		if err := json.Unmarshal(jsonb(raw[1]), &w); err != nil {
 			return err

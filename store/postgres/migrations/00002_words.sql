@@ -59,7 +59,7 @@ begin
 end $$;
 
 -- The same, and holds the term's end off until the transaction is over.
-create function tusk.hold_lead(_term bigint) returns void language plpgsql as $$
+create function tusk.hold_lead(_term bigint) returns void language plpgsql set jit = off as $$
 begin
   perform 1 from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp() for key share;
   if not found then
@@ -76,7 +76,7 @@ begin
 end $$;
 
 -- Names lanes that were not named before.
-create function tusk.name_lanes(_lanes bigint[], _queues text[]) returns void language plpgsql as $$
+create function tusk.name_lanes(_lanes bigint[], _queues text[]) returns void language plpgsql set jit = off as $$
 declare
   clash text;
 begin

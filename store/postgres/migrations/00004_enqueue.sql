@@ -212,7 +212,7 @@ create function tusk.put(_lanes bigint[], _ids uuid[], _kinds text[], _args byte
   _keys text[], _conflicts smallint[], _sources timestamptz[],
   _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null, _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
-language plpgsql as $$
+language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();

@@ -264,7 +264,7 @@ end $$;
 -- the lease is only shared. Returns false when the attempt is lost.
 create function tusk.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
   _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint)
-returns boolean language plpgsql as $$
+returns boolean language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   l      tusk.lease;

@@ -4,7 +4,7 @@ set local lock_timeout = '5s';
 -- A worker's heartbeat. Returns the attempts that somebody wants stopped.
 create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _note_ids uuid[], _note_tokens uuid[], _progress text[],
   _outputs bytea[], _logs text[])
-returns table (id uuid, token uuid) language plpgsql as $$
+returns table (id uuid, token uuid) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();
@@ -86,7 +86,7 @@ $$;
 
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
 -- even when it ran out, as long as nobody took it.
-create function tusk.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql as $$
+create function tusk.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();
@@ -168,7 +168,7 @@ returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
   workflow uuid, turn boolean, partition text, token uuid, worker uuid)
-language plpgsql as $$
+language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();

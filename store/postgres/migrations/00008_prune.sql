@@ -7,7 +7,7 @@ set local lock_timeout = '5s';
 -- completed, cancelled, discarded; 0 keeps for ever.
 create function tusk.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
   _discarded bigint[], _keep_stats bigint, _forget bigint)
-returns int language plpgsql as $$
+returns int language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();

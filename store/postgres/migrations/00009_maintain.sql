@@ -20,6 +20,7 @@ begin
     commit;
     perform tusk.lead(_term);
   end loop;
+  set local jit = off; -- a procedure that commits cannot have it as its own
   for x in
     select l.token, l.lane from tusk.lease l
     where bit_count(l.open) = 0 or exists (select from tusk.finished f where f.token = l.token)
@@ -106,7 +107,7 @@ end $$;
 -- Makes the next segment when the bounded ones come to an end. The log has to be
 -- nobody's for a moment: that is waited for without a lock, in which all others would
 -- have to wait as well, and given up when a transaction goes on for long.
-create function tusk.add_segment(_term bigint, _hours int) returns text language plpgsql as $$
+create function tusk.add_segment(_term bigint, _hours int) returns text language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _here  bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
@@ -196,7 +197,7 @@ end $$;
 -- Names a table of the log that nothing needs any more: a segment, or what a segment
 -- has for queues of one class. stage says how to detach it; null: it is detached.
 -- What an interrupted drop has left comes first.
-create function tusk.spent_segment(out parent text, out name text, out stage text) language plpgsql as $$
+create function tusk.spent_segment(out parent text, out name text, out stage text) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   s     tusk.segment;

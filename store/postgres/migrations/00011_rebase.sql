@@ -35,7 +35,7 @@ $$;
 -- there. What had been claimed and ended is put before everything, and what had
 -- not, leased or available, is written anew. Nobody may work meanwhile. Returns
 -- the number of tasks that can be claimed.
-create function tusk.rebase() returns bigint language plpgsql as $$
+create function tusk.rebase() returns bigint language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _open bigint;

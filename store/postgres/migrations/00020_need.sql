@@ -65,7 +65,7 @@ create function tusk.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _a
   _keys text[], _conflicts smallint[], _sources timestamptz[],
   _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
 returns table (place int, id uuid, result smallint)
-language plpgsql as $$
+language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _open    boolean[];
@@ -309,7 +309,7 @@ begin
 end $$;
 
 -- Settles the doubts of tasks that were just enqueued, and says how many are left.
-create function tusk.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql as $$
+create function tusk.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql set jit = off as $$
 declare
   _ns bigint[] := array(select d.n from tusk.doubt d where d.child = any(_ids) order by d.n limit 1000);
 begin
@@ -401,7 +401,7 @@ end $$;
 
 -- Admits, and resolves what is in doubt.
 create function tusk.admit_all(_term bigint, _limit int) returns table (tasks int, cancelled int, queues text[], next bigint)
-language plpgsql as $$
+language plpgsql set jit = off as $$
 declare
   r record;
 begin
@@ -434,7 +434,7 @@ create function tusk.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _
   _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
   _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
   _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
-returns table (token uuid, id uuid, held boolean, queue text) language plpgsql as $$
+returns table (token uuid, id uuid, held boolean, queue text) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _lost_tokens uuid[];
@@ -476,7 +476,7 @@ create function tusk.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats 
   _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
   _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
   _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
-returns boolean language plpgsql as $$
+returns boolean language plpgsql set jit = off as $$
 begin
   perform tusk.need_read_committed();
   if cardinality(_put_ids) > 0 and cardinality(tusk.called_off(_going, _going_tokens, _going_queues, _going_keys)) = 0 then
