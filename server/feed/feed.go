@@ -36,6 +36,8 @@ type Feed struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	closed   bool
+	names    []string  // of queues
+	named    time.Time // when they were asked for
 }
 
 // MaxWatchers is how many may watch at a time.
@@ -127,6 +129,32 @@ func (f *Feed) Look(ctx context.Context) (*Snapshot, error) {
 	}
 	s.Minute, err = f.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: s.At.Truncate(time.Minute).Add(-time.Minute)})
 	return s, err
+}
+
+// namesAge is how old the names of queues may be.
+const namesAge = 10 * time.Second
+
+// Names returns the names of the queues as they were a few seconds ago, to choose
+// from: to count what is in them takes longer than most pages.
+func (f *Feed) Names(ctx context.Context) ([]string, error) {
+	f.mu.Lock()
+	names, age := f.names, time.Since(f.named)
+	f.mu.Unlock()
+	if age < namesAge {
+		return names, nil
+	}
+	queues, err := f.client.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names = make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = q.Name
+	}
+	f.mu.Lock()
+	f.names, f.named = names, time.Now()
+	f.mu.Unlock()
+	return names, nil
 }
 
 func (f *Feed) tell(ctx context.Context, s *Snapshot) {

@@ -95,3 +95,19 @@ func TestThereIsAnEndToWatchers(t *testing.T) {
 		t.Error("too many may watch")
 	}
 }
+
+func TestNamesAreAskedForOnceInAWhile(t *testing.T) {
+	f, s := newFeed(t)
+	defer f.Close()
+	if _, err := f.client.EnqueueMany(t.Context(), []tusk.NewTask{{Args: tusk.RawArgs{Name: "k", JSON: []byte("1")}, Options: &tusk.Options{Queue: "mail"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if names, err := f.Names(t.Context()); err != nil || len(names) != 1 || names[0] != "mail" {
+			t.Errorf("%v, %v", names, err)
+		}
+	}
+	if n := s.counts.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}

@@ -98,11 +98,11 @@ func chips(q query.Tasks) []chip {
 }
 
 func (v *visit) queueNames() ([]string, error) {
-	queues, err := v.client.Queues(v.r.Context())
+	all, err := v.Feed.Names(v.r.Context())
 	var names []string
-	for _, q := range queues {
-		if v.who.SeesQueue(q.Name) {
-			names = append(names, q.Name)
+	for _, name := range all {
+		if v.who.SeesQueue(name) {
+			names = append(names, name)
 		}
 	}
 	return names, err
