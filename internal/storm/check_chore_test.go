@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk"
 )
 
-// mostMissed is how many ticks the schedule makes up for: less than an hour's twice.
+// mostMissed is how many ticks, a second apart, the schedule makes up for.
 const mostMissed = 5000
 
 // ticks is I11: each tick of the schedule fired once, and none was left out, but for
