@@ -15,8 +15,9 @@ func (s *Store) atHome(ctx context.Context) error {
 		return nil
 	}
 	var home bool
-	if err := s.pool.QueryRow(ctx, s.sql["at_home"]).Scan(&home); err != nil {
-		return translate(err)
+	err := s.repeat(ctx, func() error { return translate(s.pool.QueryRow(ctx, s.sql["at_home"]).Scan(&home)) })
+	if err != nil {
+		return err
 	}
 	if !home {
 		return store.ErrMoved
