@@ -4,3 +4,6 @@ import "time"
 
 // PingEvery lets a listener ask sooner whether it still hears.
 func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWithin = silence, within }
+
+// LookTime is after how long a search goes no further.
+const LookTime = lookTime
