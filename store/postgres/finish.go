@@ -180,7 +180,7 @@ type flush struct {
 	stats       []byte
 	odd         []int32 // the group of each end that is no plain completion
 	ends        []*store.Outcome
-	keyedEnds   []*store.Outcome // plain completions of tasks with keys
+	keyedEnds   []*store.Outcome // those of tasks with keys, in the order in which keys are locked
 	oddIDs      uuids
 }
 
@@ -188,6 +188,7 @@ type flush struct {
 func flushOf(outcomes []*store.Outcome) *flush {
 	f := &flush{ids: make(uuids, 0, len(outcomes)), oddIDs: uuids{}}
 	sums := newStats()
+	var groups map[*store.Outcome]int32
 	var last *store.Task
 	for i, o := range outcomes {
 		t := o.Task
@@ -201,19 +202,35 @@ func flushOf(outcomes []*store.Outcome) *flush {
 		f.ids = append(f.ids, t.ID)
 		f.agoOf(i, o)
 		sums.count(o)
-		switch {
-		case !isPlain(o):
-			f.odd, f.ends, f.oddIDs = append(f.odd, int32(g+1)), append(f.ends, o), append(f.oddIDs, t.ID)
-		case t.Key != "":
+		if !isPlain(o) {
+			if groups == nil {
+				groups = map[*store.Outcome]int32{}
+			}
+			f.ends, groups[o] = append(f.ends, o), int32(g+1)
+		} else if t.Key != "" {
 			f.keyed[g]++
+		}
+		if t.Key != "" {
 			f.keyedEnds = append(f.keyedEnds, o)
 		}
+	}
+	slices.SortStableFunc(f.ends, byFailure)
+	for _, o := range f.ends {
+		f.odd, f.oddIDs = append(f.odd, groups[o]), append(f.oddIDs, o.Task.ID)
 	}
 	slices.SortFunc(f.keyedEnds, func(a, b *store.Outcome) int {
 		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)), cmp.Compare(a.Task.Key, b.Task.Key))
 	})
 	f.stats = sums.encode()
 	return f
+}
+
+// byFailure puts errors in the order in which their groups are locked.
+func byFailure(a, b *store.Outcome) int {
+	if a.Error == "" || b.Error == "" {
+		return cmp.Compare(min(len(a.Error), 1), min(len(b.Error), 1))
+	}
+	return cmp.Or(cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Kind, b.Task.Kind), cmp.Compare(a.Fingerprint, b.Fingerprint))
 }
 
 // agoOf notes how long ago the i-th attempt ended.
@@ -248,9 +265,12 @@ func (f *flush) args() []any {
 	if odd == nil {
 		odd = []int32{}
 	}
-	queues, keys, keyIDs := []int64{}, []string{}, uuids{}
+	queues, keys, keyIDs := []int64{}, []string{}, []*[16]byte{}
 	for _, o := range f.keyedEnds {
-		queues, keys, keyIDs = append(queues, hashOf(o.Task.Queue)), append(keys, o.Task.Key), append(keyIDs, o.Task.ID)
+		queues, keys, keyIDs = append(queues, hashOf(o.Task.Queue)), append(keys, o.Task.Key), append(keyIDs, nil)
+		if isPlain(o) {
+			keyIDs[len(keyIDs)-1] = (*[16]byte)(&o.Task.ID)
+		}
 	}
 	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.ids, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
 		reasons, errs, traces, prints, ago, queues, keys, keyIDs}

@@ -204,8 +204,8 @@ begin
 end $$;
 
 -- Takes tasks of every sort in, and says what became of each, in order.
--- Numbers are drawn first, so that the order given is the order in the lanes;
--- keys are locked in their own order, so that two calls cannot block each other.
+-- Numbers are drawn first, so that the order given is the order in the lanes; keys
+-- that are new are stored in the order in which they are locked.
 -- Those that are pending need others; put_needing has judged that.
 create function tusk.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
   _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
@@ -215,10 +215,11 @@ returns table (place int, id uuid, result smallint)
 language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
-  _now timestamptz := clock_timestamp();
-  _ns  bigint[];
-  w    tusk.waiting;
-  i    int;
+  _now  timestamptz := clock_timestamp();
+  _ns   bigint[];
+  _held uuid[];
+  w     tusk.waiting;
+  i     int;
 begin
   perform tusk.need_read_committed();
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
@@ -238,7 +239,17 @@ begin
   where _keys[g] is null and (x.due > _now or _turns[g] or _pending[g]);
   return query
   select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null;
-  for i in select g from generate_subscripts(_ids, 1) g where _keys[g] is not null order by _lanes[g] >> 16, _keys[g], g loop
+  if (select count(k) from unnest(_keys) k) > 1 then
+    perform tusk.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _keys);
+    _held := tusk.tasks_of_keys(
+      array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g),
+      array(select _keys[g] from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g));
+    if cardinality(_held) > 0 then
+      perform tusk.lock_waiting(_held, '{}');
+      perform tusk.lock_lanes(_held);
+    end if;
+  end if;
+  for i in select g from generate_subscripts(_ids, 1) g where _keys[g] is not null order by _lanes[g] >> 16, _keys[g] collate "C", g loop
     w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk.due(_now, _run_at[i], _delays[i]);
     w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
     w.expires_at := tusk.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];

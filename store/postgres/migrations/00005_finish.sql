@@ -84,21 +84,20 @@ returns void language sql volatile as $$
     logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
 $$;
 
--- Everybody locks leases before keys, and keys before the rows of waiting tasks;
--- those of the tasks that needed what has ended come last, in the order of their
--- ids. Only where a table of needs has pages is it asked for them: a relation's size is
+-- Only where a table of needs has pages is it asked for them: a relation's size is
 -- the cheapest thing to know of it.
 --
 -- Ends attempts. They come grouped by lease: group g is of _tokens[g] and
 -- _lanes[g] and has the _sizes[g] ids after the first _offs[g] of _ids, sorted.
 -- The ends that are no plain completions come once more in the arrays from
--- _odd on. If anything is lost or held by an open transaction, nothing is
+-- _odd on. Among the keys, those with an id are to be freed; those without are
+-- touched by the other ends. If anything is lost or held by an open transaction, nothing is
 -- written and those are returned: the caller goes on without them. Otherwise it
 -- returns the queues of what was set free.
 create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
-  _key_queues bigint[], _keys text[], _key_ids uuid[])
+  _key_queues bigint[], _keys text[], _key_ids uuid[], _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -117,6 +116,9 @@ declare
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
+  end if;
+  if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0) then
+    perform tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _ids);
   end if;
   if cardinality(_tokens) = 1 and cardinality(_odd) = 0 then
     -- The common flush: one lease, closed as a whole. A lease that an open
@@ -150,8 +152,9 @@ begin
     and not exists (select from tusk.finished f where f.token = x.token);
   if coalesce(cardinality(_whole), 0) < cardinality(_tokens) then
     _part := array(select s from generate_subscripts(_tokens, 1) s where s <> all(coalesce(_whole, '{}')) order by _tokens[s], _lanes[s]);
-    perform 1 from tusk.lease x join unnest(_part) s on x.token = _tokens[s] and x.lane = _lanes[s]
-    order by x.token, x.lane for no key update of x;
+    if cardinality(_tokens) = 1 then -- of several all are locked
+      perform 1 from tusk.lease x where x.token = _tokens[1] and x.lane = _lanes[1] for no key update;
+    end if;
     foreach g in array _part loop
       return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
       get diagnostics i = row_count;
@@ -181,7 +184,9 @@ begin
     perform tusk.close(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
   end loop;
   for i in 1 .. coalesce(cardinality(_keys), 0) loop
-    perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+    if _key_ids[i] is not null then
+      perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+    end if;
   end loop;
   if exists (select from tusk.stop) then
     delete from tusk.stop x where x.token = any(_tokens) and x.id = any(_ids);

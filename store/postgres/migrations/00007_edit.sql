@@ -13,6 +13,7 @@ declare
   e     record;
 begin
   perform tusk.need_read_committed();
+  perform tusk.lock_places(_ids, _op, case when _op = 5 then tusk.lane_of(_queue, 0) end);
   if cardinality(_ids) = (select count(distinct u) from unnest(_ids) u) then
     for e in select * from tusk.edit_many(_ids, _op, _priority, _queue, _run_at, _delay, _reason) loop
       _done := _done || e.id;
@@ -48,19 +49,19 @@ begin
       select distinct t.lane from tusk.task t
       where t.id = any(_ids) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
       order by t.lane);
-    perform tusk.lock_lane(l) from unnest(_lanes) l;
+    _lanes := array(select l from unnest(_lanes) l where tusk.try_lane(l));
   end if;
   if _op in (2, 3) then
     _dead := array(
       select d.id from tusk.dead d
       where d.id = any(_ids) and d.key is null and d.turn is not true
         and (_op = 3 or not exists (select from tusk.need n where n.child = d.id))
-      order by d.id for update of d);
+      order by d.id for update of d skip locked);
   end if;
   _waiting := array(
     select w.id from tusk.waiting w
     where w.id = any(_ids) and w.state in (1, 5) and w.key is null and w.turn is not true
-    order by w.id for update);
+    order by w.id for update skip locked);
   select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
   from tusk.task t
   where t.id = any(_ids) and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
@@ -131,7 +132,7 @@ begin
     end if;
     if pg_relation_size('tusk.need') > 0 then
       delete from tusk.open_need x where x.child = any(_ended);
-      delete from tusk.doubt x where x.child = any(_ended);
+      perform tusk.forget_doubts(_ended);
     end if;
     if pg_relation_size('tusk.open_need') > 0 and cardinality(_ended) > 0 then
       perform tusk.tell(_ended, array(select case when _op = 1 then 7 else 0 end::smallint from unnest(_ended)));
@@ -178,8 +179,8 @@ begin
   from gone g;
 end $$;
 
--- Finds the task, locks what holds it, and looks again in a new statement. A
--- task that moved on in between is looked for anew.
+-- Finds the task, locks what holds it, which lock_places has usually done, and looks
+-- again in a new statement. A task that moved on in between is looked for anew.
 create function tusk.edit_one(_id uuid, _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
 returns table (result smallint, state smallint) language plpgsql as $$
 #variable_conflict use_column
@@ -187,35 +188,43 @@ declare
   _now timestamptz := clock_timestamp();
   s    tusk.task_state;
   t    tusk.task;
+  _mine boolean;
 begin
   for i in 1 .. 5 loop
+    _mine := true;
     select * into s from tusk.task_state x where x.id = _id limit 1;
     if not found then
-      -- Between two states, or nowhere.
-      perform tusk.lock_lane(x.lane) from tusk.task x where x.id = _id order by x.xid desc limit 1;
-      select * into s from tusk.task_state x where x.id = _id limit 1;
-      if not found then
-        return query select 4::smallint, 0::smallint;
-        return;
-      end if;
+      return query select 4::smallint, 0::smallint;
+      return;
+    elsif s.state = 4 and _op <> 1 or s.state >= 6 and _op not in (2, 3) or s.state = 3 and _op = 2 then
+      return query select 3::smallint, s.state;
+      return;
     end if;
     if s.key is not null then
-      perform 1 from tusk.key k where k.queue = s.lane >> 16 and k.key = s.key for update;
+      perform 1 from tusk.key k where k.queue = s.lane >> 16 and k.key = s.key for update skip locked;
+      _mine := found or not exists (select from tusk.key k where k.queue = s.lane >> 16 and k.key = s.key);
     end if;
     if s.state in (1, 2, 5) then
-      perform 1 from tusk.waiting x where x.id = _id for update;
-    elsif s.state in (7, 8) then
-      perform 1 from tusk.dead x where x.id = _id for update;
+      perform 1 from tusk.waiting x where x.id = _id for update skip locked;
+      _mine := _mine and found;
     elsif s.state = 4 then
-      perform 1 from tusk.lease x where x.token = s.token and x.lane = s.lane for share;
+      perform 1 from tusk.lease x where x.token = s.token and x.lane = s.lane for share skip locked;
+      _mine := _mine and found;
     elsif s.state = 3 then
-      perform tusk.lock_lane(s.lane);
+      _mine := tusk.try_lane(s.lane) and _mine;
     else
-      perform 1 from tusk.outcome x where x.lane = s.lane and x.node = any(tusk.nodes_of(
-        (select y.xid from tusk.task y where y.id = _id order by y.xid desc limit 1))) and _id = any(x.ids) for update;
+      perform 1 from tusk.dead x where x.id = _id for update skip locked;
+      if not found then
+        perform 1 from tusk.outcome x where x.lane = s.lane and x.node = any(tusk.nodes_of(
+          (select y.xid from tusk.task y where y.id = _id order by y.xid desc limit 1))) and _id = any(x.ids) for update skip locked;
+      end if;
+      _mine := _mine and found;
     end if;
     if exists (select from tusk.task_state x where x.id = _id and x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
       and x.token is not distinct from s.token) then
+      if not _mine then
+        perform tusk.begin_anew();
+      end if;
       return query select * from tusk.apply(s, _op, _priority, _queue, _run_at, _delay, _reason, _now);
       return;
     end if;
@@ -223,7 +232,8 @@ begin
   return query select 3::smallint, s.state;
 end $$;
 
--- Applies a change to a task whose place is locked.
+-- Applies a change to a task whose place is locked, and whose state allows it but
+-- where it is pending.
 create function tusk.apply(s tusk.task_state, _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint,
   _reason text, _now timestamptz)
 returns table (result smallint, state smallint) language plpgsql as $$
@@ -247,16 +257,9 @@ begin
       return;
     end if;
   elsif s.state = 4 then
-    if _op <> 1 then
-      return query select 3::smallint, s.state;
-      return;
-    end if;
     insert into tusk.stop (id, token, reason) values (s.id, s.token, _reason)
     on conflict (id) do update set token = excluded.token, reason = excluded.reason;
     return query select 2::smallint, s.state;
-    return;
-  elsif s.state >= 6 and _op not in (2, 3) or s.state = 3 and _op = 2 then
-    return query select 3::smallint, s.state;
     return;
   end if;
   if _op in (4, 5) then

@@ -1,7 +1,8 @@
 -- up
 set local lock_timeout = '5s';
 
--- Deletes finished tasks whose retention is over, at most _limit of them. The
+-- Deletes finished tasks whose retention is over, at most _limit of them, but those
+-- that somebody holds or whose key somebody holds: they go another time. The
 -- completed ones go with their batch's row: their rows in the log mean nothing
 -- without it, and leave with their segment. Retentions are in microseconds, for
 -- completed, cancelled, discarded; 0 keeps for ever.
@@ -13,6 +14,9 @@ declare
   _now   timestamptz := clock_timestamp();
   _count int := 0;
   _ids   uuid[];
+  _named uuid[]; -- those of them that have keys
+  _keys  text[];
+  _of    bigint[];
   _upto  xid8;
   o      record;
   d      record;
@@ -30,11 +34,12 @@ begin
     limit _limit
     for update of x skip locked
   loop
-    _count := _count + 1;
-    _ids := _ids || d.id;
     if d.key is not null then
+      continue when not tusk.try_keys(array[d.lane >> 16], array[d.key]);
       perform tusk.forget_key(d.lane >> 16, d.key, d.id);
     end if;
+    _count := _count + 1;
+    _ids := _ids || d.id;
   end loop;
   delete from tusk.dead x where x.id = any(_ids);
   perform tusk.forget_tasks(_ids);
@@ -49,8 +54,10 @@ begin
     exit when _count >= _limit;
     _ids := o.ids[1 : _limit - _count];
     if o.keyed > 0 then
-      perform tusk.forget_key(o.lane >> 16, t.key, t.id)
+      select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
       from (select distinct t.id, t.key from tusk.task t where t.id = any(_ids) and t.lane = o.lane and t.key is not null) t;
+      continue when not tusk.try_keys(_of, _keys);
+      perform tusk.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
     end if;
     perform tusk.forget_tasks(_ids);
     _count := _count + cardinality(_ids);
@@ -65,7 +72,10 @@ begin
     delete from tusk.stat x using unnest('{0,1,60,1440}'::int[]) m(minutes)
     where x.minutes = m.minutes and x.at <= _now - _keep_stats * interval '1 us' - (m.minutes + 1) * interval '1 minute';
     update tusk.outcome x set stats = null
-    where x.stats is not null and x.xid >= _upto and x.finished_at <= _now - _keep_stats * interval '1 us' - interval '1 minute';
+    where x.ctid = any(array(
+      select y.ctid from tusk.outcome y
+      where y.stats is not null and y.xid >= _upto and y.finished_at <= _now - _keep_stats * interval '1 us' - interval '1 minute'
+      for update skip locked));
   end if;
   delete from tusk.worker w
   where w.dead and w.beat_at < _now - _forget * interval '1 us'

@@ -130,6 +130,13 @@ begin
   return exists (select from tusk.open_need o where o.child = _child);
 end $$;
 
+-- Forgets the doubts of tasks that wait no more.
+create function tusk.forget_doubts(_children uuid[]) returns void language plpgsql as $$
+begin
+  perform 1 from tusk.doubt x where x.child = any(_children) order by x.child, x.parent for update;
+  delete from tusk.doubt x where x.child = any(_children);
+end $$;
+
 -- Forgets the open needs of a task that waits no more, or all that is known of
 -- its needs.
 create function tusk.forget_needs(_child uuid, _all boolean) returns void language plpgsql as $$
@@ -138,7 +145,7 @@ begin
     return;
   end if;
   delete from tusk.open_need x where x.child = _child;
-  delete from tusk.doubt x where x.child = _child;
+  perform tusk.forget_doubts(array[_child]);
   if _all then
     delete from tusk.need x where x.child = _child;
   end if;
@@ -185,27 +192,39 @@ when (pg_relation_size('tusk.open_need') > 0)
 execute function tusk.tell_finished();
 
 -- Tells that tasks have ended, or (0) do not exist any more. What is left, because
--- somebody held the child or because the failure shall cancel it, is in doubt.
--- Returns queues.
+-- somebody holds the child or because the failure shall cancel it, is in doubt. Whoever
+-- can has locked the children before; here nobody waits for one. Who holds a doubt has
+-- not seen this end, and leaves it. Returns queues.
 create function tusk.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _completed uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6);
   _failed    uuid[] := array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6);
+  _children  uuid[];
+  _parents   uuid[];
 begin
-  return query select * from tusk.set_free(_completed, _failed, true);
+  return query select * from tusk.set_free(_completed, _failed);
+  select array_agg(o.child order by o.child, o.parent), array_agg(o.parent order by o.child, o.parent) into _children, _parents
+  from tusk.open_need o
+  where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1);
+  if _children is null then
+    return;
+  end if;
+  update tusk.doubt d set n = nextval('tusk.doubt_n')
+  where d.ctid = any(array(
+    select x.ctid from tusk.doubt x join unnest(_children, _parents) o(child, parent) on x.child = o.child and x.parent = o.parent
+    for update of x skip locked));
   insert into tusk.doubt (child, parent)
-  select o.child, o.parent from tusk.open_need o
-  where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1)
-  order by o.child, o.parent
-  on conflict (child, parent) do update set n = excluded.n;
+  select o.child, o.parent from unnest(_children, _parents) o(child, parent)
+  where not exists (select from tusk.doubt x where x.child = o.child and x.parent = o.parent)
+  on conflict do nothing;
 end $$;
 
 -- Meets needs, and sets children free that have no other open, but for those that
--- somebody holds. Of two last parents that end at once each locks the child before it
+-- somebody else holds. Of two last parents that end at once each locks the child before it
 -- looks whether others are left. Children that come meanwhile are in doubt.
-create function tusk.set_free(_completed uuid[], _failed uuid[], _patient boolean) returns setof text language plpgsql
+create function tusk.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -217,9 +236,8 @@ declare
 begin
   if cardinality(_children) = 0 then
     return;
-  elsif not _patient or not tusk.lock_children(_children) then
-    _children := array(select x.id from tusk.waiting x where x.id = any(_children) order by x.id for update skip locked);
   end if;
+  _children := array(select x.id from tusk.waiting x where x.id = any(_children) order by x.id for update skip locked);
   delete from tusk.open_need o where o.parent = any(_completed) and o.child = any(_children);
   delete from tusk.open_need o where o.parent = any(_failed) and o.policy = 1 and o.child = any(_children);
   _now := clock_timestamp();
@@ -237,18 +255,6 @@ begin
     end if;
   end loop;
   return query select distinct tusk.queue_of(l) from unnest(_lanes) l;
-end $$;
-
--- Locks the rows of children, which others lock for the time of a commit. False: a
--- transaction holds them for longer.
-create function tusk.lock_children(_ids uuid[]) returns boolean language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '300ms'
-as $$
-begin
-  perform 1 from tusk.waiting x where x.id = any(_ids) order by x.id for update;
-  return true;
-exception when lock_not_available then
-  return false;
 end $$;
 
 -- Whether a task whose turn as the holder of its key has come still needs others.
@@ -300,9 +306,9 @@ begin
     coalesce(array_agg(p.id) filter (where p.state is null or p.state in (7, 8)), '{}')
   into _decided, _completed, _failed
   from p;
-  return query select * from tusk.set_free(_completed, _failed, false);
+  return query select * from tusk.set_free(_completed, _failed);
   delete from tusk.doubt d
-  where d.n = any(_ns) and d.parent = any(_decided)
+  where d.ctid = any(array(select x.ctid from tusk.doubt x where x.n = any(_ns) and x.parent = any(_decided) for update skip locked))
     and not exists (
       select from tusk.open_need o
       where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_failed) and o.policy in (0, 1)));
@@ -370,6 +376,11 @@ begin
     if not found then
       return false;
     end if;
+  end if;
+  perform 1 from tusk.waiting x
+  where x.id = (select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key) for update skip locked;
+  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting is not null) then
+    return false;
   end if;
   select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update skip locked;
   if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
@@ -444,7 +455,8 @@ declare
   _off         uuid[];
 begin
   perform tusk.need_read_committed();
-  perform 1 from tusk.lease x where x.token = any(_tokens) order by x.token, x.lane for update skip locked;
+  perform tusk.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
+    _keys || _going_keys || _put_keys, _ids);
   _off := tusk.called_off(_going, _going_tokens, _going_queues, _going_keys);
   if cardinality(_off) > 0 and cardinality(_going) > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
@@ -456,7 +468,7 @@ begin
   end if;
   select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
   from tusk.finish(_tokens, _lanes, _offs, _sizes, _keyed, _ids, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
-    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids) f;
+    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, true) f;
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
@@ -547,5 +559,5 @@ end $$;
 set local lock_timeout = '5s';
 drop trigger finished_tell on tusk.finished;
 drop function tusk.await_needs, tusk.yield, tusk.called_off, tusk.finish_tx_more, tusk.finish_more, tusk.admit_all, tusk.cancel_child,
-  tusk.resolve, tusk.settle_children, tusk.settle, tusk.stays_pending, tusk.lock_children, tusk.set_free, tusk.tell, tusk.tell_finished, tusk.tell_one,
-  tusk.tell_ended, tusk.forget_needs, tusk.need_again, tusk.set_needs, tusk.put_needing, tusk.judge_needs, tusk.is_met, tusk.states_of;
+  tusk.resolve, tusk.settle_children, tusk.settle, tusk.stays_pending, tusk.set_free, tusk.tell, tusk.tell_finished, tusk.tell_one,
+  tusk.tell_ended, tusk.forget_needs, tusk.forget_doubts, tusk.need_again, tusk.set_needs, tusk.put_needing, tusk.judge_needs, tusk.is_met, tusk.states_of;

@@ -1,0 +1,67 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+// What is given up is cancelled in the server, too: it would go on waiting, and hold
+// what it has locked.
+func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
+	for name, through := range map[string]func(t *testing.T, dsn string) string{
+		"directly":         func(_ *testing.T, dsn string) string { return dsn },
+		"through a pooler": func(t *testing.T, dsn string) string { return bouncer(t, dsn) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dsn := pgtest.Prepared(t, migrate)
+			_, pool := open(t, dsn, false)
+			ctx := context.Background()
+			s, err := postgres.Open(ctx, through(t, dsn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := s.Enqueue(ctx, newTasks(2, "q")); err != nil { // the lane has a name, then
+				t.Fatal(err)
+			}
+			tx, err := pool.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(ctx)
+			if _, err := tx.Exec(ctx, "lock table tusk.task in share mode"); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{3, 100} { // by an insert, and by COPY
+				within, giveUp := context.WithCancel(ctx)
+				answer := make(chan error, 1)
+				go func() {
+					_, err := s.Enqueue(within, newTasks(n, "q"))
+					answer <- err
+				}()
+				eventually(t, "it waits", func() bool { return number(t, pool, blocked) == 1 })
+				giveUp()
+				if err := <-answer; !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				eventually(t, "nothing waits", func() bool { return number(t, pool, blocked) == 0 })
+			}
+			if err := tx.Rollback(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if n := stored(t, pool); n != 2 {
+				t.Errorf("%d tasks are stored", n)
+			}
+			within, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			if _, err := s.Enqueue(within, newTasks(3, "q")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,176 @@
+-- up
+set local lock_timeout = '5s';
+
+-- The order in which everybody locks, so that no two wait for each other: leases, by
+-- token and lane; keys, by queue and key; rows of waiting tasks, and then of dead ones,
+-- by id; rows of outcomes; lanes. Who needs several of one sort, or something after
+-- what comes later, locks it here first. What shows up after that is taken only if
+-- nobody holds it: otherwise it is left for another time, or all is done again.
+-- Whatever is locked besides is locked last, in an order of its own, by those who wait
+-- for nothing after it: a lease for update, doubts, groups of errors.
+
+-- Locks those of the keys that are known.
+create function tusk.lock_keys(_queues bigint[], _keys text[]) returns void language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  perform 1 from tusk.key y
+  where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key) where q.key is not null)
+  order by y.queue, y.key collate "C" for update;
+end $$;
+
+-- The same without waiting; false: somebody holds one.
+create function tusk.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  _mine tid[] := array(
+    select y.ctid from tusk.key y
+    where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key))
+    for update skip locked);
+begin
+  return cardinality(_mine) = (
+    select count(*) from tusk.key y
+    where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key)));
+end $$;
+
+-- The tasks that hold keys, and those that await their end.
+create function tusk.tasks_of_keys(_queues bigint[], _keys text[]) returns uuid[] language plpgsql stable
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return array(
+    select u.id from tusk.key y cross join unnest(array[y.holder, y.awaiting]) u(id)
+    where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key) where q.key is not null)
+      and u.id is not null);
+end $$;
+
+-- Tasks that wait for the end of others.
+create function tusk.children_of(_ids uuid[]) returns uuid[] language plpgsql stable
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  if pg_relation_size('tusk.open_need') = 0 then
+    return '{}';
+  end if;
+  return array(
+    select distinct o.child from unnest(_ids) u(id)
+    cross join lateral (select x.child from tusk.open_need x where x.parent = u.id) o);
+end $$;
+
+-- Locks rows of waiting tasks: its own, and those of children unless a transaction
+-- holds one for long.
+create function tusk.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  if cardinality(_children) > 0 and tusk.lock_patiently(_own || _children) then
+    return;
+  end if;
+  perform 1 from tusk.waiting x where x.id = any(_own) order by x.id for update;
+end $$;
+
+-- Locks rows that others lock for the time of a commit. False: somebody holds one for
+-- longer, and nothing is locked.
+create function tusk.lock_patiently(_ids uuid[]) returns boolean language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '300ms'
+as $$
+begin
+  perform 1 from tusk.waiting x where x.id = any(_ids) order by x.id for update;
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
+-- Locks the lanes in which tasks are available.
+create function tusk.lock_lanes(_ids uuid[]) returns void language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  _lane bigint;
+begin
+  for _lane in
+    select distinct t.lane from unnest(_ids) u(id) join tusk.task t on t.id = u.id where tusk.unclaimed(t.lane, t.xid, t.n) order by t.lane
+  loop
+    perform tusk.lock_lane(_lane);
+  end loop;
+end $$;
+
+-- Locks what the ends of attempts will change: their leases, as those do who may share
+-- them with transactions that have finished some of their tasks, keys, and the rows of
+-- what waits for either.
+create function tusk.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _ids uuid[]) returns void
+language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  _children uuid[] := tusk.children_of(_ids);
+  _own      uuid[] := '{}';
+begin
+  if cardinality(_tokens) > 1 or cardinality(_keys) > 0 or cardinality(_children) > 0 then
+    perform 1 from tusk.lease x join unnest(_tokens, _lanes) s(token, lane) on x.token = s.token and x.lane = s.lane
+    order by x.token, x.lane for no key update of x;
+  end if;
+  if cardinality(_keys) > 0 then
+    perform tusk.lock_keys(_queues, _keys);
+    _own := tusk.tasks_of_keys(_queues, _keys);
+  end if;
+  if cardinality(_own) > 0 or cardinality(_children) > 0 then
+    perform tusk.lock_waiting(_own, _children);
+  end if;
+end $$;
+
+-- Locks tasks where they are, and what an edit of them will change.
+create function tusk.lock_places(_ids uuid[], _op smallint, _to bigint) returns void language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  _queues bigint[];
+  _keys   text[];
+begin
+  if _op = 1 then
+    perform 1 from tusk.lease x
+    where (x.token, x.lane) in (select s.token, s.lane from tusk.states_of(_ids) s where s.state = 4)
+    order by x.token, x.lane for share;
+  end if;
+  select array_agg(k.queue), array_agg(k.key) into _queues, _keys
+  from (
+    select w.lane >> 16 as queue, w.key from tusk.waiting w where w.id = any(_ids) and w.key is not null
+    union
+    select d.lane >> 16, d.key from tusk.dead d where d.id = any(_ids) and d.key is not null
+    union
+    select t.lane >> 16, t.key from unnest(_ids) u(id) join tusk.task t on t.id = u.id where t.key is not null) k;
+  if _queues is not null then
+    if _op = 5 then
+      _queues := _queues || array_fill(_to >> 16, array[cardinality(_keys)]);
+      _keys := _keys || _keys;
+    end if;
+    perform tusk.lock_keys(_queues, _keys);
+  end if;
+  perform tusk.lock_waiting(_ids || case when _queues is null then '{}' else tusk.tasks_of_keys(_queues, _keys) end,
+    case when _op in (1, 3) then tusk.children_of(_ids) else '{}' end);
+  if _op in (2, 3) then
+    perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
+    perform 1 from tusk.outcome o
+    where (o.lane, o.node, o.token) in (
+      select y.lane, y.node, y.token
+      from unnest(_ids) u(id)
+      join tusk.task t on t.id = u.id
+      join tusk.outcome y on y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and t.id = any(y.ids))
+    order by o.lane, o.node, o.token for update;
+  end if;
+  if _op <> 2 then
+    perform tusk.lock_lanes(_ids);
+  end if;
+end $$;
+
+-- Gives up what somebody else holds who may wait for this: all is done again.
+create function tusk.begin_anew() returns void language plpgsql as $$
+begin
+  raise exception 'somebody else has just locked the same' using errcode = '40001';
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop function tusk.begin_anew, tusk.lock_places, tusk.lock_ends, tusk.lock_lanes, tusk.lock_patiently, tusk.lock_waiting,
+  tusk.children_of, tusk.tasks_of_keys, tusk.try_keys, tusk.lock_keys;
