@@ -187,9 +187,10 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	stored, recycle := c.room(len(tasks))
 	defer recycle()
 	var bad *BatchError
+	var ids block
 	for i, t := range tasks {
 		var err error
-		if stored[i], err = c.encode(t); err == nil {
+		if stored[i], err = c.encodeAs(t, ids.next); err == nil {
 			continue
 		} else if len(tasks) == 1 {
 			return nil, err
@@ -248,7 +249,10 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 }
 
 // encode checks a task and puts it into the store's words.
-func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
+func (c *Client) encode(t NewTask) (store.NewTask, error) { return c.encodeAs(t, NewID) }
+
+// encodeAs is encode with ids from elsewhere.
+func (c *Client) encodeAs(t NewTask, mint func() ID) (n store.NewTask, err error) {
 	if t.Args == nil {
 		return n, invalid("args", "missing", "is nil")
 	}
@@ -257,7 +261,7 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 		RunAt: ceilMillisecond(o.RunAt), Delay: o.Delay, ExpiresAt: ceilMillisecond(o.ExpiresAt), ExpiresIn: o.ExpiresIn,
 		Partition: o.Partition, Key: o.Key, OnConflict: o.OnConflict, SourceTime: o.SourceTime.Truncate(time.Millisecond)}
 	if n.ID.IsZero() {
-		n.ID = NewID()
+		n.ID = mint()
 	}
 	if n.Queue == "" {
 		n.Queue = DefaultQueue

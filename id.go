@@ -28,6 +28,23 @@ func ParseID(text string) (ID, error) {
 	return id, nil
 }
 
+// block gives the tasks of one call ids that follow one another, 256 at a time, so that
+// an engine can keep them together.
+type block struct {
+	first ID
+	given int
+}
+
+func (b *block) next() ID {
+	if b.given%256 == 0 {
+		b.first = NewID()
+	}
+	id := b.first
+	id[len(id)-1] = byte(b.given)
+	b.given++
+	return id
+}
+
 var ids minter
 
 // minter mints ids: 48 bits of milliseconds, 12 bits of their fraction, and 62 random

@@ -56,7 +56,7 @@ type claimCost struct {
 }
 
 func (c *claims) cost(ctx context.Context, what string) (least claimCost, err error) {
-	const text = `select cardinality(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('default', -32768)], $2, false, 0, false)`
+	const text = `select cardinality(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('default', -32768)], $2, false, 0, false, false)`
 	least = claimCost{1 << 30, time.Hour}
 	for range 20 {
 		before, err := backendCPU(c.conn.PgConn().PID())

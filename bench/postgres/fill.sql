@@ -31,7 +31,7 @@ declare
 begin
   for i in 1 .. _n / _batch loop
     _token := gen_random_uuid();
-    perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], _batch, false, i, false);
+    perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], _batch, false, i, false, false);
     commit;
     select * into l from tusk.lease x where x.token = _token;
     perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.ids)], array[0], l.ids, null, null,

@@ -14,6 +14,7 @@ type claimed struct {
 	tasks []store.Task
 	lanes []int64 // of each
 	full  bool    // some tasks have more than the least
+	packs bool    // some came in packs
 
 	kind string // the last one: most lists have few kinds
 	room []byte // where args lie side by side
@@ -22,10 +23,11 @@ type claimed struct {
 // read takes in one row.
 func (c *claimed) read(raw [][]byte) error {
 	lane, ids, args := int64Of(raw[0]), arrayOf(raw[2]), arrayOf(raw[4])
+	c.packs = c.packs || ids.n > 1 && arrayOf(raw[3]).n == 1
 	if raw[1] == nil {
 		return c.readLarge(ids.next(), args.next())
 	}
-	at, now, kinds, enqueued := len(c.tasks), timeOf(raw[1]), arrayOf(raw[3]), arrayOf(raw[5])
+	at, now, kinds, enqueued := len(c.tasks), timeOf(raw[1]), columnOf(raw[3]), columnOf(raw[5])
 	c.tasks = slices.Grow(c.tasks, ids.n)[:at+ids.n]
 	for i := at; i < len(c.tasks); i++ {
 		t := &c.tasks[i]
@@ -47,9 +49,9 @@ func (c *claimed) read(raw [][]byte) error {
 
 // readMore reads what tasks may have.
 func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
-	var columns [11]array
+	var columns [11]column
 	for i := range columns {
-		columns[i] = arrayOf(raw[i])
+		columns[i] = columnOf(raw[i])
 	}
 	for i := range tasks {
 		t := &tasks[i]
@@ -98,6 +100,29 @@ func (c *claimed) keep(raw []byte) []byte {
 	at := len(c.room)
 	c.room = append(c.room, raw...)
 	return c.room[at:len(c.room):len(c.room)]
+}
+
+// column reads what tasks have, each its own or all the same.
+type column struct {
+	each array
+	all  []byte
+	same bool
+}
+
+func columnOf(raw []byte) column {
+	c := column{each: arrayOf(raw)}
+	if c.same = c.each.n == 1; c.same {
+		c.all = c.each.next()
+	}
+	return c
+}
+
+// next returns what the next task has; nil is null.
+func (c *column) next() []byte {
+	if c.same {
+		return c.all
+	}
+	return c.each.next()
 }
 
 // array reads an array of one dimension, an element after the other.

@@ -79,6 +79,22 @@ func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }
 
+func TestConformanceInPacks(t *testing.T) { storetest.Run(t, inPacks(engine(beginPgx))) }
+
+// inPacks is an engine that makes packs wherever there may be one.
+func inPacks(e storetest.Engine) storetest.Engine {
+	database := e.New
+	e.New = func(t testing.TB) func() store.Store {
+		open := database(t)
+		return func() store.Store {
+			s := open()
+			s.(*postgres.Store).PackAll()
+			return s
+		}
+	}
+	return e
+}
+
 func TestConformanceOnOneConnection(t *testing.T) {
 	onlyLong(t)
 	storetest.Run(t, engine(beginPgx, "pool_max_conns=1"))
@@ -104,5 +120,7 @@ func plain(dsn string) string {
 }
 
 func TestCompare(t *testing.T) { storetest.Compare(t, engine(beginPgx)) }
+
+func TestCompareInPacks(t *testing.T) { storetest.Compare(t, inPacks(engine(beginPgx))) }
 
 func TestReruns(t *testing.T) { storetest.Reruns(t, engine(beginPgx), 2000) }

@@ -28,7 +28,7 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	for range 4 {
 		var text []byte
 		err := c.QueryRow(ctx, `explain (analyze, buffers, format json)
-			select unnest(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], $2, false, 0, false)`, [16]byte(worker), limit).Scan(&text)
+			select unnest(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], $2, false, 0, false, false)`, [16]byte(worker), limit).Scan(&text)
 		if err != nil {
 			t.Fatal(err)
 		}

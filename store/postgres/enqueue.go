@@ -1,21 +1,14 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 )
-
-// copyFrom is the number of tasks from which COPY is quicker than an insert.
-const copyFrom = 64
 
 // Enqueue implements store.Enqueuer.
 func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
@@ -58,7 +51,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask) ([]store.Enqu
 		return nil, err
 	}
 	var results []store.Enqueued
-	if len(tasks) >= copyFrom && plain(tasks) {
+	if len(tasks) >= s.copyFrom && plain(tasks) {
 		results, err = added(tasks), s.copy(ctx, c, tasks)
 	} else {
 		results, err = s.enqueue(ctx, driverSession{c}, tasks)
@@ -216,104 +209,4 @@ func rareColumns(tasks []store.NewTask) []any {
 		turns[i], partitions[i] = orNull(t.Turn), orNull(t.Partition)
 	}
 	return []any{workflows, turns, partitions}
-}
-
-// copy stores plain tasks by COPY, in one round trip: the rows follow the
-// command without waiting for its answer.
-func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask) error {
-	s.trips.Add(1)
-	b := buffers.Get().(*[]byte)
-	name, more := "copy", haveMore(tasks)
-	if more {
-		name = "copy_more"
-	}
-	*b = appendCopy((*b)[:0], tasks, more)
-	if _, err := c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(*b), s.sql[name]); err != nil {
-		return translate(err)
-	}
-	buffers.Put(b) // after a failure it may still be read from
-	return nil
-}
-
-// buffers are those that COPY's data is written to.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// haveMore reports whether plain tasks say more than they have to.
-func haveMore(tasks []store.NewTask) bool {
-	for i := range tasks {
-		t := &tasks[i]
-		if t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
-// appendCopy appends tasks in COPY's binary format.
-func appendCopy(b []byte, tasks []store.NewTask, more bool) []byte {
-	columns := byte(4)
-	if more {
-		columns = 8
-	}
-	var l lanes
-	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
-	for i := range tasks {
-		t := &tasks[i]
-		b = append(b, 0, columns)
-		b = appendInt64(b, l.of(t.Queue, t.Priority))
-		b = append(append(b, 0, 0, 0, byte(len(t.ID))), t.ID[:]...)
-		b = append(appendLen(b, len(t.Kind)), t.Kind...)
-		b = append(appendLen(b, len(t.Args)), t.Args...)
-		if more {
-			b = appendField(b, nullIfEmpty(t.Tenant))
-			b = appendTexts(b, t.Tags)
-			b = appendField(b, t.Settings)
-			b = appendTime(b, t.ExpiresAt)
-		}
-	}
-	return append(b, 0xff, 0xff)
-}
-
-func appendLen(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
-
-func appendTime(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return appendField(b, nil)
-	}
-	return appendInt64(b, micros(t))
-}
-
-func nullIfEmpty(text string) []byte {
-	if text == "" {
-		return nil
-	}
-	return []byte(text)
-}
-
-// appendField appends a value with its length; nil is null.
-func appendField(b, value []byte) []byte {
-	if value == nil {
-		return appendLen(b, -1)
-	}
-	return append(appendLen(b, len(value)), value...)
-}
-
-func appendInt64(b []byte, value int64) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(value))
-}
-
-// appendTexts appends an array of texts; null when there are none.
-func appendTexts(b []byte, texts []string) []byte {
-	if len(texts) == 0 {
-		return appendField(b, nil)
-	}
-	array := binary.BigEndian.AppendUint32(nil, 1)
-	array = binary.BigEndian.AppendUint32(array, 0)
-	array = binary.BigEndian.AppendUint32(array, pgtype.TextOID)
-	array = binary.BigEndian.AppendUint32(array, uint32(len(texts)))
-	array = binary.BigEndian.AppendUint32(array, 1)
-	for _, text := range texts {
-		array = appendField(array, []byte(text))
-	}
-	return appendField(b, array)
 }

@@ -5,5 +5,8 @@ import "time"
 // PingEvery lets a listener ask sooner whether it still hears.
 func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWithin = silence, within }
 
+// PackAll makes packs wherever there may be one.
+func (s *Store) PackAll() { s.copyFrom, s.packLeast = 2, 2 }
+
 // LookTime is after how long a search goes no further.
 const LookTime = lookTime

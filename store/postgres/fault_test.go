@@ -253,7 +253,7 @@ func TestWhatTheServerRolledBackIsTriedAgain(t *testing.T) {
 			end if;
 			return null;
 		end $$;
-		create trigger injected after insert on tusk.task for each statement execute function injected();
+		create trigger injected after insert on tusk.log for each statement execute function injected();
 		create trigger injected after insert on tusk.lease for each statement execute function injected();
 		create trigger injected after insert on tusk.outcome for each statement execute function injected()`)
 	if err != nil {

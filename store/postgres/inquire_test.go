@@ -96,7 +96,7 @@ func enqueueBlocked(t *testing.T, ctx context.Context, s *postgres.Store, pool *
 	}
 	free = func() { tx.Rollback(context.Background()) }
 	t.Cleanup(free)
-	if _, err := tx.Exec(context.Background(), "lock table tusk.task in share mode"); err != nil {
+	if _, err := tx.Exec(context.Background(), "lock table tusk.log in share mode"); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan error, 1)

@@ -29,7 +29,7 @@ func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, ro
 	from, few, rows := s.lookFrom(f, t, &c, rows, most)
 	rest := *f
 	rest.Key, rest.Fingerprint, rest.Before = "", "", store.ID{}
-	if t.name == "task" {
+	if t.name == "log" {
 		rest.States = nil // what a task of the log is now only the views know
 	}
 	c.list = nil
@@ -51,11 +51,22 @@ func (s *Store) lookTable(ctx context.Context, f *store.Filter, t *lookTable, ro
 // lookFrom chooses the index: text that reads rows, newest first, what goes before
 // it, and how many rows that are at most.
 func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, most int) (from, few string, limit int) {
+	tenant := len(f.Tenants) == 1 && f.Tenants[0] != ""
+	if t.name == "log" && f.Key == "" && f.Fingerprint == "" && !tenant {
+		cursor := "'" + highestID + "'"
+		if !f.Before.IsZero() {
+			cursor = c.arg([16]byte(f.Before))
+		}
+		return strings.NewReplacer("{cursor}", cursor, "{packs}", strconv.Itoa(rows/s.packLeast+2)).Replace(s.sql["look_rows_of_log"]), "", rows
+	}
 	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Before: f.Before})
-	if len(f.Tenants) == 1 && f.Tenants[0] != "" {
+	if t.name == "log" {
+		c.list = append(c.list, "s.ids is null") // in packs there is neither a key nor a tenant, nor a failure
+	}
+	if tenant {
 		c.add("s.tenant = ?", f.Tenants[0])
 	}
-	if from = s.lookWhere(c, "s.id desc", ""); t.name == "task" || direct(f) {
+	if from = s.lookWhere(c, "s.id desc", ""); t.name == "log" || direct(f) {
 		return from, "", rows
 	}
 	states := slices.DeleteFunc(slices.Clone(t.states), func(state store.State) bool {

@@ -95,7 +95,7 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 // nextStep changes the schema as the step of a later release would: it only adds.
 const nextStep = `
 set local lock_timeout = '5s';
-alter table tusk.task add column later_a text;
+alter table tusk.log add column later_a text;
 alter table tusk.waiting add column later_b int not null default 0;
 alter table tusk.lease add column later_c text;
 alter table tusk.worker add column later_d text;

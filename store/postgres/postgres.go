@@ -51,10 +51,12 @@ type Store struct {
 	home   atomic.Bool // the tables are of this server
 	bell   bell
 	fuller atomic.Bool // tasks that were claimed lately had more than the least
+	packed atomic.Bool // they came in packs
 
 	witness witness
 
 	pingEvery, pingWithin time.Duration
+	copyFrom, packLeast   int
 
 	trips, claims, repeats atomic.Int64
 }
@@ -75,7 +77,8 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if !schemaName.MatchString(o.Schema) {
 		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
 	}
-	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin}
+	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin,
+		copyFrom: copyFrom, packLeast: packLeast}
 	s.witness.s = s
 	files, err := statements.ReadDir("sql")
 	if err != nil {

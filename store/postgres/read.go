@@ -57,7 +57,11 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	var parts []string
 	for _, p := range places {
 		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(p.states, state) }) {
-			parts = append(parts, "("+strings.TrimSpace(s.sql["list"])+p.view+" s"+where+end+")")
+			from := "tusk." + p.view + " s"
+			if len(f.IDs) > 0 {
+				from = strings.ReplaceAll(strings.TrimSpace(s.sql["list_of"]), "{view}", p.view)
+			}
+			parts = append(parts, "("+strings.TrimSpace(s.sql["list"])+" "+from+where+end+")")
 		}
 	}
 	return "select * from (\n" + strings.Join(parts, "\nunion all\n") + ") s" + end
@@ -66,6 +70,9 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 // where writes the conditions of a filter.
 func (s *Store) where(f *store.Filter) (text string, args []any) {
 	var c conditions
+	if len(f.IDs) > 0 {
+		c.arg(uuidsOf(f.IDs))
+	}
 	c.of(f)
 	return c.text(), c.args
 }
@@ -97,9 +104,6 @@ func (c *conditions) arg(arg any) string {
 
 // of appends those of a filter.
 func (c *conditions) of(f *store.Filter) {
-	if len(f.IDs) > 0 {
-		c.add("s.id = any(?)", uuidsOf(f.IDs))
-	}
 	if len(f.Queues) > 0 {
 		c.add("s.lane >> 16 = any(?)", hashesOf(f.Queues))
 	}

@@ -23,7 +23,7 @@ type lookTable struct {
 
 // lookTables are where tasks lie, with the states that they may have there.
 var lookTables = []lookTable{
-	{"task", "null::smallint", []store.State{store.Available, store.Running, store.Completed}},
+	{"log", "null::smallint", []store.State{store.Available, store.Running, store.Completed}},
 	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}},
 	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}},
 }
@@ -85,7 +85,7 @@ func (s *Store) look(ctx context.Context, f *store.Filter, cursor store.ID, rows
 		var hits []store.ID
 		var end store.ID
 		known := false
-		if t.name == "task" && !direct(f) && catalogued(f) {
+		if t.name == "log" && !direct(f) && catalogued(f) {
 			hits, end, known, err = s.lookLog(ctx, &below, rows, most)
 		}
 		if !known && err == nil {

@@ -56,9 +56,9 @@ func shrink(t testing.TB, pool *pgxpool.Pool) {
 	_, err := pool.Exec(context.Background(), `
 		do $$ declare hi text := pg_current_xact_id()::text::bigint + 1; begin
 		drop table tusk.task_1, tusk.task_2;
-		alter table tusk.task detach partition tusk.task_0;
-		execute format('alter table tusk.task attach partition tusk.task_0 for values from (minvalue) to (%L)', hi);
-		execute format('create table tusk.task_1 partition of tusk.task for values from (%L) to (maxvalue)', hi);
+		alter table tusk.log detach partition tusk.task_0;
+		execute format('alter table tusk.log attach partition tusk.task_0 for values from (minvalue) to (%L)', hi);
+		execute format('create table tusk.task_1 partition of tusk.log for values from (%L) to (maxvalue)', hi);
 		delete from tusk.segment where name = 'task_2';
 		update tusk.segment set hi = null where name = 'task_1';
 		execute format('update tusk.segment set hi = %L where name = ''task_0''', hi);
@@ -92,7 +92,7 @@ func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	maintain()
-	if n := number(t, pool, "select count(*) from pg_inherits where inhparent = 'tusk.task'::regclass"); n != 2 {
+	if n := number(t, pool, "select count(*) from pg_inherits where inhparent = 'tusk.log'::regclass"); n != 2 {
 		t.Fatalf("%d segments", n)
 	}
 	if list, err := s.List(ctx, store.Filter{}); err != nil || len(list) != 5 {
@@ -197,7 +197,7 @@ func TestATransactionThatStaysOpenHoldsNobodyUpWhileASegmentIsDue(t *testing.T) 
 			}
 		default:
 			goRound(t, s, w, 1)
-			if number(t, pool, "select count(*) from pg_locks where relation = 'tusk.task'::regclass and not granted") > 0 {
+			if number(t, pool, "select count(*) from pg_locks where relation = 'tusk.log'::regclass and not granted") > 0 {
 				waits++
 			}
 		}
@@ -226,7 +226,7 @@ func TestADropThatWasCutShortIsFinished(t *testing.T) {
 	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, "alter table tusk.task detach partition tusk.task_0"); err != nil { // and not dropped
+	if _, err := pool.Exec(ctx, "alter table tusk.log detach partition tusk.task_0"); err != nil { // and not dropped
 		t.Fatal(err)
 	}
 	if err := s.Maintain(ctx, term); err != nil {
@@ -265,7 +265,7 @@ func TestAnInterruptedDetachIsFinished(t *testing.T) {
 	if _, err := conn.Exec(ctx, "set statement_timeout = '300ms'"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Exec(ctx, "alter table tusk.task detach partition tusk.task_0 concurrently"); err == nil {
+	if _, err := conn.Exec(ctx, "alter table tusk.log detach partition tusk.task_0 concurrently"); err == nil {
 		t.Fatal("the detach was not held up")
 	}
 	conn.Conn().Close(ctx)

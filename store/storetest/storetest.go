@@ -10,7 +10,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,19 +83,30 @@ func (t *T) ctx() context.Context {
 	return ctx
 }
 
-var lastID atomic.Uint32
-
 // NewID mints a UUID, version 7, whose order is that of the calls.
 func NewID() store.ID {
-	var id store.ID
-	rand.Read(id[:])
-	n := lastID.Add(1)
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
-	copy(id[:6], ms[2:])
-	id[6], id[7] = 0x70|byte(n>>20)&0xf, byte(n>>12)
-	id[8], id[9] = 0x80|byte(n>>6)&0x3f, byte(n<<2)
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	if id, n := &ids.block, ids.n; n%256 == 0 {
+		rand.Read(id[:])
+		var ms [8]byte
+		binary.BigEndian.PutUint64(ms[:], uint64(time.Now().UnixMilli()))
+		copy(id[:6], ms[2:])
+		n /= 256
+		id[6], id[7] = 0x70|byte(n>>20)&0xf, byte(n>>12)
+		id[8], id[9] = 0x80|byte(n>>6)&0x3f, byte(n<<2)
+	}
+	id := ids.block
+	id[15] = byte(ids.n)
+	ids.n++
 	return id
+}
+
+// ids follow one another, 256 at a time, as those of a client's call do.
+var ids struct {
+	mu    sync.Mutex
+	block store.ID
+	n     uint32
 }
 
 // newTask makes a task of the queue "q"; changes alter it.

@@ -1,11 +1,14 @@
 -- up
 set local lock_timeout = '5s';
 
-create sequence tusk.task_n cache 500;
+create sequence tusk.task_n start 256 increment 256 cache 500;
 
--- The log: a row is a task that is ready for an attempt. It is inserted once and
--- never updated by an attempt; n orders the rows of one transaction.
-create table tusk.task (
+-- The log: a row is a task that is ready for an attempt, or a pack: up to 256 tasks of
+-- one enqueue that differ in their ids and args alone. It is inserted once and never
+-- updated by an attempt; n orders the tasks of one transaction. A pack's tasks have n
+-- and the numbers after it, as if each were a row; whoever changes one of them makes
+-- rows of them first.
+create table tusk.log (
   xid         xid8        not null default pg_current_xact_id(),
   lane        bigint      not null,
   n           bigint      not null default nextval('tusk.task_n'),
@@ -25,12 +28,37 @@ create table tusk.task (
   failure     text,        -- fingerprint of the latest failed attempt
   workflow    uuid,
   turn        boolean,     -- it runs only in its turn; null: it does not
-  partition   text
+  partition   text,
+  ids         uuid[],      -- of a pack, one after the other, all but the last byte alike; id is the first
+  packed      bytea[]      -- the args of each
 ) partition by range (xid);
+-- A pack stays in one piece.
+alter table tusk.log alter ids set storage plain, alter packed set storage plain,
+  alter kind set storage main, alter tags set storage main, alter settings set storage main;
 
-create index task_lane on tusk.task (lane, xid, n);
-create index task_id on tusk.task (id);
-create index task_workflow on tusk.task (workflow) where workflow is not null;
+create index task_lane on tusk.log (lane, xid, n);
+create index task_id on tusk.log (id) where ids is null;
+create index task_pack on tusk.log (id) where ids is not null;
+create index task_workflow on tusk.log (workflow) where workflow is not null;
+
+-- The first id that a pack with a task of this id can have.
+create function tusk.block_of(_id uuid) returns uuid language sql immutable as $$
+  select (left(_id::text, 34) || '00')::uuid
+$$;
+
+-- The tasks of the log, one by one. To look for one by its id, ask for first, too: it
+-- lies between block_of(id) and id.
+create view tusk.task as
+select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
+  l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition, l.id as first
+from tusk.log l
+where l.ids is null
+union all
+select l.xid, l.lane, l.n + u.place - 1, u.id, l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
+  null, l.tags, l.settings, null, null, null, null, l.id
+from tusk.log l
+cross join lateral unnest(l.ids, l.packed) with ordinality u(id, args, place)
+where l.ids is not null;
 
 -- The log's segments. A segment holds the xids below hi, from where the one
 -- before it ends; the last one has no hi, so that an insert never fails.
@@ -68,7 +96,7 @@ begin
   delete from tusk.segment;
   for i in 0 .. 2 loop
     hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
-    execute format('create table tusk.task_%s partition of tusk.task for values from (%s) to (%s)', n + i, lo, hi);
+    execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
     insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
     lo := hi;
   end loop;
@@ -352,8 +380,10 @@ create table tusk.record (
 
 -- down
 set local lock_timeout = '5s';
+drop view tusk.task;
+drop function tusk.block_of;
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
-  tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.task, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
+  tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
 drop function tusk.first_segments;
 drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n;

@@ -16,11 +16,11 @@ create function tusk.queue_of(_lane bigint) returns text language sql stable as 
 $$;
 
 create function tusk.lock_lane(_lane bigint) returns void language sql volatile as $$
-  select pg_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31))
+  select pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
 $$;
 
 create function tusk.try_lane(_lane bigint) returns boolean language sql volatile as $$
-  select pg_try_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31))
+  select pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
 $$;
 
 -- Says whether a row of a lane has not been claimed yet. To act upon the
@@ -33,6 +33,29 @@ create function tusk.unclaimed(_lane bigint, _xid xid8, _n bigint) returns boole
     where p.lane = _lane
     order by p.no desc
     limit 1), true)
+$$;
+
+-- The number of the last task in a row of the log.
+create function tusk.last_n(_n bigint, _ids uuid[]) returns bigint language sql immutable as $$
+  select _n + coalesce(cardinality(_ids), 1) - 1
+$$;
+
+-- Makes rows of the packs that hold these tasks, in lanes whose locks are held, and
+-- only where they have not all been claimed: nothing else changes for anybody.
+create function tusk.unpack(_ids uuid[], _lanes bigint[]) returns void language sql volatile as $$
+  with found as materialized (
+    select distinct l.xid, l.lane, l.n
+    from unnest(_ids) u(id)
+    cross join lateral (
+      select l.xid, l.lane, l.n from tusk.log l
+      where l.ids is not null and l.id between tusk.block_of(u.id) and u.id and u.id = any(l.ids) and l.lane = any(_lanes)
+        and tusk.unclaimed(l.lane, l.xid, tusk.last_n(l.n, l.ids))
+      offset 0) l),
+  gone as (
+    delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
+  insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
+  select g.xid, g.lane, g.n + u.place - 1, u.id, g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
+  from gone g cross join lateral unnest(g.ids, g.packed) with ordinality u(id, args, place)
 $$;
 
 -- The narrowest dyadic interval that holds two xids, as a number. Not in SQL: what
@@ -104,44 +127,44 @@ where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
 -- The tasks of each place, with their state as a number. A page of tasks asks each
 -- place for its newest alone.
 create view tusk.waiting_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+  reason, finished_at, token, worker, workflow, turn, partition, first) as
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
   w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
-  null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition
+  null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition, w.id
 from tusk.waiting w;
 
 create view tusk.dead_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+  reason, finished_at, token, worker, workflow, turn, partition, first) as
 select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
   d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null::uuid, null::uuid,
-  d.workflow, d.turn, d.partition
+  d.workflow, d.turn, d.partition, d.id
 from tusk.dead d;
 
 create view tusk.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+  reason, finished_at, token, worker, workflow, turn, partition, first) as
 select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, r.token, r.worker,
-  t.workflow, t.turn, t.partition
+  t.workflow, t.turn, t.partition, t.first
 from tusk.running r
 cross join lateral (
   select t.* from tusk.task t
-  where t.id = r.id and t.lane = r.lane and t.xid between r.lo and r.hi
+  where t.id = r.id and t.first between tusk.block_of(r.id) and r.id and t.lane = r.lane and t.xid between r.lo and r.hi
   order by t.xid desc limit 1) t;
 
 create view tusk.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+  reason, finished_at, token, worker, workflow, turn, partition, first) as
 select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, null::uuid, null::uuid,
-  t.workflow, t.turn, t.partition
+  t.workflow, t.turn, t.partition, t.first
 from tusk.task t
 where tusk.unclaimed(t.lane, t.xid, t.n);
 
 create view tusk.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+  reason, finished_at, token, worker, workflow, turn, partition, first) as
 select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '',
   greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null::uuid, null::uuid,
-  t.workflow, t.turn, t.partition
+  t.workflow, t.turn, t.partition, t.first
 from tusk.task t
 join lateral (
   select o.claimed_at, o.finished_at, o.ids, o.ago
@@ -149,7 +172,7 @@ join lateral (
   where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
   limit 1) o on true
 where not tusk.unclaimed(t.lane, t.xid, t.n)
-  and not exists (select from tusk.task y where y.id = t.id and (y.xid, y.n) > (t.xid, t.n));
+  and not exists (select from tusk.log y where y.id = t.id and y.ids is null and (y.xid, y.n) > (t.xid, t.n));
 
 -- Every task once, with its state as a number.
 create view tusk.task_state as
@@ -172,6 +195,17 @@ select s.id,
   s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition
 from tusk.task_state s;
 
+-- The task of an id, which the view would look for in every pack.
+create function tusk.find(id uuid) returns setof tusk.tasks language sql stable as $$
+  select s.id,
+    (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state],
+    tusk.queue_of(s.lane), tusk.priority_of(s.lane), s.kind, convert_from(s.args, 'UTF8'),
+    s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
+    s.finished_at, s.worker, s.workflow, s.turn is true, s.partition
+  from tusk.task_state s
+  where s.id = $1 and s.first between tusk.block_of($1) and $1
+$$;
+
 -- How many available tasks a lane has, and since when the next one has been due.
 -- Only rows newer than the lane's tally are counted.
 create view tusk.depth as
@@ -183,22 +217,23 @@ cross join lateral (
   -- One transaction at a time: joined, the whole lane might be walked.
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(a.seen) x
-    cross join lateral (select count(*) as rows from tusk.task t where t.lane = l.lane and t.xid = x) late) + (
-    select count(*) from tusk.task t
+    cross join lateral (
+      select sum(coalesce(cardinality(t.ids), 1)) as rows from tusk.log t where t.lane = l.lane and t.xid = x) late) + (
+    select coalesce(sum(coalesce(cardinality(t.ids), 1)), 0)::bigint from tusk.log t
     where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(a.seen), '0')) as rows) fresh
 left join lateral (
   select min(coalesce(x.run_at, x.enqueued_at)) as due
   from (
     (select late.run_at, late.enqueued_at from pg_snapshot_xip(coalesce(p.done, '1:1:')) x
      cross join lateral (
-       select t.run_at, t.enqueued_at from tusk.task t
-       where t.lane = l.lane and t.xid = x and tusk.unclaimed(t.lane, t.xid, t.n)
+       select t.run_at, t.enqueued_at from tusk.log t
+       where t.lane = l.lane and t.xid = x and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.ids))
        order by t.lane, t.xid, t.n limit 1) late)
     union all
-    (select t.run_at, t.enqueued_at from tusk.task t
-     where t.lane = l.lane and (t.xid, t.n) > (greatest(p.at_xid, pg_snapshot_xmax(p.done), '0'),
-         case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
-       and tusk.unclaimed(t.lane, t.xid, t.n)
+    (select t.run_at, t.enqueued_at from tusk.log t
+     where t.lane = l.lane and (t.xid, t.n) >= (greatest(p.at_xid, pg_snapshot_xmax(p.done), '0'),
+         case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n & -256 else 0 end)
+       and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.ids))
      order by t.lane, t.xid, t.n limit 1)) x) head on true
 where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
 
@@ -224,8 +259,8 @@ $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.counts;
+drop function tusk.counts, tusk.find;
 drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.waiting_tasks, tusk.dead_tasks, tusk.running_tasks, tusk.available_tasks,
   tusk.completed_tasks, tusk.running;
 drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.nodes_of, tusk.node_of,
-  tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;
+  tusk.unpack, tusk.last_n, tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;

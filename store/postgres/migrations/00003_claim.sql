@@ -8,9 +8,11 @@ set local lock_timeout = '5s';
 -- Tasks are returned in columns, a row for each piece of a lane: hundreds of rows
 -- cost the server and the worker more than the arrays of one. The columns from
 -- attempts on are null while every task has only what it must have; _full asks
--- for them at once. Args too large for an array come in rows of their own, after
--- the others, with neither a time nor anything else but the id.
-create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean)
+-- for them at once. A pack is a row by itself: what its tasks share is an array of
+-- one. _packed says that packs are likely. Args too large for an array come in rows of
+-- their own, after the others, with neither a time nor anything else but the id.
+create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean,
+  _packed boolean)
 returns table (
   lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
   run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
@@ -28,6 +30,9 @@ declare
   _size   int; -- of the last piece
   _first  boolean := true;
   _plain  boolean;
+  _packs  boolean;
+  _skip   bigint; -- of a pack
+  _take   bigint;
   _open   boolean; -- the lane had a window
   _last   boolean;
   _here   pg_snapshot;
@@ -38,9 +43,11 @@ declare
   _ns     bigint[];
   _sorted uuid[];
   _ids    uuid[]; -- of the lane, sorted
+  _sort   boolean; -- they are not yet
   _lo     xid8;
   _hi     xid8;
   p       tusk.lane_position;
+  _row    tusk.log;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
@@ -65,9 +72,9 @@ begin
   end if;
   foreach _lane in array tusk.lanes_to_try(_queues) loop
     if _first then
-      perform pg_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31));
+      perform pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31));
       _first := false;
-    elsif not pg_try_advisory_xact_lock(_lane # ('tusk.task'::regclass::oid::bigint << 31)) then
+    elsif not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
       continue;
     end if;
     lane := _lane;
@@ -79,6 +86,7 @@ begin
     _here := pg_current_snapshot();
     _open := p.win is not null;
     _got := 0;
+    _sort := false;
     -- Once with the window that is there, if there is one, and if that has too
     -- little left once more, up to here.
     loop
@@ -88,51 +96,77 @@ begin
       _from := greatest(p.at_xid, pg_snapshot_xmax(p.done));
       _n := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
       _plain := not _full;
+      _packs := _packed;
       attempts := null;
-      if _plain and pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) then
+      if _packs then
+        _plain := true;
+      elsif _plain and pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) then
         -- Nobody was writing when the lane was last looked at: no late rows to
         -- look for, which is much of the work of a small claim.
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
           bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
-            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null)
-        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain
+            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
+          bool_or(r.ids is not null)
+        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
         from tusk.rows_after(_lane, _win, _from, _n, _want) r;
       elsif _plain then
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
           bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
-            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null)
-        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain
+            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
+          bool_or(r.ids is not null)
+        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
         from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
-      if not _plain then
+      if not _plain and not _packs then
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
           array_agg(r.attempt + 1), array_agg(r.crashes), array_agg(r.run_at), array_agg(r.expires_at), array_agg(r.tenant),
           array_agg(r.key), array_agg(to_json(r.tags)::text), array_agg(r.settings), array_agg(r.workflow), array_agg(r.turn),
-          array_agg(r.partition)
+          array_agg(r.partition), bool_or(r.ids is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
-          workflows, turns, partitions
+          workflows, turns, partitions, _packs
         from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
-      _size := coalesce(cardinality(_xids), 0);
-      if _size > 0 then
-        return next;
-        if array_position(args, null) is not null then
-          return query select * from tusk.large_args(_lane, ids, args, _xids);
+      if _packs then
+        _size := 0; _xids := '{}'; _ns := '{}'; _sorted := '{}';
+        for _row in select x.* from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x loop
+          _skip := case when _row.xid = p.at_xid then greatest(p.at_n - _row.n + 1, 0) else 0 end;
+          _take := least(tusk.last_n(_row.n, _row.ids) - _row.n + 1 - _skip, _want - _size);
+          ids := case when _row.ids is null then array[_row.id] else _row.ids[_skip + 1 : _skip + _take] end;
+          args := case when _row.ids is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
+          kinds := array[_row.kind]; enqueued_at := array[_row.enqueued_at];
+          attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at]; expires_at := array[_row.expires_at];
+          tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text]; settings := array[_row.settings];
+          workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
+          return next;
+          _sort := _sort or coalesce(ids[1] < _sorted[cardinality(_sorted)], false);
+          _sorted := _sorted || ids;
+          _size := _size + _take;
+          _xids := _xids || _row.xid; _ns := _ns || _row.n + _skip + _take - 1;
+          exit when _size = _want;
+        end loop;
+      else
+        _size := coalesce(cardinality(_xids), 0);
+        if _size > 0 then
+          return next;
+          if array_position(args, null) is not null then
+            return query select * from tusk.large_args(_lane, ids, args, _xids);
+          end if;
         end if;
+      end if;
+      if _size > 0 then
         if _got = 0 then
-          _lo := _xids[1]; _hi := _xids[_size]; _ids := _sorted;
+          _lo := _xids[1]; _hi := _xids[cardinality(_xids)]; _ids := _sorted;
         else
-          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[_size]);
-          _ids := array(select u from unnest(_ids || _sorted) u order by u);
+          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[cardinality(_xids)]); _ids := _ids || _sorted; _sort := true;
         end if;
         _got := _got + _size;
         _want := _want - _size;
       end if;
       if _want = 0 then
-        p.win := _win; p.at_xid := _xids[_size]; p.at_n := _ns[_size];
+        p.win := _win; p.at_xid := _xids[cardinality(_xids)]; p.at_n := _ns[cardinality(_ns)];
         exit;
       end if;
       _last := p.win is null;
@@ -140,6 +174,9 @@ begin
       exit when _last;
     end loop;
     if _got > 0 then
+      if _sort then
+        _ids := array(select u from unnest(_ids) u order by u);
+      end if;
       insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids) values (_token, _lane, _worker, claimed_at, _lo, _hi, _ids);
     end if;
     -- Many rows that were stepped over because nobody can see them yet are not
@@ -155,31 +192,31 @@ begin
 end $$;
 
 -- The rows of a lane that are visible in a window, from a point of the index on.
-create function tusk.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.task
+create function tusk.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.log
 language sql stable as $$
   select t.*
-  from tusk.task t
+  from tusk.log t
   where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-    and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.ids)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
   order by t.lane, t.xid, t.n limit _want
 $$;
 
 -- The same, and before them the rows of transactions that were in flight when the
 -- lane was claimed up to _done and are not now, one transaction after another.
 create function tusk.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint, _from xid8, _n bigint, _want int)
-returns setof tusk.task language sql stable as $$
+returns setof tusk.log language sql stable as $$
   (select t.*
    from (select x from pg_snapshot_xip(_done) x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late
    cross join lateral (
-     select t.* from tusk.task t
-     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) > (_at_xid, _at_n)
+     select t.* from tusk.log t
+     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256) and (t.xid, tusk.last_n(t.n, t.ids)) > (_at_xid, _at_n)
      order by t.lane, t.xid, t.n limit _want) t
    limit _want)
   union all
   (select t.*
-   from tusk.task t
+   from tusk.log t
    where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-     and (t.xid, t.n) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.ids)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
    order by t.lane, t.xid, t.n limit _want)
   limit _want
 $$;
@@ -195,7 +232,7 @@ language sql stable as $$
     null::timestamptz[], null::timestamptz[], null::text[], null::text[], null::text[], null::bytea[], null::uuid[], null::boolean[],
     null::text[]
   from unnest(_ids, _args, _xids) u(id, args, xid)
-  join tusk.task t on t.lane = _lane and t.xid = u.xid and t.id = u.id
+  join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.ids is null
   where u.args is null
 $$;
 
@@ -232,15 +269,17 @@ begin
     left join lateral (select y.* from tusk.lane_position y where y.lane = l.id order by y.no desc limit 1) p on true
     where p.lane is null
       or exists (
-        select from tusk.task t
-        where t.lane = l.id and (t.xid, t.n) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
-          case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
+        select from tusk.log t
+        where t.lane = l.id and (t.xid, t.n) >= (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
+          case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n & -256 else 0 end)
+          and (t.xid, tusk.last_n(t.n, t.ids)) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
+            case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
           and t.xid >= greatest(p.at_xid, pg_snapshot_xmax(p.done)) and t.xid < _end)
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
         and exists (
           select from pg_snapshot_xip(p.done) x
           where pg_visible_in_snapshot(x, _here)
-            and exists (select from tusk.task t where t.lane = l.id and t.xid = x and (t.xid, t.n) > (p.at_xid, p.at_n)))
+            and exists (select from tusk.log t where t.lane = l.id and t.xid = x and (t.xid, tusk.last_n(t.n, t.ids)) > (p.at_xid, p.at_n)))
       or p.win is not null
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);
@@ -258,7 +297,7 @@ language sql stable as $$
   from tusk.running r
   cross join lateral (
     select t.* from tusk.task t
-    where t.id = r.id and t.lane = r.lane and t.xid between r.lo and r.hi
+    where t.id = r.id and t.first between tusk.block_of(r.id) and r.id and t.lane = r.lane and t.xid between r.lo and r.hi
     order by t.xid desc limit 1) t
   where r.token = _token
   order by r.lane, t.xid, t.n

@@ -30,7 +30,7 @@ begin
     w.line := null;
   end if;
   if w.state <> 2 and w.run_at <= _now and w.claimed_at is not null
-    and exists (select from tusk.task y where y.id = w.id and y.xid > pg_current_xact_id()) then
+    and exists (select from tusk.log y where y.id = w.id and y.ids is null and y.xid > pg_current_xact_id()) then
     w.state := 1; w.run_at := _now;
     insert into tusk.waiting select w.*;
     return 1;
@@ -39,7 +39,7 @@ begin
     insert into tusk.waiting select w.*;
     return w.state;
   end if;
-  insert into tusk.task (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+  insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
     key, tags, settings, failure, workflow, turn, partition)
   values (w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at, w.tenant,
     w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition);
@@ -115,13 +115,13 @@ begin
     if found then
       return true;
     end if;
-    select * into t from tusk.task y where y.id = _id order by y.xid desc, y.n desc limit 1;
+    select * into t from tusk.task y where y.id = _id and y.first = _id order by y.xid desc, y.n desc limit 1; -- with a key it is in no pack
     if found then
       perform tusk.lock_lane(t.lane);
       if tusk.unclaimed(t.lane, t.xid, t.n)
-        and exists (select from tusk.task y where y.lane = t.lane and y.xid = t.xid and y.n = t.n) then
+        and exists (select from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n) then
         if t.lane = w.lane and w.run_at <= _now then
-          update tusk.task y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings, expires_at = w.expires_at
+          update tusk.log y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings, expires_at = w.expires_at
           where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
           return true;
         end if;
@@ -140,11 +140,11 @@ begin
   return false;
 end $$;
 
--- Takes an unclaimed row out of the log. Its lane's lock is held. If the lane's
+-- Takes an unclaimed task, which is a row, out of the log. Its lane's lock is held. If the lane's
 -- tally counts the row, it counts as having left the lane.
 create function tusk.take(t tusk.task) returns void language plpgsql as $$
 begin
-  delete from tusk.task y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
+  delete from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
   insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
   select t.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'), coalesce(p.at_n, 0),
     coalesce(p.claimed, 0) + 1
@@ -223,7 +223,7 @@ declare
 begin
   perform tusk.need_read_committed();
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
-  insert into tusk.task (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings,
+  insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings,
     workflow, partition)
   select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk.expiry(_now, _expires_at[g], _expires_in[g]),
     _tenants[g], _tags[g]::text[], _settings[g], _workflows[g], _partitions[g]

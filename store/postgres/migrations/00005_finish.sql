@@ -15,7 +15,7 @@ declare
   _why    text := _reason;
 begin
   select * into t from tusk.task y
-  where y.id = _id and y.lane = l.lane and y.xid between l.lo and l.hi
+  where y.id = _id and y.first between tusk.block_of(_id) and _id and y.lane = l.lane and y.xid between l.lo and l.hi
   order by y.xid desc limit 1;
   if _state not in (6, 7, 8) then
     if t.key is not null then

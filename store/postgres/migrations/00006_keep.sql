@@ -150,7 +150,7 @@ begin
     gone as (
       delete from tusk.waiting w using due where w.id = due.id and not due.line returning w.*),
     added as (
-      insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+      insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
         settings, failure, workflow, turn, partition)
       select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at, g.tenant, g.key,
         g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition

@@ -46,10 +46,16 @@ declare
 begin
   if _op <> 2 then
     _lanes := array(
-      select distinct t.lane from tusk.task t
-      where t.id = any(_ids) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+      select distinct t.lane
+      from unnest(_ids) u(id)
+      cross join lateral (
+        select t.lane from tusk.task t
+        where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and t.key is null and t.turn is not true
+          and tusk.unclaimed(t.lane, t.xid, t.n)
+        offset 0) t
       order by t.lane);
     _lanes := array(select l from unnest(_lanes) l where tusk.try_lane(l));
+    perform tusk.unpack(_ids, _lanes);
   end if;
   if _op in (2, 3) then
     _dead := array(
@@ -63,13 +69,13 @@ begin
     where w.id = any(_ids) and w.state in (1, 5) and w.key is null and w.turn is not true
     order by w.id for update skip locked);
   select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
-  from tusk.task t
-  where t.id = any(_ids) and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+  from tusk.log t
+  where t.id = any(_ids) and t.ids is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
     and not (_moves and t.lane = tusk.lane_moved(t.lane, _op, _priority, _queue));
   if _moves then
     return query
-    select t.id, 1::smallint, 3::smallint from tusk.task t
-    where t.id = any(_ids) and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+    select t.id, 1::smallint, 3::smallint from tusk.log t
+    where t.id = any(_ids) and t.ids is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
       and t.id <> all(coalesce(_log, '{}'))
     union all
     select w.id, 1::smallint, w.state from tusk.waiting w
@@ -82,7 +88,7 @@ begin
       select distinct tusk.lane_moved(l.lane, _op, _priority, _queue) as lane, case when _op = 5 then _queue else tusk.queue_of(l.lane) end as queue
       from (
         select w.lane from tusk.waiting w where w.id = any(_waiting)
-        union select t.lane from tusk.task t where t.id = any(_log) and t.xid = any(_xids) and t.n = any(_ns)) l) m;
+        union select t.lane from tusk.log t where t.id = any(_log) and t.ids is null and t.xid = any(_xids) and t.n = any(_ns)) l) m;
   end if;
   _now := clock_timestamp();
   if _op = 1 then
@@ -105,11 +111,11 @@ begin
             when t.state = 3 then least(t.run_at, _now) -- enqueued while this waited, it may seem to be due later
             else t.run_at end as due,
           _moves and t.state in (1, 5) as stays, -- among the waiting, even when it is due
-          t.claimed_at is not null and exists (select from tusk.task y where y.id = t.id and y.xid > pg_current_xact_id()) as early
+          t.claimed_at is not null and exists (select from tusk.log y where y.id = t.id and y.ids is null and y.xid > pg_current_xact_id()) as early
         from tusk.take_many(_waiting, _dead, _log, _xids, _ns) t
         order by t.id) x),
     logged as (
-      insert into tusk.task (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+      insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
         key, tags, settings, failure, workflow, turn, partition)
       select tusk.lane_moved(w.lane, _op, _priority, _queue), w.no, w.id, w.enqueued_at, case when w.state >= 6 then 0 else w.attempt end,
         case when w.state >= 6 then 0 else w.crashes end, w.kind, w.args, w.due, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags,
@@ -163,8 +169,8 @@ begin
       d.tenant, d.key, d.tags, d.settings, d.failure, d.workflow, d.turn, d.partition, null::timestamptz;
   return query
   with gone as (
-    delete from tusk.task t using unnest(_log, _xids, _ns) u(id, xid, n)
-    where t.id = u.id and t.xid = u.xid and t.n = u.n
+    delete from tusk.log t using unnest(_log, _xids, _ns) u(id, xid, n)
+    where t.id = u.id and t.ids is null and t.xid = u.xid and t.n = u.n
     returning t.*),
   left_lane as (
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
@@ -192,7 +198,7 @@ declare
 begin
   for i in 1 .. 5 loop
     _mine := true;
-    select * into s from tusk.task_state x where x.id = _id limit 1;
+    select * into s from tusk.task_state x where x.id = _id and x.first between tusk.block_of(_id) and _id limit 1;
     if not found then
       return query select 4::smallint, 0::smallint;
       return;
@@ -211,16 +217,20 @@ begin
       perform 1 from tusk.lease x where x.token = s.token and x.lane = s.lane for share skip locked;
       _mine := _mine and found;
     elsif s.state = 3 then
-      _mine := tusk.try_lane(s.lane) and _mine;
+      if tusk.try_lane(s.lane) then
+        perform tusk.unpack(array[_id], array[s.lane]);
+      else
+        _mine := false;
+      end if;
     else
       perform 1 from tusk.dead x where x.id = _id for update skip locked;
       if not found then
         perform 1 from tusk.outcome x where x.lane = s.lane and x.node = any(tusk.nodes_of(
-          (select y.xid from tusk.task y where y.id = _id order by y.xid desc limit 1))) and _id = any(x.ids) for update skip locked;
+          (select y.xid from tusk.task y where y.id = _id and y.first between tusk.block_of(_id) and _id order by y.xid desc limit 1))) and _id = any(x.ids) for update skip locked;
       end if;
       _mine := _mine and found;
     end if;
-    if exists (select from tusk.task_state x where x.id = _id and x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
+    if exists (select from tusk.task_state x where x.id = _id and x.first between tusk.block_of(_id) and _id and x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
       and x.token is not distinct from s.token) then
       if not _mine then
         perform tusk.begin_anew();
@@ -345,7 +355,7 @@ begin
     end if;
   end if;
   if s.state in (3, 6) then
-    select * into t from tusk.task x where x.id = s.id order by x.xid desc, x.n desc limit 1;
+    select * into t from tusk.task x where x.id = s.id and x.first between tusk.block_of(s.id) and s.id order by x.xid desc, x.n desc limit 1;
     if s.state = 3 then
       perform tusk.take(t);
       return;

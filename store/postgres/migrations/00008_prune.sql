@@ -55,7 +55,7 @@ begin
     _ids := o.ids[1 : _limit - _count];
     if o.keyed > 0 then
       select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
-      from (select distinct t.id, t.key from tusk.task t where t.id = any(_ids) and t.lane = o.lane and t.key is not null) t;
+      from (select distinct t.id, t.key from tusk.log t where t.id = any(_ids) and t.ids is null and t.lane = o.lane and t.key is not null) t;
       continue when not tusk.try_keys(_of, _keys);
       perform tusk.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
     end if;

@@ -51,10 +51,10 @@ begin
     left join lateral (select q.no, q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true
     where a.lane is null
       or _end::text::bigint - pg_snapshot_xmax(a.seen)::text::bigint > _idle_xids
-      or exists (select from tusk.task t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
+      or exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
       or exists (
         select from pg_snapshot_xip(a.seen) late
-        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.task t where t.lane = l.id and t.xid = late))
+        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.log t where t.lane = l.id and t.xid = late))
       or p.win is null and (
         _end::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
         or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
@@ -73,9 +73,9 @@ begin
   select coalesce(max(a.seen::text), '1:1:')::pg_snapshot into _seen from tusk.lane_tally a where a.lane = _lane;
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(_seen) x
-    cross join lateral (select count(*) as rows from tusk.task t where t.lane = _lane and t.xid = x) late
+    cross join lateral (select sum(coalesce(cardinality(t.ids), 1)) as rows from tusk.log t where t.lane = _lane and t.xid = x) late
     where pg_visible_in_snapshot(x, _here)) + (
-    select count(*) from tusk.task t
+    select coalesce(sum(coalesce(cardinality(t.ids), 1)), 0)::bigint from tusk.log t
     where t.lane = _lane and t.xid >= pg_snapshot_xmax(_seen) and t.xid < pg_snapshot_xmax(_here)
       and pg_visible_in_snapshot(t.xid, _here))
   into _rows;
@@ -97,8 +97,8 @@ begin
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
     and not exists (
       select from pg_snapshot_xip(p.done) x
-      cross join lateral (select from tusk.task t where t.lane = _lane and t.xid = x limit 1) late)
-    and not exists (select from tusk.task t where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done)) then
+      cross join lateral (select from tusk.log t where t.lane = _lane and t.xid = x limit 1) late)
+    and not exists (select from tusk.log t where t.lane = _lane and t.xid >= pg_snapshot_xmax(p.done)) then
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (_lane, p.no + 1, _here, null, '0', 0, p.claimed);
   end if;
@@ -134,12 +134,12 @@ begin
   _name := 'task_' || (substr(_tail.name, 6)::bigint + 1);
   perform tusk.make_segment(_name);
   perform set_config('lock_timeout', (50 + 2 * _pause) || 'ms', true);
-  lock table only tusk.task in access exclusive mode;
+  lock table only tusk.log in access exclusive mode;
   execute format('select exists (select from tusk.%I)', _tail.name) into _used;
   _hi := greatest(_last.hi::text::bigint, case when _used then _here + 1 else 0 end) + _width;
-  execute format('alter table tusk.task detach partition tusk.%I', _tail.name);
-  execute format('alter table tusk.task attach partition tusk.%I for values from (%L) to (%L)', _tail.name, _last.hi::text, _hi::text);
-  execute format('alter table tusk.task attach partition tusk.%I for values from (%L) to (maxvalue)', _name, _hi::text);
+  execute format('alter table tusk.log detach partition tusk.%I', _tail.name);
+  execute format('alter table tusk.log attach partition tusk.%I for values from (%L) to (%L)', _tail.name, _last.hi::text, _hi::text);
+  execute format('alter table tusk.log attach partition tusk.%I for values from (%L) to (maxvalue)', _name, _hi::text);
   update tusk.segment s set hi = _hi::text::xid8, made_xid = _here::text::xid8, made_at = clock_timestamp() where s.name = _tail.name;
   insert into tusk.segment (name) values (_name);
   return _name;
@@ -153,11 +153,11 @@ declare
   _begun timestamptz := clock_timestamp();
   _users text[] := array(
     select l.virtualtransaction from pg_locks l
-    where l.relation = 'tusk.task'::regclass and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    where l.relation = 'tusk.log'::regclass and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and l.pid is distinct from pg_backend_pid());
 begin
   while exists (
-    select from pg_locks l where l.relation = 'tusk.task'::regclass and l.virtualtransaction = any(_users))
+    select from pg_locks l where l.relation = 'tusk.log'::regclass and l.virtualtransaction = any(_users))
   loop
     if clock_timestamp() - _begun > _most * interval '1 ms' then
       return null;
@@ -177,12 +177,12 @@ declare
   _when text;
 begin
   if not exists (select from tusk.class) then
-    execute format('create table tusk.%I (like tusk.task including all)', _name);
+    execute format('create table tusk.%I (like tusk.log including all)', _name);
     return;
   end if;
   select string_agg(format('when lane >> 16 = any(%L::bigint[]) then %L', x.queues, x.class), ' ') into _when
   from (select y.class, array_agg(y.queue order by y.queue) as queues from tusk.class y group by y.class) x;
-  execute format('create table tusk.%I (like tusk.task including all) partition by list ((case %s else ''rest'' end))', _name, _when);
+  execute format('create table tusk.%I (like tusk.log including all) partition by list ((case %s else ''rest'' end))', _name, _when);
   for c in
     select y.class, array_agg(y.queue order by y.queue) as queues from tusk.class y group by y.class
     union all
@@ -205,7 +205,7 @@ declare
   _kept boolean := false;
 begin
   select x.parent, x.name, case when i.inhdetachpending then 'finalize' end into parent, name, stage
-  from (select 'task' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
+  from (select 'log' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
   left join pg_inherits i on i.inhrelid = to_regclass(format('tusk.%I', x.name))
   where i.inhrelid is null or i.inhdetachpending
   limit 1;
@@ -221,7 +221,7 @@ begin
     if not exists (select from tusk.segment_part x where x.segment = s.name) then
       if exists (select from pg_partitioned_table t where t.partrelid = to_regclass(format('tusk.%I', s.name)))
         or not _kept and tusk.is_spent(s.hi, null, '{}') then
-        parent := 'task'; name := s.name;
+        parent := 'log'; name := s.name;
         return;
       end if;
       _kept := true; -- and so are all later ones that are a single table
@@ -251,7 +251,7 @@ begin
         where (_queues is null or l.id >> 16 = any(_queues)) and l.id >> 16 <> all(_others)) l
       left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc limit 1) p on true
       where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < _hi
-        and exists (select from tusk.task t where t.lane = l.id and t.xid < _hi and tusk.unclaimed(t.lane, t.xid, t.n)));
+        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.ids))));
 end $$;
 
 -- down

@@ -19,7 +19,7 @@ create function tusk.at_home() returns boolean language sql stable as $$
       where pg_snapshot_xmax(p.done) > pg_snapshot_xmax(pg_current_snapshot()) or pg_snapshot_xmax(p.win) > pg_snapshot_xmax(pg_current_snapshot()))
     and not exists (
       select from tusk.lane l
-      where exists (select from tusk.task t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())))
+      where exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())))
 $$;
 
 -- What can be claimed, or was running.
@@ -43,19 +43,19 @@ declare
   _name text;
 begin
   perform tusk.need_read_committed();
-  lock table tusk.task, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
+  lock table tusk.log, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
   create temporary table rebase on commit drop as select * from tusk.unfinished();
-  delete from tusk.task t using rebase o where t.id = o.id and t.xid = o.xid and t.n = o.n;
-  _old := array(select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'tusk.task'::regclass);
+  delete from tusk.log t using rebase o where t.ids is null and t.id = o.id and t.xid = o.xid and t.n = o.n;
+  _old := array(select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'tusk.log'::regclass);
   foreach _name in array _old loop
-    execute format('alter table tusk.task detach partition %s', _name);
+    execute format('alter table tusk.log detach partition %s', _name);
   end loop;
   perform tusk.first_segments();
   foreach _name in array _old loop
-    execute format('insert into tusk.task (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
-      tenant, key, tags, settings, failure, workflow, turn, partition)
+    execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
+      tenant, key, tags, settings, failure, workflow, turn, partition, ids, packed)
       select ''3'', lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
-        tenant, key, tags, settings, failure, workflow, turn, partition from %s', _name);
+        tenant, key, tags, settings, failure, workflow, turn, partition, ids, packed from %s', _name);
     execute format('drop table %s', _name);
   end loop;
   insert into tusk.stat (at, stats)
@@ -70,7 +70,7 @@ begin
   insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
   select l.id, 1, '4:4:', null, '0', 0, 0 from (select distinct x.id from tusk.lane x) l;
   insert into tusk.lane_tally (lane, seen, added) select l.id, '4:4:', 0 from (select distinct x.id from tusk.lane x) l;
-  insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+  insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
     settings, failure, workflow, turn, partition)
   select o.lane, o.id, o.enqueued_at, o.attempt, o.crashes, o.kind, o.args, o.run_at, o.expires_at, o.claimed_at, o.tenant, o.key,
     o.tags, o.settings, o.failure, o.workflow, o.turn, o.partition

@@ -23,17 +23,17 @@ begin
   from unnest(_ids) u(id)
   cross join lateral (
     select 3::smallint as state, null::uuid as token, null::bigint as lane
-    from tusk.task t where t.id = u.id and tusk.unclaimed(t.lane, t.xid, t.n)
+    from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and tusk.unclaimed(t.lane, t.xid, t.n)
     union all
     select 6::smallint, null, null
     from tusk.task t
     join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
-    where t.id = u.id
+    where t.id = u.id and t.first between tusk.block_of(u.id) and u.id
     union all
     select 4::smallint, l.token, l.lane
     from tusk.task t
     join tusk.lease l on l.lane = t.lane and t.xid between l.lo and l.hi and t.id = any(l.ids)
-    where t.id = u.id and (l.open is null or get_bit(l.open, array_position(l.ids, t.id) - 1) = 1)
+    where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and (l.open is null or get_bit(l.open, array_position(l.ids, t.id) - 1) = 1)
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     limit 1) x;
 end $$;
@@ -292,7 +292,13 @@ begin
     select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane for update skip locked);
   _waiting := array(select x.id from tusk.waiting x where x.id = any(_waiting) order by x.id for key share skip locked);
   _log := array(
-    select x.id from tusk.task x where x.id = any(_log) and tusk.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked);
+    select x.id from tusk.log x where x.id = any(_log) and x.ids is null and tusk.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked)
+    || array(
+      select u.id
+      from unnest(_log) u(id)
+      join tusk.log x on x.ids is not null and x.id between tusk.block_of(u.id) and u.id and u.id = any(x.ids)
+      where tusk.unclaimed(x.lane, x.xid, x.n + array_position(x.ids, u.id) - 1)
+      order by u.id for key share of x skip locked);
   with p as materialized (
     select u.id, s.state, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
     from unnest(_parents) u(id)

@@ -77,7 +77,7 @@ begin
     insert into tusk.turn (id, queue, tenant, partition)
     select g.id, g.lane >> 16, coalesce(g.tenant, ''), coalesce(g.partition, '') from gone g),
   added as (
-    insert into tusk.task (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+    insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
       settings, failure, workflow, turn, partition)
     select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, clock_timestamp(), g.expires_at, g.claimed_at, g.tenant, g.key,
       g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition

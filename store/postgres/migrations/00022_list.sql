@@ -4,9 +4,9 @@ set local lock_timeout = '5s';
 -- What people look for by itself. Tasks without a key, a tenant or a failure pay
 -- nothing for these; of kinds and tags, which every task would pay for, the catalogue
 -- knows.
-create index task_key on tusk.task (key, id) where key is not null;
-create index task_tenant on tusk.task (tenant, id) where tenant is not null;
-create index task_failure on tusk.task (failure, id) where failure is not null;
+create index task_key on tusk.log (key, id) where key is not null;
+create index task_tenant on tusk.log (tenant, id) where tenant is not null;
+create index task_failure on tusk.log (failure, id) where failure is not null;
 create index waiting_key on tusk.waiting (key, id) where key is not null;
 create index waiting_tenant on tusk.waiting (tenant, id) where tenant is not null;
 create index waiting_failure on tusk.waiting (failure, id) where failure is not null;

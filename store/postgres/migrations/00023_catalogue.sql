@@ -59,7 +59,8 @@ begin
     from (select distinct l.id from tusk.lane l) l
     cross join lateral (
       select t.lane, t.kind, t.tags, t.id, t.enqueued_at from tusk.task t
-      where t.lane = l.id and t.xid >= _lo::text::xid8 and t.xid < _hi::text::xid8) t),
+      where t.lane = l.id and t.xid >= _lo::text::xid8 and t.xid < _hi::text::xid8
+      offset 0) t),
   word as (
     select g.lane, g.kind, null as tag, array_agg(g.id) as ids, count(*)::int as tasks, min(g.enqueued_at) as from_at, max(g.enqueued_at) as until_at
     from log g group by g.lane, g.kind
@@ -90,7 +91,7 @@ begin
     select null, u.tag from unnest(new.tags) u(tag) where old.tags is null or u.tag <> all(old.tags)) w;
   return null;
 end $$;
-create trigger catalogue_anew after update of kind, tags on tusk.task for each row
+create trigger catalogue_anew after update of kind, tags on tusk.log for each row
 when (old.kind <> new.kind or old.tags is distinct from new.tags) execute function tusk.catalogue_anew();
 
 -- Where rows come and go one by one, indexes.
@@ -137,6 +138,6 @@ drop function tusk.few_dead, tusk.few_waiting;
 drop index tusk.dead_error, tusk.waiting_error, tusk.dead_enqueued, tusk.waiting_enqueued, tusk.dead_tags, tusk.dead_lane, tusk.dead_kind, tusk.waiting_tags, tusk.waiting_lane, tusk.waiting_kind;
 create index waiting_lane on tusk.waiting (lane, state);
 alter function tusk.counts() reset enable_seqscan;
-drop trigger catalogue_anew on tusk.task;
+drop trigger catalogue_anew on tusk.log;
 drop function tusk.catalogue_anew, tusk.catalogue_next;
 drop table tusk.catalogue_end, tusk.catalogue;

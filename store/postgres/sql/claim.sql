@@ -1,8 +1,8 @@
 -- name: claim
--- $1 worker, $2 token, $3 first lanes of queues, $4 limit, $5 again, $6 lock of the token, $7 all columns
+-- $1 worker, $2 token, $3 first lanes of queues, $4 limit, $5 again, $6 lock of the token, $7 all columns, $8 packs are likely
 select lane, claimed_at, ids, kinds, args, enqueued_at, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
   workflows, turns, partitions
-from tusk.claim($1, $2, $3, $4, $5, $6, $7)
+from tusk.claim($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: beat
 -- $1 worker, $2 what it says about itself, $3 ttl, $4 to $8 notes

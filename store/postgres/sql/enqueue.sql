@@ -5,16 +5,19 @@ select tusk.name_lanes($1::bigint[], $2::text[])
 -- name: add
 -- Tasks without key and run time: $1 lanes, $2 ids, $3 kinds, $4 args,
 -- $5 tenants, $6 tags, $7 settings, $8 expiries
-insert into tusk.task (lane, id, kind, args, tenant, tags, settings, expires_at)
+insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 select x.lane, x.id, x.kind, x.args, x.tenant, x.tags::text[], x.settings, x.expires_at
 from unnest($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[])
   x(lane, id, kind, args, tenant, tags, settings, expires_at)
 
 -- name: copy
-copy tusk.task (lane, id, kind, args) from stdin (format binary)
+copy tusk.log (lane, id, kind, args) from stdin (format binary)
 
 -- name: copy_more
-copy tusk.task (lane, id, kind, args, tenant, tags, settings, expires_at) from stdin (format binary)
+copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at) from stdin (format binary)
+
+-- name: copy_packs
+copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, ids, packed) from stdin (format binary)
 
 -- name: put
 -- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,
@@ -50,7 +53,7 @@ select pg_backend_pid() = $2::int and not pg_is_in_recovery() and not exists (se
 -- How many of the ids $1 are those of tasks, wherever they are by now.
 select count(*) from unnest($1::uuid[]) u(id)
 cross join lateral (
-  select from tusk.task t where t.id = u.id
+  select from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id
   union all
   select from tusk.waiting w where w.id = u.id
   union all

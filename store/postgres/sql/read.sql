@@ -4,7 +4,13 @@
 -- counts, so each place is asked for its own newest.
 select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at, s.tenant, s.key, s.tags,
   s.settings, s.workflow, s.turn, s.partition, s.token, s.worker, tusk.queue_of(s.lane), s.state, s.reason, s.finished_at
-from tusk.
+from
+
+-- name: list_of
+-- The same of ids $1, of a place at a time.
+(select distinct u.id from unnest($1::uuid[]) u(id)) q
+cross join lateral (
+  select x.* from tusk.{view} x where x.id = q.id and x.first between tusk.block_of(q.id) and q.id offset 0) s
 
 -- name: attempts
 -- The ended attempts of tasks, oldest first, and the completion of each that completed.
@@ -15,10 +21,12 @@ order by a.id, a.n
 
 -- name: completions
 select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at
-from tusk.task_state s
-cross join lateral (select t.* from tusk.task t where t.id = s.id order by t.xid desc, t.n desc limit 1) t
+from (select distinct u.id from unnest($1::uuid[]) u(id)) q
+cross join lateral (
+  select s.* from tusk.completed_tasks s where s.id = q.id and s.first between tusk.block_of(q.id) and q.id offset 0) s
+cross join lateral (
+  select t.* from tusk.task t where t.id = s.id and t.first between tusk.block_of(s.id) and s.id order by t.xid desc, t.n desc limit 1) t
 join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
-where s.id = any($1) and s.state = 6
 
 -- name: notes
 select id, progress, output, logs from tusk.note where id = any($1)

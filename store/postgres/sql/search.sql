@@ -20,6 +20,25 @@ from tusk.{table} s{base}
 order by {order}
 limit {rows}
 
+-- name: look_rows_of_log
+-- The newest tasks of the log, one by one and in packs, of which so many are read that
+-- there are enough tasks.
+select * from (
+  (select s.id, null::smallint as state, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
+   from tusk.log s
+   where s.ids is null and s.id < {cursor}
+   order by s.id desc
+   limit {rows})
+  union all
+  (select u.id, null, l.lane, l.kind, null, null, l.tags, null, l.enqueued_at
+   from (
+     select l.ids, l.lane, l.kind, l.tags, l.enqueued_at from tusk.log l
+     where l.ids is not null and l.id < {cursor}
+     order by l.id desc
+     limit {packs}) l
+   cross join lateral unnest(l.ids) u(id)
+   where u.id < {cursor})) s
+
 -- name: look_kinds
 select x.* from unnest({kinds}::text[]) k(kind) cross join lateral (
   {look}) x

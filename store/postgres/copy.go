@@ -1,0 +1,213 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	copyFrom  = 64   // tasks from which COPY is quicker than an insert
+	packLeast = 16   // tasks of a pack
+	packMost  = 64   // of the 256 that there may be
+	packAim   = 4000 // bytes of a pack that has enough tasks
+	packRoom  = 7000 // bytes of a pack: a row that a page has room for
+)
+
+// copy stores plain tasks by COPY, in one round trip: the rows follow the
+// command without waiting for its answer.
+func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask) error {
+	s.trips.Add(1)
+	b := buffers.Get().(*[]byte)
+	var name string
+	*b, name = appendCopy((*b)[:0], tasks, s.packLeast)
+	if _, err := c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(*b), s.sql[name]); err != nil {
+		return translate(err)
+	}
+	buffers.Put(b) // after a failure it may still be read from
+	return nil
+}
+
+// buffers are those that COPY's data is written to.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// haveMore reports whether plain tasks say more than they have to.
+func haveMore(tasks []store.NewTask) bool {
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// appendCopy appends tasks in COPY's binary format, and returns the name of the
+// statement with its columns.
+func appendCopy(b []byte, tasks []store.NewTask, least int) ([]byte, string) {
+	name, columns := "copy", byte(4)
+	switch {
+	case havePack(tasks, least):
+		name, columns = "copy_packs", 10
+	case haveMore(tasks):
+		name, columns = "copy_more", 8
+	}
+	var l lanes
+	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
+	for len(tasks) > 0 {
+		n := 1
+		if columns == 10 {
+			n = packOf(tasks, least)
+		}
+		t := &tasks[0]
+		b = append(b, 0, columns)
+		b = appendInt64(b, l.of(t.Queue, t.Priority))
+		b = append(append(b, 0, 0, 0, byte(len(t.ID))), t.ID[:]...)
+		b = append(appendLen(b, len(t.Kind)), t.Kind...)
+		if n == 1 {
+			b = append(appendLen(b, len(t.Args)), t.Args...)
+		} else {
+			b = appendLen(b, 0)
+		}
+		if columns > 4 {
+			b = appendField(b, nullIfEmpty(t.Tenant))
+			b = appendTexts(b, t.Tags)
+			b = appendField(b, t.Settings)
+			b = appendTime(b, t.ExpiresAt)
+		}
+		if columns == 10 {
+			b = appendPack(b, tasks[:n])
+		}
+		tasks = tasks[n:]
+	}
+	return append(b, 0xff, 0xff), name
+}
+
+// havePack reports whether some of the tasks make a pack.
+func havePack(tasks []store.NewTask, least int) bool {
+	for len(tasks) >= least {
+		if packOf(tasks, least) > 1 {
+			return true
+		}
+		tasks = tasks[1:]
+	}
+	return false
+}
+
+// packOf returns how many of the first tasks go into one row: those with ids one after
+// the other that differ in nothing but their args, if they are at least so many and small enough.
+func packOf(tasks []store.NewTask, least int) int {
+	first := &tasks[0]
+	if first.Tenant != "" || len(tasks) < least {
+		return 1
+	}
+	size, n := len(first.Kind)+len(first.Settings)+textsLen(first.Tags), 0
+	for n < min(len(tasks), packMost) {
+		t := &tasks[n]
+		more := len(t.ID) + len(t.Args) + 8
+		if n > 0 && (!follows(&t.ID, &tasks[n-1].ID) || !alike(t, first)) || n >= least && size+more > packAim || size+more > packRoom {
+			break
+		}
+		size, n = size+more, n+1
+	}
+	if n < least {
+		return 1
+	}
+	return n
+}
+
+// follows reports whether an id is the next after another, in the same block of 256.
+func follows(id, before *store.ID) bool {
+	last := len(id) - 1
+	return id[last] != 0 && id[last] == before[last]+1 && bytes.Equal(id[:last], before[:last])
+}
+
+// alike reports whether plain tasks differ in their ids and args alone.
+func alike(a, b *store.NewTask) bool {
+	return a.Queue == b.Queue && a.Priority == b.Priority && a.Kind == b.Kind && a.Tenant == b.Tenant &&
+		slices.Equal(a.Tags, b.Tags) && bytes.Equal(a.Settings, b.Settings) && a.ExpiresAt.Equal(b.ExpiresAt)
+}
+
+func textsLen(texts []string) (n int) {
+	for _, text := range texts {
+		n += len(text) + 4
+	}
+	return n
+}
+
+// appendPack appends the ids and the args of a pack; of a task by itself, nulls.
+func appendPack(b []byte, tasks []store.NewTask) []byte {
+	if len(tasks) == 1 {
+		return appendField(appendField(b, nil), nil)
+	}
+	size := 20
+	b = appendArray(appendLen(b, size+len(tasks)*(4+len(store.ID{}))), pgtype.UUIDOID, len(tasks))
+	for i := range tasks {
+		b = append(appendLen(b, len(tasks[i].ID)), tasks[i].ID[:]...)
+	}
+	for i := range tasks {
+		size += 4 + len(tasks[i].Args)
+	}
+	b = appendArray(appendLen(b, size), pgtype.ByteaOID, len(tasks))
+	for i := range tasks {
+		b = append(appendLen(b, len(tasks[i].Args)), tasks[i].Args...)
+	}
+	return b
+}
+
+// appendArray appends what comes before the elements of an array.
+func appendArray(b []byte, oid uint32, n int) []byte {
+	b = binary.BigEndian.AppendUint32(b, 1)
+	b = binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint32(b, oid)
+	b = binary.BigEndian.AppendUint32(b, uint32(n))
+	return binary.BigEndian.AppendUint32(b, 1)
+}
+
+func appendLen(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
+
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return appendField(b, nil)
+	}
+	return appendInt64(b, micros(t))
+}
+
+func nullIfEmpty(text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
+}
+
+// appendField appends a value with its length; nil is null.
+func appendField(b, value []byte) []byte {
+	if value == nil {
+		return appendLen(b, -1)
+	}
+	return append(appendLen(b, len(value)), value...)
+}
+
+func appendInt64(b []byte, value int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(value))
+}
+
+// appendTexts appends an array of texts; null when there are none.
+func appendTexts(b []byte, texts []string) []byte {
+	if len(texts) == 0 {
+		return appendField(b, nil)
+	}
+	array := appendArray(nil, pgtype.TextOID, len(texts))
+	for _, text := range texts {
+		array = appendField(array, []byte(text))
+	}
+	return appendField(b, array)
+}
