@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk"
@@ -43,40 +44,59 @@ func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 
 func bareCopy(ctx context.Context, pool *pgxpool.Pool, tasks int) (time.Duration, error) {
 	// The rows that were enqueued, read back outside the measured time.
-	rows, err := pool.Query(ctx, "select id, lane, kind, args from tusk.task limit $1", tasks)
+	rows, err := pool.Query(ctx, "select id, lane, kind, args, ids, packed from tusk.log")
 	if err != nil {
 		return 0, err
 	}
-	var copies [][]any
+	var copies []logRow
 	for rows.Next() {
-		values, err := rows.Values()
-		if err != nil {
+		var r logRow
+		if err := rows.Scan(&r.id, &r.lane, &r.kind, &r.args, &r.ids, &r.packed); err != nil {
 			return 0, err
 		}
-		copies = append(copies, values)
+		copies = append(copies, r)
 	}
 	if err := rows.Err(); err != nil {
 		return 0, err
 	}
 	_, err = pool.Exec(ctx, `
 		drop table if exists tusk.bare;
-		create table tusk.bare (like tusk.task including defaults including indexes including storage including constraints)`)
+		create table tusk.bare (like tusk.log including defaults including indexes including storage including constraints)`)
 	if err != nil {
 		return 0, err
 	}
 	begun := time.Now()
-	for at := 0; at < len(copies); at += tusk.MaxBatch {
-		part := copies[at:min(at+tusk.MaxBatch, len(copies))]
-		source := pgx.CopyFromSlice(len(part), func(i int) ([]any, error) {
-			// Producing the args is part of both.
-			if _, err := json.Marshal(work{at + i, pad}); err != nil {
-				return nil, err
+	for at, copied := 0, 0; copied < tasks; {
+		n := 0 // tasks of this batch
+		source := pgx.CopyFromFunc(func() ([]any, error) {
+			if n >= tusk.MaxBatch || at == len(copies) {
+				return nil, nil
 			}
-			return part[i], nil
+			r := &copies[at]
+			at++
+			for range max(1, len(r.ids)) {
+				// Producing the args is part of both.
+				if _, err := json.Marshal(work{copied + n, pad}); err != nil {
+					return nil, err
+				}
+				n++
+			}
+			return []any{r.id, r.lane, r.kind, r.args, r.ids, r.packed}, nil
 		})
-		if _, err := pool.CopyFrom(ctx, pgx.Identifier{"tusk", "bare"}, []string{"id", "lane", "kind", "args"}, source); err != nil {
+		if _, err := pool.CopyFrom(ctx, pgx.Identifier{"tusk", "bare"}, []string{"id", "lane", "kind", "args", "ids", "packed"}, source); err != nil {
 			return 0, err
 		}
+		copied += n
 	}
 	return time.Since(begun), nil
+}
+
+// logRow is a row of the log: a task, or a pack.
+type logRow struct {
+	id     [16]byte
+	lane   int64
+	kind   string
+	args   []byte
+	ids    pgtype.FlatArray[[16]byte]
+	packed pgtype.FlatArray[[]byte]
 }
