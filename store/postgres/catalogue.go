@@ -41,8 +41,8 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 	entries := s.lookEntries(f, &c)
 	c.list = nil
 	c.of(&store.Filter{Kinds: f.Kinds, Tags: f.Tags, Tenants: f.Tenants, From: f.From, Until: f.Until})
-	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1) // an entry has nothing else
-	inTail, inEntry, each := c, c, " limit {most}"                  // of an entry, whose ids are in order
+	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1)           // an entry has nothing else
+	inTail, inEntry, each := c, c, "\n       order by u.id desc limit {most}" // of an entry, whose ids are in order
 	if claimed, unclaimed := claims(f.States); claimed != unclaimed {
 		sure = false
 		inTail.list = append(slices.Clone(c.list), s.lookClaimed("s", claimed))

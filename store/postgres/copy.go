@@ -17,7 +17,7 @@ import (
 const (
 	copyFrom  = 64   // tasks from which COPY is quicker than an insert
 	packLeast = 16   // tasks of a pack
-	packMost  = 64   // of the 256 that there may be
+	packMost  = 64   // of the 255 that there may be
 	packAim   = 4000 // bytes of a pack that has enough tasks
 	packRoom  = 7000 // bytes of a pack: a row that a page has room for
 )

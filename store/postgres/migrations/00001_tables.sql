@@ -3,11 +3,11 @@ set local lock_timeout = '5s';
 
 create sequence tusk.task_n start 256 increment 256 cache 500;
 
--- The log: a row is a task that is ready for an attempt, or a pack: up to 256 tasks of
+-- The log: a row is a task that is ready for an attempt, or a pack: up to 255 tasks of
 -- one enqueue that differ in their ids and args alone. It is inserted once and never
--- updated by an attempt; n orders the tasks of one transaction. A pack's tasks have n
--- and the numbers after it, as if each were a row; whoever changes one of them makes
--- rows of them first.
+-- updated by an attempt; n orders the tasks of one transaction. A pack's tasks have the
+-- numbers after n, as if each were a row; whoever changes one of them makes rows of
+-- them first.
 create table tusk.log (
   xid         xid8        not null default pg_current_xact_id(),
   lane        bigint      not null,
@@ -54,7 +54,7 @@ select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.
 from tusk.log l
 where l.ids is null
 union all
-select l.xid, l.lane, l.n + u.place - 1, u.id, l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
+select l.xid, l.lane, l.n + u.place, u.id, l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
   null, l.tags, l.settings, null, null, null, null, l.id
 from tusk.log l
 cross join lateral unnest(l.ids, l.packed) with ordinality u(id, args, place)

@@ -37,7 +37,7 @@ $$;
 
 -- The number of the last task in a row of the log.
 create function tusk.last_n(_n bigint, _ids uuid[]) returns bigint language sql immutable as $$
-  select _n + coalesce(cardinality(_ids), 1) - 1
+  select _n + coalesce(cardinality(_ids), 0)
 $$;
 
 -- Makes rows of the packs that hold these tasks, in lanes whose locks are held, and
@@ -54,7 +54,7 @@ create function tusk.unpack(_ids uuid[], _lanes bigint[]) returns void language 
   gone as (
     delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
   insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
-  select g.xid, g.lane, g.n + u.place - 1, u.id, g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
+  select g.xid, g.lane, g.n + u.place, u.id, g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
   from gone g cross join lateral unnest(g.ids, g.packed) with ordinality u(id, args, place)
 $$;
 

@@ -132,19 +132,22 @@ begin
       if _packs then
         _size := 0; _xids := '{}'; _ns := '{}'; _sorted := '{}';
         for _row in select x.* from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x loop
-          _skip := case when _row.xid = p.at_xid then greatest(p.at_n - _row.n + 1, 0) else 0 end;
-          _take := least(tusk.last_n(_row.n, _row.ids) - _row.n + 1 - _skip, _want - _size);
+          _skip := case when _row.ids is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
+          _take := least(coalesce(cardinality(_row.ids), 1) - _skip, _want - _size);
           ids := case when _row.ids is null then array[_row.id] else _row.ids[_skip + 1 : _skip + _take] end;
           args := case when _row.ids is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
           kinds := array[_row.kind]; enqueued_at := array[_row.enqueued_at];
-          attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at]; expires_at := array[_row.expires_at];
-          tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text]; settings := array[_row.settings];
-          workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
+          attempts := null;
+          if _row.ids is null or _row.expires_at is not null or _row.tags is not null or _row.settings is not null then
+            attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at]; expires_at := array[_row.expires_at];
+            tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text]; settings := array[_row.settings];
+            workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
+          end if;
           return next;
           _sort := _sort or coalesce(ids[1] < _sorted[cardinality(_sorted)], false);
           _sorted := _sorted || ids;
           _size := _size + _take;
-          _xids := _xids || _row.xid; _ns := _ns || _row.n + _skip + _take - 1;
+          _xids := _xids || _row.xid; _ns := _ns || case when _row.ids is null then _row.n else _row.n + _skip + _take end;
           exit when _size = _want;
         end loop;
       else

@@ -297,7 +297,7 @@ begin
       select u.id
       from unnest(_log) u(id)
       join tusk.log x on x.ids is not null and x.id between tusk.block_of(u.id) and u.id and u.id = any(x.ids)
-      where tusk.unclaimed(x.lane, x.xid, x.n + array_position(x.ids, u.id) - 1)
+      where tusk.unclaimed(x.lane, x.xid, x.n + array_position(x.ids, u.id))
       order by u.id for key share of x skip locked);
   with p as materialized (
     select u.id, s.state, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at

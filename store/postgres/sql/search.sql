@@ -66,7 +66,7 @@ where (select cardinality(few.ids) from few) > {many}
 select c.*, p.*
 from (
   select c.*, row_number() over () = {many} as last from (
-    select c.lane, c.newest, c.ids, c.tasks, c.lo, c.hi from tusk.catalogue c{base}
+    select c.lane, c.kind, c.tag, c.newest, c.ids, c.tasks, c.lo, c.hi from tusk.catalogue c{base}
     order by {order}
     limit {many}) c) c
 left join lateral (
@@ -95,7 +95,7 @@ tail as materialized (
 entry as materialized (
   select c.*, c.last or row_number() over w = {many} as left_out, sum(c.below) over w - c.below as above
   from (
-    select c.newest, c.ids, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case when c.newest < {cursor} then c.tasks else 0 end as below
+    select c.lane, c.kind, c.tag, c.newest, c.ids, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case when c.newest < {cursor} then c.tasks else 0 end as below
     from {entries}
     order by c.newest desc
     limit {many}) c
@@ -106,7 +106,14 @@ hit as (
   (select h.id
    from (
      select u.id, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n
-     from entry c cross join lateral (select u.id from unnest(c.ids) u(id){before}{each}) u
+     from entry c cross join lateral (
+       select u.id
+       from (
+         select unnest(c.ids) as id
+         union all
+         select unnest(coalesce(l.ids, array[l.id])) from tusk.log l
+         where c.ids is null and l.lane = c.lane and l.xid >= c.lo and l.xid < c.hi and (l.ids is not null or l.n & 255 <> 0)
+           and (c.kind is null or l.kind = c.kind) and (c.tag is null or c.tag = any(l.tags))) u{before}{each}) u
      where c.above < {rows} and not c.left_out
      order by u.id desc) h{in_entry}
    order by h.id desc
