@@ -77,7 +77,7 @@ func (a *producer) round(ctx context.Context) {
 }
 
 func (a *producer) act(ctx context.Context) error {
-	acts := []func(context.Context) error{a.many, a.many, a.many, a.many, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize}
+	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize}
 	return acts[a.random.IntN(len(acts))](ctx)
 }
 
@@ -102,6 +102,24 @@ func (a *producer) many(ctx context.Context) error {
 	}
 	err := a.enqueue(ctx, tasks)
 	if err == nil { // otherwise the last ones are of another queue
+		a.free = slices.Clone(a.recent[max(0, len(a.recent)-len(tasks)):])
+	}
+	return err
+}
+
+// alike enqueues so many tasks that differ in their args alone that an engine may keep
+// them together.
+func (a *producer) alike(ctx context.Context) error {
+	kinds := []string{doEcho, doEcho, doEcho, doEffect, doTx, doFlaky, doSnooze, doSlow}
+	var tasks []tusk.NewTask
+	for len(tasks) < 64 {
+		kind, o := kinds[a.random.IntN(len(kinds))], a.options(queueOpen)
+		for range 10 + a.random.IntN(40) {
+			tasks = append(tasks, a.task(kind, o))
+		}
+	}
+	err := a.enqueue(ctx, tasks)
+	if err == nil {
 		a.free = slices.Clone(a.recent[max(0, len(a.recent)-len(tasks)):])
 	}
 	return err
