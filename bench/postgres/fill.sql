@@ -9,7 +9,7 @@ $$;
 
 -- Adds tasks that can be claimed, in one transaction.
 create function tusk.bench_add(_n int, _kind text, _args text) returns void language sql as $$
-  insert into tusk.task (lane, id, kind, args)
+  insert into tusk.log (lane, id, kind, args)
   select tusk.lane_of('default', 0), tusk.bench_id(g), _kind, convert_to(_args, 'UTF8') from generate_series(1, _n) g
 $$;
 

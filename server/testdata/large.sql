@@ -19,7 +19,7 @@ with spec as materialized (
   cross join lateral (select $3::timestamptz + i * $4::interval / $2 as at) x
   cross join lateral (select md5(i || ' ' || $1::int) as r) r),
 log as (
-  insert into tusk.task (lane, n, id, enqueued_at, attempt, kind, args, run_at, claimed_at, tenant, key, tags, failure)
+  insert into tusk.log (lane, n, id, enqueued_at, attempt, kind, args, run_at, claimed_at, tenant, key, tags, failure)
   select s.lane, nextval('tusk.task_n'), s.id, s.at, a, s.kind, convert_to(format('{"n":%s,"to":"someone-%s@example.com","order":{"id":%s,"total":"19.90"}}', s.i, s.i, $1::int * 10000 + s.i), 'UTF8'),
     case when a = 1 then s.at + interval '20 s' end, case when a = 1 then s.at + interval '1 s' end, s.tenant, s.key, s.tags,
     case when a = 1 then 'f' || s.i % 9 end
@@ -73,7 +73,7 @@ with spec as materialized (
   from generate_series(0, $2::int - 1) i
   cross join lateral (select clock_timestamp() as at) x),
 log as (
-  insert into tusk.task (lane, id, enqueued_at, kind, args, tenant, tags)
+  insert into tusk.log (lane, id, enqueued_at, kind, args, tenant, tags)
   select s.lane, s.id, s.at, s.kind, convert_to(format('{"n":%s}', s.i), 'UTF8'), s.tenant, s.tags from spec s where s.state = 3)
 insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, claimed_at, tenant, tags, failure, turn, line)
 select s.id, s.state, s.lane, s.at + interval '1 day', s.at, case when s.state = 5 then 1 else 0 end, 0, s.kind, convert_to(format('{"n":%s}', s.i), 'UTF8'),

@@ -90,7 +90,13 @@ declare
   _lane bigint;
 begin
   for _lane in
-    select distinct t.lane from unnest(_ids) u(id) join tusk.task t on t.id = u.id where tusk.unclaimed(t.lane, t.xid, t.n) order by t.lane
+    select distinct t.lane
+    from unnest(_ids) u(id)
+    cross join lateral (
+      select t.lane from tusk.task t
+      where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and tusk.unclaimed(t.lane, t.xid, t.n)
+      offset 0) t
+    order by t.lane
   loop
     perform tusk.lock_lane(_lane);
   end loop;
@@ -139,7 +145,7 @@ begin
     union
     select d.lane >> 16, d.key from tusk.dead d where d.id = any(_ids) and d.key is not null
     union
-    select t.lane >> 16, t.key from unnest(_ids) u(id) join tusk.task t on t.id = u.id where t.key is not null) k;
+    select t.lane >> 16, t.key from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.ids is null where t.key is not null) k;
   if _queues is not null then
     if _op = 5 then
       _queues := _queues || array_fill(_to >> 16, array[cardinality(_keys)]);
@@ -155,7 +161,8 @@ begin
     where (o.lane, o.node, o.token) in (
       select y.lane, y.node, y.token
       from unnest(_ids) u(id)
-      join tusk.task t on t.id = u.id
+      cross join lateral (
+        select t.* from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id offset 0) t
       join tusk.outcome y on y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and t.id = any(y.ids))
     order by o.lane, o.node, o.token for update;
   end if;
