@@ -10,21 +10,28 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// bouncer is a pgbouncer in transaction mode.
+// bouncer is a pgbouncer in transaction mode. When it ends by itself it is started
+// again, as by whoever looks after a server's services.
 type bouncer struct {
 	t    *testing.T
 	port int
 	file string
+	log  *os.File
 	cred *syscall.Credential
-	cmd  *exec.Cmd
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd // nil: it is to be down
+	ended chan struct{}
 }
 
-func newBouncer(t *testing.T, dsn string) *bouncer {
+// newBouncer starts one, which writes its log to a folder.
+func newBouncer(t *testing.T, dsn, keep string) *bouncer {
 	t.Helper()
 	if _, err := exec.LookPath("pgbouncer"); err != nil {
 		missingServer(t, "pgbouncer", err)
@@ -51,6 +58,8 @@ auth_type = any
 pool_mode = transaction
 max_client_conn = 300
 server_login_retry = 1
+log_connections = 0
+log_disconnections = 0
 `, port, b.port)
 	b.file = filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(b.file, []byte(config), 0o644); err != nil {
@@ -65,6 +74,10 @@ server_login_retry = 1
 		uid, _ := strconv.ParseUint(nobody.Uid, 10, 32)
 		b.cred = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
 	}
+	if b.log, err = os.OpenFile(filepath.Join(keep, "pgbouncer.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.log.Close() })
 	b.start()
 	t.Cleanup(b.kill)
 	return b
@@ -73,11 +86,20 @@ server_login_retry = 1
 func (b *bouncer) addr() string { return fmt.Sprintf("127.0.0.1:%d", b.port) }
 
 func (b *bouncer) start() {
-	b.cmd = exec.Command("pgbouncer", b.file)
-	b.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.cred, Setpgid: true}
-	if err := b.cmd.Start(); err != nil {
+	cmd, err := b.run()
+	if err != nil {
 		b.t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	b.mu.Lock()
+	b.cmd, b.ended = cmd, ended
+	b.mu.Unlock()
+	go func() {
+		defer close(ended)
+		for cmd != nil {
+			cmd = b.after(cmd, cmd.Wait())
+		}
+	}()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", b.addr())
 		if err == nil {
@@ -90,7 +112,35 @@ func (b *bouncer) start() {
 	}
 }
 
+func (b *bouncer) run() (*exec.Cmd, error) {
+	cmd := exec.Command("pgbouncer", b.file)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.cred, Setpgid: true}
+	cmd.Stderr = b.log
+	return cmd, cmd.Start()
+}
+
+// after starts another in the stead of one that ended by itself; nil: it was killed.
+func (b *bouncer) after(cmd *exec.Cmd, how error) *exec.Cmd {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cmd != cmd {
+		return nil
+	}
+	b.t.Logf("pgbouncer ended by itself, and is started again: %v", how)
+	next, err := b.run()
+	if err != nil {
+		b.t.Error(err)
+		return nil
+	}
+	b.cmd = next
+	return next
+}
+
 func (b *bouncer) kill() {
-	b.cmd.Process.Kill()
-	b.cmd.Wait()
+	b.mu.Lock()
+	cmd := b.cmd
+	b.cmd = nil
+	b.mu.Unlock()
+	cmd.Process.Kill()
+	<-b.ended
 }

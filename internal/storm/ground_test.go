@@ -78,7 +78,7 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 		return g
 	}
 	if name == "pgbouncer" {
-		g.bouncer = newBouncer(t, g.dsn)
+		g.bouncer = newBouncer(t, g.dsn, dir)
 		g.via = withHost(t, g.dsn, g.bouncer.addr(), "default_query_exec_mode=cache_describe")
 	}
 	g.proxy = newProxy(hostOf(t, g.via))

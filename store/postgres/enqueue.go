@@ -48,7 +48,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask) ([]store.Enqu
 	}
 	defer c.Release()
 	if err := s.nameLanes(ctx, driverSession{c}, tasks, true); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	var results []store.Enqueued
 	if len(tasks) >= s.copyFrom && plain(tasks) {
@@ -119,7 +119,7 @@ func (s *Store) nameLanes(ctx context.Context, c session, tasks []store.NewTask,
 	}
 	s.trips.Add(1)
 	if err := c.exec(ctx, s.sql["name_lanes"], lanes, queues); err != nil {
-		return fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
+		return translate(err)
 	}
 	for i, lane := range lanes {
 		if committed {

@@ -280,3 +280,23 @@ func TestNothingIsLostWhenConnectionsAreCutInTheMiddleOfAStatement(t *testing.T)
 	}
 	t.Logf("%d connections cut", p.cuts.Load())
 }
+
+// What brings tasks is written apart, after the rest.
+func TestAFinishThatFailsHalfWayDoesNotSayThatNothingWasStored(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	outcomes := completed(running(t, s, newTasks(2, "q")))
+	outcomes[1].Then = newTasks(1, "a queue without a name")
+	_, err := pool.Exec(ctx, `
+		create function injected() returns trigger language plpgsql as $$ begin raise exception 'injected'; end $$;
+		create trigger injected before insert on tusk.lane for each statement execute function injected()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Finish(ctx, outcomes); err == nil || errors.Is(err, store.ErrNotCommitted) {
+		t.Error(err)
+	}
+	if n := number(t, pool, "select count(*) from tusk.tasks where state = 'completed'"); n != 1 {
+		t.Errorf("%d are completed", n)
+	}
+}

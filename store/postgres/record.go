@@ -29,7 +29,7 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	err = s.repeat(ctx, func() error {
 		if err := s.nameLanes(ctx, driverSession{s.pool}, p.Tasks, true); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 		}
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 			version, results, err = s.putRecord(ctx, tx, p)
