@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
@@ -63,5 +64,23 @@ func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A statement that the server cancels was not committed: it says so before, or not at all.
+func TestAnEnqueueThatTheServerCancelsStoredNothing(t *testing.T) {
+	for _, n := range []int{3, 100} {
+		s, _, pool := remote(t)
+		ctx := context.Background()
+		_, answer := enqueueBlocked(t, ctx, s, pool, newTasks(n, "q"))
+		if _, err := pool.Exec(ctx, "select pg_cancel_backend(pid) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-answer; !errors.Is(err, store.ErrNotCommitted) {
+			t.Error(err)
+		}
+		if n := stored(t, pool); n != 0 {
+			t.Errorf("%d tasks", n)
+		}
 	}
 }
