@@ -14,9 +14,9 @@ create function tusk.lock_keys(_queues bigint[], _keys text[]) returns void lang
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
-  perform 1 from tusk.key y
-  where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key) where q.key is not null)
-  order by y.queue, y.key collate "C" for update;
+  perform 1 from unnest(_queues, _keys) q(queue, key)
+  join tusk.key y on y.queue = q.queue and y.key = q.key
+  order by y.queue, y.key collate "C" for update of y;
 end $$;
 
 -- The same without waiting; false: somebody holds one.
@@ -25,13 +25,11 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   _mine tid[] := array(
-    select y.ctid from tusk.key y
-    where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key))
-    for update skip locked);
+    select y.ctid from unnest(_queues, _keys) q(queue, key)
+    join tusk.key y on y.queue = q.queue and y.key = q.key for update of y skip locked);
 begin
   return cardinality(_mine) = (
-    select count(*) from tusk.key y
-    where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key)));
+    select count(*) from unnest(_queues, _keys) q(queue, key) join tusk.key y on y.queue = q.queue and y.key = q.key);
 end $$;
 
 -- The tasks that hold keys, and those that await their end.
@@ -40,9 +38,10 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   return array(
-    select u.id from tusk.key y cross join unnest(array[y.holder, y.awaiting]) u(id)
-    where (y.queue, y.key) in (select q.queue, q.key from unnest(_queues, _keys) q(queue, key) where q.key is not null)
-      and u.id is not null);
+    select u.id from unnest(_queues, _keys) q(queue, key)
+    join tusk.key y on y.queue = q.queue and y.key = q.key
+    cross join unnest(array[y.holder, y.awaiting]) u(id)
+    where u.id is not null);
 end $$;
 
 -- Tasks that wait for the end of others.
@@ -135,9 +134,10 @@ declare
   _keys   text[];
 begin
   if _op = 1 then
-    perform 1 from tusk.lease x
-    where (x.token, x.lane) in (select s.token, s.lane from tusk.states_of(_ids) s where s.state = 4)
-    order by x.token, x.lane for share;
+    perform 1 from tusk.states_of(_ids) s
+    join tusk.lease x on x.token = s.token and x.lane = s.lane
+    where s.state = 4
+    order by x.token, x.lane for share of x;
   end if;
   select array_agg(k.queue), array_agg(k.key) into _queues, _keys
   from (
@@ -157,14 +157,15 @@ begin
     case when _op in (1, 3) then tusk.children_of(_ids) else '{}' end);
   if _op in (2, 3) then
     perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
-    perform 1 from tusk.outcome o
-    where (o.lane, o.node, o.token) in (
-      select y.lane, y.node, y.token
-      from unnest(_ids) u(id)
-      cross join lateral (
-        select t.* from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id offset 0) t
-      join tusk.outcome y on y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and t.id = any(y.ids))
-    order by o.lane, o.node, o.token for update;
+    perform 1 from unnest(_ids) u(id)
+    cross join lateral (
+      select t.* from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id offset 0) t
+    cross join lateral (
+      select y.ctid as at from tusk.outcome y
+      where y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and t.id = any(y.ids)
+      offset 0) y
+    join tusk.outcome o on o.ctid = y.at
+    order by o.lane, o.node, o.token for update of o;
   end if;
   if _op <> 2 then
     perform tusk.lock_lanes(_ids);
