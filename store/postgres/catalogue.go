@@ -52,8 +52,7 @@ func (s *Store) lookLog(ctx context.Context, f *store.Filter, rows, most int) (i
 	if !sure {
 		each, rows = "", rows/2 // for each is looked at
 		// By id, one after the other, and no further than for those that are wanted.
-		inEntry.list = append(inEntry.list, "s.id = h.id", "s.first between tusk.block_of(h.id) and h.id", "s.xid >= h.lo", "s.xid < h.hi")
-		rest = "\n   cross join lateral (select from tusk.task s" + inEntry.text() + " limit 1) s"
+		rest = "\n   " + strings.ReplaceAll(strings.TrimSpace(s.sql["look_entry"]), "{where}", inEntry.text())
 	}
 	before, cursor := "", "'"+highestID+"'"
 	if !f.Before.IsZero() {

@@ -51,17 +51,17 @@ var places = []struct {
 }
 
 // listText asks each place that may have tasks of the filter's states for its
-// newest, and takes the newest of those.
+// newest, and takes the newest of those. Tasks that are named are each asked for.
 func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	end := "\norder by id desc\nlimit " + strconv.Itoa(limit)
+	list := strings.TrimSpace(s.sql["list"])
+	if len(f.IDs) > 0 {
+		return list + " " + strings.TrimSpace(s.sql["list_of"]) + where + end
+	}
 	var parts []string
 	for _, p := range places {
 		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(p.states, state) }) {
-			from := "tusk." + p.view + " s"
-			if len(f.IDs) > 0 {
-				from = strings.ReplaceAll(strings.TrimSpace(s.sql["list_of"]), "{view}", p.view)
-			}
-			parts = append(parts, "("+strings.TrimSpace(s.sql["list"])+" "+from+where+end+")")
+			parts = append(parts, "("+list+" tusk."+p.view+" s"+where+end+")")
 		}
 	}
 	return "select * from (\n" + strings.Join(parts, "\nunion all\n") + ") s" + end

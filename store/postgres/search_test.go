@@ -13,11 +13,12 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// TestASearchInStepsIsTheList makes tasks of all states and asks for them with
-// filters made up: whatever the budget, the steps of a search add up to the list. Half
-// of the log is in the catalogue by then.
+// TestASearchInStepsIsTheList makes tasks of all states, by themselves and in packs, and
+// asks for them with filters made up: whatever the budget, the steps of a search add up
+// to the list. Half of the log is in the catalogue by then.
 func TestASearchInStepsIsTheList(t *testing.T) {
 	s, pool := fresh(t)
+	s.PackAll()
 	ctx, term := t.Context(), lead(t, s)
 	worker := store.Worker{ID: newID(), Host: "h"}
 	if _, err := s.Extend(ctx, store.Beat{Worker: worker, TTL: time.Hour}); err != nil {
@@ -26,10 +27,16 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 	var half time.Time
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // made up, the same each time
 	for round := range 12 {
-		tasks := make([]store.NewTask, 50)
+		tasks := newPacks(50, "")
+		n := 0
 		for i := range tasks {
-			n := r.IntN(100)
-			tasks[i] = store.NewTask{ID: newID(), Kind: fmt.Sprintf("k%d", n%3), Queue: fmt.Sprintf("q%d", n%2), Args: []byte("{}"), Tags: []string{fmt.Sprintf("t%d", n%4)}}
+			if round%2 == 0 || i%7 == 0 { // in odd rounds some are alike
+				n = r.IntN(100)
+			}
+			tasks[i].Kind, tasks[i].Queue, tasks[i].Tags = fmt.Sprintf("k%d", n%3), fmt.Sprintf("q%d", n%2), []string{fmt.Sprintf("t%d", n%4)}
+			if round%2 == 1 {
+				continue
+			}
 			if n%3 == 0 {
 				tasks[i].Tenant = fmt.Sprintf("tenant%d", n%2)
 			}
@@ -66,12 +73,22 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 		if _, err := s.Finish(ctx, outcomes); err != nil {
 			t.Fatal(err)
 		}
+		e := store.Edit{IDs: []store.ID{tasks[r.IntN(50)].ID, tasks[r.IntN(50)].ID}, Change: store.Change{Op: store.Cancel}}
+		if r.IntN(2) == 0 {
+			e.Change = store.Change{Op: store.Reprioritize, Priority: 1}
+		}
+		if _, err := s.Edit(ctx, e); err != nil {
+			t.Fatal(err)
+		}
 		if round == 5 {
 			half = time.Now()
 		}
 		if round%3 == 1 && round < 8 {
 			writeCatalogue(t, s, pool, term)
 		}
+	}
+	if n, rows := number(t, pool, packs), number(t, pool, "select count(*) from tusk.log where ids is null and n & 255 <> 0"); n < 10 || rows < 10 {
+		t.Fatalf("%d packs, and %d tasks that were in one", n, rows)
 	}
 	if n := number(t, pool, "select count(distinct lo) from tusk.catalogue"); n < 3 {
 		t.Fatalf("the catalogue has %d stretches of the log", n)

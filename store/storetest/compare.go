@@ -123,6 +123,12 @@ func (h *history) agree() {
 		return s.List(h.ctx, store.Filter{Queues: h.queues, Limit: store.MaxPage, Detail: true})
 	})
 	h.same("tasks", h.lines(tasks.model), h.lines(tasks.engine))
+	if len(h.tasks) > 0 {
+		named, _ := ask(h, "list by ids", func(s store.Store, _ bool) ([]store.Task, error) {
+			return s.List(h.ctx, store.Filter{IDs: h.tasks, Limit: store.MaxPage, Detail: true})
+		})
+		h.same("tasks by their ids", h.lines(named.model), h.lines(named.engine))
+	}
 	flow, _ := ask(h, "list a workflow", func(s store.Store, _ bool) ([]store.Task, error) {
 		return s.List(h.ctx, store.Filter{Workflow: h.workflow, Limit: store.MaxPage})
 	})

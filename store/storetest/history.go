@@ -64,6 +64,7 @@ func (h *history) steps() map[string]func(*rapid.T) {
 		"":             func(*rapid.T) { h.agree() },
 		"enqueue":      func(*rapid.T) { h.enqueue(h.newTasks(1, 4)) },
 		"enqueue more": func(*rapid.T) { h.enqueue(h.newTasks(1, 4)) },
+		"enqueue many": func(*rapid.T) { h.enqueue(h.alikeTasks(2, 7)) },
 		"claim":        func(*rapid.T) { h.claim() },
 		"claim more":   func(*rapid.T) { h.claim() },
 		"claim again":  func(*rapid.T) { h.claimAgain() },
@@ -141,6 +142,22 @@ func (h *history) newTasks(from, to int) []store.NewTask {
 	tasks := make([]store.NewTask, h.ints("tasks", from, to))
 	for i := range tasks {
 		tasks[i] = h.newTask()
+	}
+	return tasks
+}
+
+// alikeTasks makes tasks up that an engine may keep together: they differ in nothing but
+// ids and args, and may run at once.
+func (h *history) alikeTasks(from, to int) []store.NewTask {
+	n := store.NewTask{Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues), Priority: pick(h, "priority", []int16{0, 1})}
+	if h.seldom("labels", 3) {
+		n.Tags, n.Settings, n.ExpiresAt = []string{"t1", "t2"}, []byte(`{"max_attempts":3}`), time.Now().Add(2*time.Hour).UTC().Truncate(time.Millisecond)
+	}
+	tasks := make([]store.NewTask, h.ints("tasks", from, to))
+	for i := range tasks {
+		h.made++
+		tasks[i] = n
+		tasks[i].ID, tasks[i].Args = named(h, "task", NewID()), fmt.Appendf(nil, `{"n":%d}`, h.made)
 	}
 	return tasks
 }

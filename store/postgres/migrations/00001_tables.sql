@@ -46,19 +46,38 @@ create function tusk.block_of(_id uuid) returns uuid language sql immutable as $
   select (left(_id::text, 34) || '00')::uuid
 $$;
 
--- The tasks of the log, one by one. To look for one by its id, ask for first, too: it
--- lies between block_of(id) and id.
+-- The tasks of the log, one by one. By id, rows_of finds them.
 create view tusk.task as
 select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
-  l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition, l.id as first
+  l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition
 from tusk.log l
 where l.ids is null
 union all
 select l.xid, l.lane, l.n + u.place, u.id, l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
-  null, l.tags, l.settings, null, null, null, null, l.id
+  null, l.tags, l.settings, null, null, null, null
 from tusk.log l
 cross join lateral unnest(l.ids, l.packed) with ordinality u(id, args, place)
 where l.ids is not null;
+
+-- The rows of one task, from transactions between two. Its pack is the last that begins
+-- at its id or before, in the same block: the planner has to know that it is one.
+create function tusk.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615') returns setof tusk.task
+language sql stable rows 1 as $$
+  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
+    l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition
+  from tusk.log l
+  where l.id = _id and l.ids is null and l.xid between _lo and _hi
+  union all
+  select l.xid, l.lane, l.n + u.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[u.place], null, l.expires_at, null, null,
+    null, l.tags, l.settings, null, null, null, null
+  from (
+    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.ids, p.packed
+    from tusk.log p
+    where p.ids is not null and p.id between tusk.block_of(_id) and _id and p.xid between _lo and _hi
+    order by p.id desc limit 1) l
+  cross join lateral (select array_position(l.ids, _id) as place) u
+  where u.place is not null
+$$;
 
 -- The log's segments. A segment holds the xids below hi, from where the one
 -- before it ends; the last one has no hi, so that an insert never fails.
@@ -380,6 +399,7 @@ create table tusk.record (
 
 -- down
 set local lock_timeout = '5s';
+drop function tusk.rows_of;
 drop view tusk.task;
 drop function tusk.block_of;
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,

@@ -127,44 +127,44 @@ where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
 -- The tasks of each place, with their state as a number. A page of tasks asks each
 -- place for its newest alone.
 create view tusk.waiting_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition, first) as
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
   w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
-  null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition, w.id
+  null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition
 from tusk.waiting w;
 
 create view tusk.dead_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition, first) as
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
   d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null::uuid, null::uuid,
-  d.workflow, d.turn, d.partition, d.id
+  d.workflow, d.turn, d.partition
 from tusk.dead d;
 
 create view tusk.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition, first) as
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, r.token, r.worker,
-  t.workflow, t.turn, t.partition, t.first
+  t.workflow, t.turn, t.partition
 from tusk.running r
 cross join lateral (
-  select t.* from tusk.task t
-  where t.id = r.id and t.first between tusk.block_of(r.id) and r.id and t.lane = r.lane and t.xid between r.lo and r.hi
+  select t.* from (select * from tusk.rows_of(r.id, r.lo, r.hi) offset 0) t -- or the whole stretch of the lane might be walked
+  where t.lane = r.lane
   order by t.xid desc limit 1) t;
 
 create view tusk.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition, first) as
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, null::uuid, null::uuid,
-  t.workflow, t.turn, t.partition, t.first
+  t.workflow, t.turn, t.partition
 from tusk.task t
 where tusk.unclaimed(t.lane, t.xid, t.n);
 
 create view tusk.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition, first) as
+  reason, finished_at, token, worker, workflow, turn, partition) as
 select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
   t.tenant, t.key, t.tags, t.settings, t.failure, '',
   greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null::uuid, null::uuid,
-  t.workflow, t.turn, t.partition, t.first
+  t.workflow, t.turn, t.partition
 from tusk.task t
 join lateral (
   select o.claimed_at, o.finished_at, o.ids, o.ago
@@ -186,6 +186,34 @@ select * from tusk.available_tasks
 union all
 select * from tusk.completed_tasks;
 
+-- The task of an id, whose latest row in the log tells.
+create function tusk.state_of(_id uuid) returns setof tusk.task_state language sql stable rows 1 as $$
+  select * from tusk.waiting_tasks w where w.id = _id
+  union all
+  select * from tusk.dead_tasks d where d.id = _id
+  union all
+  select t.id, s.state, t.lane, t.kind, t.args, t.enqueued_at, case when s.state = 3 then t.attempt else t.attempt + 1 end,
+    case when s.state = 6 then 0 else t.crashes end, coalesce(t.run_at, t.enqueued_at), t.expires_at, s.claimed_at,
+    t.tenant, t.key, t.tags, t.settings, t.failure, '', s.finished_at, s.token, s.worker, t.workflow, t.turn, t.partition
+  from (select * from tusk.rows_of(_id) r order by r.xid desc, r.n desc limit 1) t
+  cross join lateral (
+    select 3::smallint as state, t.claimed_at, null::timestamptz as finished_at, null::uuid as token, null::uuid as worker
+    where tusk.unclaimed(t.lane, t.xid, t.n)
+    union all
+    select 4::smallint, l.claimed_at, null, l.token, l.worker
+    from tusk.lease l
+    where l.lane = t.lane and t.xid between l.lo and l.hi and t.id = any(l.ids)
+      and (l.open is null or get_bit(l.open, array_position(l.ids, t.id) - 1) = 1)
+      and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
+    union all
+    (select 6::smallint, o.claimed_at,
+      greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null
+     from tusk.outcome o
+     where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids) and not tusk.unclaimed(t.lane, t.xid, t.n)
+     limit 1)
+    limit 1) s
+$$;
+
 -- Every task once, for people and their queries.
 create view tusk.tasks as
 select s.id,
@@ -202,8 +230,7 @@ create function tusk.find(id uuid) returns setof tusk.tasks language sql stable 
     tusk.queue_of(s.lane), tusk.priority_of(s.lane), s.kind, convert_from(s.args, 'UTF8'),
     s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
     s.finished_at, s.worker, s.workflow, s.turn is true, s.partition
-  from tusk.task_state s
-  where s.id = $1 and s.first between tusk.block_of($1) and $1
+  from tusk.state_of($1) s
 $$;
 
 -- How many available tasks a lane has, and since when the next one has been due.
@@ -259,7 +286,7 @@ $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.counts, tusk.find;
+drop function tusk.counts, tusk.find, tusk.state_of;
 drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.waiting_tasks, tusk.dead_tasks, tusk.running_tasks, tusk.available_tasks,
   tusk.completed_tasks, tusk.running;
 drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.nodes_of, tusk.node_of,

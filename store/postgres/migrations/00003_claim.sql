@@ -299,8 +299,8 @@ language sql stable as $$
     t.tenant, t.key, t.tags, t.settings, t.workflow, t.turn, t.partition
   from tusk.running r
   cross join lateral (
-    select t.* from tusk.task t
-    where t.id = r.id and t.first between tusk.block_of(r.id) and r.id and t.lane = r.lane and t.xid between r.lo and r.hi
+    select t.* from (select * from tusk.rows_of(r.id, r.lo, r.hi) offset 0) t
+    where t.lane = r.lane
     order by t.xid desc limit 1) t
   where r.token = _token
   order by r.lane, t.xid, t.n

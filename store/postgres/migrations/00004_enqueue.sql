@@ -30,7 +30,7 @@ begin
     w.line := null;
   end if;
   if w.state <> 2 and w.run_at <= _now and w.claimed_at is not null
-    and exists (select from tusk.log y where y.id = w.id and y.ids is null and y.xid > pg_current_xact_id()) then
+    and exists (select from tusk.rows_of(w.id) y where y.xid > pg_current_xact_id()) then
     w.state := 1; w.run_at := _now;
     insert into tusk.waiting select w.*;
     return 1;
@@ -115,7 +115,7 @@ begin
     if found then
       return true;
     end if;
-    select * into t from tusk.task y where y.id = _id and y.first = _id order by y.xid desc, y.n desc limit 1; -- with a key it is in no pack
+    select * into t from tusk.rows_of(_id) y order by y.xid desc, y.n desc limit 1; -- with a key it is in no pack
     if found then
       perform tusk.lock_lane(t.lane);
       if tusk.unclaimed(t.lane, t.xid, t.n)

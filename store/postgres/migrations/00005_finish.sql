@@ -14,9 +14,7 @@ declare
   _to     smallint := _state;
   _why    text := _reason;
 begin
-  select * into t from tusk.task y
-  where y.id = _id and y.first between tusk.block_of(_id) and _id and y.lane = l.lane and y.xid between l.lo and l.hi
-  order by y.xid desc limit 1;
+  select * into t from (select * from tusk.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane order by y.xid desc limit 1;
   if _state not in (6, 7, 8) then
     if t.key is not null then
       perform 1 from tusk.key y where y.queue = _queue and y.key = t.key for update;

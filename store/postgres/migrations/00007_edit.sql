@@ -49,9 +49,8 @@ begin
       select distinct t.lane
       from unnest(_ids) u(id)
       cross join lateral (
-        select t.lane from tusk.task t
-        where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and t.key is null and t.turn is not true
-          and tusk.unclaimed(t.lane, t.xid, t.n)
+        select t.lane from tusk.rows_of(u.id) t
+        where t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
         offset 0) t
       order by t.lane);
     _lanes := array(select l from unnest(_lanes) l where tusk.try_lane(l));
@@ -111,7 +110,7 @@ begin
             when t.state = 3 then least(t.run_at, _now) -- enqueued while this waited, it may seem to be due later
             else t.run_at end as due,
           _moves and t.state in (1, 5) as stays, -- among the waiting, even when it is due
-          t.claimed_at is not null and exists (select from tusk.log y where y.id = t.id and y.ids is null and y.xid > pg_current_xact_id()) as early
+          t.claimed_at is not null and exists (select from tusk.rows_of(t.id) y where y.xid > pg_current_xact_id()) as early
         from tusk.take_many(_waiting, _dead, _log, _xids, _ns) t
         order by t.id) x),
     logged as (
@@ -198,7 +197,7 @@ declare
 begin
   for i in 1 .. 5 loop
     _mine := true;
-    select * into s from tusk.task_state x where x.id = _id and x.first between tusk.block_of(_id) and _id limit 1;
+    select * into s from tusk.state_of(_id) x limit 1;
     if not found then
       return query select 4::smallint, 0::smallint;
       return;
@@ -226,11 +225,11 @@ begin
       perform 1 from tusk.dead x where x.id = _id for update skip locked;
       if not found then
         perform 1 from tusk.outcome x where x.lane = s.lane and x.node = any(tusk.nodes_of(
-          (select y.xid from tusk.task y where y.id = _id and y.first between tusk.block_of(_id) and _id order by y.xid desc limit 1))) and _id = any(x.ids) for update skip locked;
+          (select y.xid from tusk.rows_of(_id) y order by y.xid desc limit 1))) and _id = any(x.ids) for update skip locked;
       end if;
       _mine := _mine and found;
     end if;
-    if exists (select from tusk.task_state x where x.id = _id and x.first between tusk.block_of(_id) and _id and x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
+    if exists (select from tusk.state_of(_id) x where x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
       and x.token is not distinct from s.token) then
       if not _mine then
         perform tusk.begin_anew();
@@ -355,7 +354,7 @@ begin
     end if;
   end if;
   if s.state in (3, 6) then
-    select * into t from tusk.task x where x.id = s.id and x.first between tusk.block_of(s.id) and s.id order by x.xid desc, x.n desc limit 1;
+    select * into t from tusk.rows_of(s.id) x order by x.xid desc, x.n desc limit 1;
     if s.state = 3 then
       perform tusk.take(t);
       return;

@@ -92,9 +92,7 @@ begin
     select distinct t.lane
     from unnest(_ids) u(id)
     cross join lateral (
-      select t.lane from tusk.task t
-      where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and tusk.unclaimed(t.lane, t.xid, t.n)
-      offset 0) t
+      select t.lane from tusk.rows_of(u.id) t where tusk.unclaimed(t.lane, t.xid, t.n) offset 0) t
     order by t.lane
   loop
     perform tusk.lock_lane(_lane);
@@ -158,11 +156,10 @@ begin
   if _op in (2, 3) then
     perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
     perform 1 from unnest(_ids) u(id)
-    cross join lateral (
-      select t.* from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id offset 0) t
+    cross join lateral (select t.* from tusk.rows_of(u.id) t offset 0) t
     cross join lateral (
       select y.ctid as at from tusk.outcome y
-      where y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and t.id = any(y.ids)
+      where y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and u.id = any(y.ids)
       offset 0) y
     join tusk.outcome o on o.ctid = y.at
     order by o.lane, o.node, o.token for update of o;

@@ -15,27 +15,7 @@ as $$
 #variable_conflict use_column
 begin
   return query
-  select w.id, w.state, null::uuid, null::bigint from tusk.waiting w where w.id = any(_ids)
-  union all
-  select d.id, d.state, null, null from tusk.dead d where d.id = any(_ids)
-  union all
-  select u.id, x.state, x.token, x.lane
-  from unnest(_ids) u(id)
-  cross join lateral (
-    select 3::smallint as state, null::uuid as token, null::bigint as lane
-    from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and tusk.unclaimed(t.lane, t.xid, t.n)
-    union all
-    select 6::smallint, null, null
-    from tusk.task t
-    join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
-    where t.id = u.id and t.first between tusk.block_of(u.id) and u.id
-    union all
-    select 4::smallint, l.token, l.lane
-    from tusk.task t
-    join tusk.lease l on l.lane = t.lane and t.xid between l.lo and l.hi and t.id = any(l.ids)
-    where t.id = u.id and t.first between tusk.block_of(u.id) and u.id and (l.open is null or get_bit(l.open, array_position(l.ids, t.id) - 1) = 1)
-      and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
-    limit 1) x;
+  select x.id, x.state, x.token, x.lane from unnest(_ids) u(id) cross join lateral tusk.state_of(u.id) x;
 end $$;
 
 -- Whether a parent's end is what was needed. Policies are numbered as in package

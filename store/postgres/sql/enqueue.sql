@@ -53,7 +53,7 @@ select pg_backend_pid() = $2::int and not pg_is_in_recovery() and not exists (se
 -- How many of the ids $1 are those of tasks, wherever they are by now.
 select count(*) from unnest($1::uuid[]) u(id)
 cross join lateral (
-  select from tusk.task t where t.id = u.id and t.first between tusk.block_of(u.id) and u.id
+  select from tusk.rows_of(u.id)
   union all
   select from tusk.waiting w where w.id = u.id
   union all

@@ -7,10 +7,9 @@ select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_
 from
 
 -- name: list_of
--- The same of ids $1, of a place at a time.
+-- The same of ids $1.
 (select distinct u.id from unnest($1::uuid[]) u(id)) q
-cross join lateral (
-  select x.* from tusk.{view} x where x.id = q.id and x.first between tusk.block_of(q.id) and q.id offset 0) s
+cross join lateral (select x.* from tusk.state_of(q.id) x offset 0) s
 
 -- name: attempts
 -- The ended attempts of tasks, oldest first, and the completion of each that completed.
@@ -22,11 +21,9 @@ order by a.id, a.n
 -- name: completions
 select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at
 from (select distinct u.id from unnest($1::uuid[]) u(id)) q
-cross join lateral (
-  select s.* from tusk.completed_tasks s where s.id = q.id and s.first between tusk.block_of(q.id) and q.id offset 0) s
-cross join lateral (
-  select t.* from tusk.task t where t.id = s.id and t.first between tusk.block_of(s.id) and s.id order by t.xid desc, t.n desc limit 1) t
-join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
+cross join lateral (select s.* from tusk.state_of(q.id) s where s.state = 6 offset 0) s
+cross join lateral (select t.* from tusk.rows_of(q.id) t order by t.xid desc, t.n desc limit 1) t
+join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and q.id = any(o.ids)
 
 -- name: notes
 select id, progress, output, logs from tusk.note where id = any($1)

@@ -78,10 +78,21 @@ where c.last or {fit}
 -- without asking again for each.
 coalesce(pg_visible_in_snapshot(s.xid, {of}.done) or pg_visible_in_snapshot(s.xid, {of}.win) and (s.xid, s.n) <= ({of}.at_xid, {of}.at_n), false)
 
+-- name: look_entry
+-- What a task of an entry has: it is known of packs, and of others asked for.
+cross join lateral (
+     select from (
+       select h.xid, h.n, h.lane, h.kind, h.tenant, h.tags, h.enqueued_at where h.xid is not null
+       union all
+       select t.xid, t.n, t.lane, t.kind, t.tenant, t.tags, t.enqueued_at
+       from tusk.rows_of(h.id, h.lo, h.hi) t where h.xid is null and t.xid < h.hi) s{where}
+     limit 1) s
+
 -- name: look_log
 -- The same of the log: of its end, which is not in the catalogue yet, and of the
 -- newest entries of the catalogue; newer than the first that was left out are all.
--- Entries that reach above the cursor are all there.
+-- Entries that reach above the cursor are all there. A task may come twice: what was
+-- limited is as long as its limit.
 with place as materialized (
   select l.id as lane, p.*
   from (select distinct l.id from tusk.lane l{lanes}) l
@@ -102,16 +113,18 @@ entry as materialized (
   window w as (order by c.newest desc rows unbounded preceding)),
 hit as (
   select s.id from tail s{in_tail}
-  union
+  union all
   (select h.id
    from (
-     select u.id, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n
+     select u.*, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n
      from entry c cross join lateral (
-       select u.id
+       select u.*
        from (
-         select unnest(c.ids) as id
+         select unnest(c.ids) as id, null::xid8 as xid, null::bigint as n, null::bigint as lane, null::text as kind, null::text as tenant,
+           null::text[] as tags, null::timestamptz as enqueued_at
          union all
-         select unnest(coalesce(l.ids, array[l.id])) from tusk.log l
+         select t.id, l.xid, l.n + case when l.ids is null then 0 else t.place end, l.lane, l.kind, l.tenant, l.tags, l.enqueued_at
+         from tusk.log l cross join lateral unnest(coalesce(l.ids, array[l.id])) with ordinality t(id, place)
          where c.ids is null and l.lane = c.lane and l.xid >= c.lo and l.xid < c.hi and (l.ids is not null or l.n & 255 <> 0)
            and (c.kind is null or l.kind = c.kind) and (c.tag is null or c.tag = any(l.tags))) u{before}{each}) u
      where c.above < {rows} and not c.left_out
