@@ -35,7 +35,7 @@ begin
     commit;
     select * into l from tusk.lease x where x.token = _token;
     perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.ids)], array[0], l.ids, null, null,
-      '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
+      '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', null);
     commit;
   end loop;
 end $$;

@@ -18,7 +18,6 @@ const (
 	copyFrom  = 64   // tasks from which COPY is quicker than an insert
 	packLeast = 16   // tasks of a pack
 	packMost  = 64   // of the 255 that there may be
-	packAim   = 4000 // bytes of a pack that has enough tasks
 	packRoom  = 7000 // bytes of a pack: a row that a page has room for
 )
 
@@ -113,7 +112,7 @@ func packOf(tasks []store.NewTask, least int) int {
 	for n < min(len(tasks), packMost) {
 		t := &tasks[n]
 		more := len(t.ID) + len(t.Args) + 8
-		if n > 0 && (!follows(&t.ID, &tasks[n-1].ID) || !alike(t, first)) || n >= least && size+more > packAim || size+more > packRoom {
+		if n > 0 && (!follows(&t.ID, &tasks[n-1].ID) || !alike(t, first)) || size+more > packRoom {
 			break
 		}
 		size, n = size+more, n+1

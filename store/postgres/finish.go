@@ -57,14 +57,15 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 // that finds lost tasks it writes nothing, and is called again without them.
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
-		name, args := "finish", flushOf(rest).args()
+		f := flushOf(rest)
+		name, args := "finish", append(f.args(), f.runs())
 		var x *extras
 		if hasExtras(rest[0]) {
 			x = extrasOf(rest)
 			if err := s.nameLanes(ctx, driverSession{s.pool}, x.tasks, true); err != nil {
 				return nil, nil, err
 			}
-			name, args = "finish_more", append(args, x.args()...)
+			name, args = "finish_more", append(f.args(), x.args()...)
 		}
 		gone, calledOff := map[attempt]bool{}, false
 		err := s.query(ctx, name, func(raw [][]byte) error {
@@ -274,6 +275,22 @@ func (f *flush) args() []any {
 	}
 	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.ids, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
 		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
+}
+
+// runs returns the lengths of the stretches of ids in which one follows the other, as in
+// packs; nil: they are too many to be of use.
+func (f *flush) runs() []int32 {
+	var runs []int32
+	for g, off := range f.offs {
+		for i := off; i < off+f.sizes[g]; i++ {
+			if i > off && follows((*store.ID)(&f.ids[i]), (*store.ID)(&f.ids[i-1])) {
+				runs[len(runs)-1]++
+			} else if runs = append(runs, 1); len(runs) > len(f.ids)/4+1 {
+				return nil
+			}
+		}
+	}
+	return runs
 }
 
 // clean makes text that the database can store of what a handler said: bytes

@@ -44,6 +44,8 @@ declare
   _sorted uuid[];
   _ids    uuid[]; -- of the lane, sorted
   _sort   boolean; -- they are not yet
+  _news   uuid[]; -- those that are not among them yet
+  _top    uuid;   -- the last one of those
   _lo     xid8;
   _hi     xid8;
   p       tusk.lane_position;
@@ -87,6 +89,7 @@ begin
     _open := p.win is not null;
     _got := 0;
     _sort := false;
+    _top := null;
     -- Once with the window that is there, if there is one, and if that has too
     -- little left once more, up to here.
     loop
@@ -130,7 +133,7 @@ begin
         from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
       if _packs then
-        _size := 0; _xids := '{}'; _ns := '{}'; _sorted := '{}';
+        _size := 0; _xids := '{}'; _sorted := '{}'; _news := '{}';
         for _row in select x.* from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x loop
           _skip := case when _row.ids is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
           _take := least(coalesce(cardinality(_row.ids), 1) - _skip, _want - _size);
@@ -144,12 +147,19 @@ begin
             workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
           end if;
           return next;
-          _sort := _sort or coalesce(ids[1] < _sorted[cardinality(_sorted)], false);
-          _sorted := _sorted || ids;
+          _sort := _sort or coalesce(ids[1] < _top, false);
+          _top := ids[cardinality(ids)];
+          _news := _news || ids;
+          if cardinality(_news) > 1000 then -- each time all is copied
+            _sorted := _sorted || _news;
+            _news := '{}';
+          end if;
+          _xids := array[coalesce(_xids[1], _row.xid), _row.xid];
+          _ns := array[case when _row.ids is null then _row.n else _row.n + _skip + _take end];
           _size := _size + _take;
-          _xids := _xids || _row.xid; _ns := _ns || case when _row.ids is null then _row.n else _row.n + _skip + _take end;
           exit when _size = _want;
         end loop;
+        _sorted := _sorted || _news;
       else
         _size := coalesce(cardinality(_xids), 0);
         if _size > 0 then

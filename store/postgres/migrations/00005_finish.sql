@@ -88,14 +88,15 @@ $$;
 -- Ends attempts. They come grouped by lease: group g is of _tokens[g] and
 -- _lanes[g] and has the _sizes[g] ids after the first _offs[g] of _ids, sorted.
 -- The ends that are no plain completions come once more in the arrays from
--- _odd on. Among the keys, those with an id are to be freed; those without are
+-- _odd on. _runs are the lengths of stretches of _ids in which one follows the other,
+-- if they are few. Among the keys, those with an id are to be freed; those without are
 -- touched by the other ends. If anything is lost or held by an open transaction, nothing is
 -- written and those are returned: the caller goes on without them. Otherwise it
 -- returns the queues of what was set free.
 create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
-  _key_queues bigint[], _keys text[], _key_ids uuid[], _in_order boolean default false)
+  _key_queues bigint[], _keys text[], _key_ids uuid[], _runs int[], _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -107,6 +108,9 @@ declare
   _full  tid[];
   _whole int[];
   _part  int[];
+  _open  varbit[]; -- of those of _part that are judged by runs
+  _run   int := 0; -- those before it are of groups before
+  _n     int;
   _bad   int := 0;
   l      tusk.lease;
   g      int;
@@ -153,7 +157,20 @@ begin
     if cardinality(_tokens) = 1 then -- of several all are locked
       perform 1 from tusk.lease x where x.token = _tokens[1] and x.lane = _lanes[1] for no key update;
     end if;
+    for g in 1 .. case when _runs is null then 0 else cardinality(_tokens) end loop
+      _n := _run;
+      i := 0;
+      while i < _sizes[g] loop
+        _n := _n + 1;
+        i := i + _runs[_n];
+      end loop;
+      if g = any(_part) then
+        _open[g] := tusk.open_after(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _runs[_run + 1 : _n], _locked);
+      end if;
+      _run := _n;
+    end loop;
     foreach g in array _part loop
+      continue when _open[g] is not null;
       return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
       get diagnostics i = row_count;
       _bad := _bad + i;
@@ -179,7 +196,13 @@ begin
   join tusk.lease x on x.token = s.token and x.lane = s.lane;
   delete from tusk.lease x where x.ctid = any(_full);
   foreach g in array coalesce(_part, '{}') loop
-    perform tusk.close(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+    if _open[g] is null then
+      perform tusk.close(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+    elsif bit_count(_open[g]) = 0 then
+      delete from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g];
+    else
+      update tusk.lease x set open = _open[g] where x.token = _tokens[g] and x.lane = _lanes[g];
+    end if;
   end loop;
   for i in 1 .. coalesce(cardinality(_keys), 0) loop
     if _key_ids[i] is not null then
@@ -192,6 +215,36 @@ begin
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q from tusk.tell_ended(_ids, _odd_ids) q;
   end if;
+end $$;
+
+-- What is still open in a lease, which is locked, without tasks that all are. Null:
+-- they are not, or that takes a closer look. To find each of thousands of tasks by
+-- itself takes many times as long.
+create function tusk.open_after(_token uuid, _lane bigint, _ids uuid[], _runs int[], _locked tid[]) returns varbit
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _of   uuid[];
+  _open varbit;
+  _at   int := 0;
+  _done int := 0;
+  k     int;
+begin
+  select x.ids, coalesce(x.open, repeat('1', cardinality(x.ids))::varbit) into _of, _open
+  from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked);
+  if not found or exists (select from tusk.finished f where f.token = _token) then
+    return null;
+  end if;
+  foreach k in array _runs loop
+    _at := array_position(_of, _ids[_done + 1], _at + 1);
+    if _at is null or _of[_at : _at + k - 1] <> _ids[_done + 1 : _done + k] or substring(_open from _at for k) <> repeat('1', k)::varbit then
+      return null;
+    end if;
+    _open := overlay(_open placing repeat('0', k)::varbit from _at);
+    _done := _done + k;
+    _at := _at + k - 1;
+  end loop;
+  return _open;
 end $$;
 
 -- Returns the tasks of a group that cannot be finished: those no longer open in
@@ -301,5 +354,5 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_in, tusk.finish, tusk.write_notes,
+drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.write_notes,
   tusk.cancelled_stat, tusk.end_attempt;

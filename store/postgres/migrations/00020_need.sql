@@ -454,7 +454,7 @@ begin
   end if;
   select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
   from tusk.finish(_tokens, _lanes, _offs, _sizes, _keyed, _ids, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
-    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, true) f;
+    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, null, true) f;
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
