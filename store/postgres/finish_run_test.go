@@ -1,0 +1,81 @@
+package postgres_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Half of a lease of packs is finished by what follows one another: what was finished
+// before is lost all the same, and what an open transaction holds is held.
+func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
+	ctx := t.Context()
+	s, pool := fresh(t)
+	w := startWorker(t, s)
+	if _, err := s.Enqueue(ctx, newPacks(400, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Token: store.NewToken(), Queues: []string{"q"}, Limit: 400})
+	if err != nil || len(tasks) != 400 {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	finish := func(part []store.Task, want ...store.ID) {
+		t.Helper()
+		lost, err := s.Finish(ctx, completed(part))
+		if err != nil || len(lost) != len(want) || slices.ContainsFunc(lost, func(id store.ID) bool { return !slices.Contains(want, id) }) {
+			t.Errorf("lost %d of %d, %v; want %d", len(lost), len(part), err, len(want))
+		}
+	}
+	open := func(want int64) {
+		t.Helper()
+		var n int64
+		err := pool.QueryRow(ctx, "select coalesce(sum(coalesce(bit_count(open), cardinality(ids))), 0)::bigint from tusk.lease").Scan(&n)
+		if err != nil || n != want {
+			t.Errorf("%d tasks are open, %v; want %d", n, err, want)
+		}
+	}
+	finish(tasks[:100])
+	open(300)
+	finish(tasks[50:150], idsOfTasks(tasks[50:100])...)
+	open(250)
+	finish(slices.Concat(tasks[160:170], tasks[180:260], tasks[399:])) // runs with holes, and a block's end
+	open(159)
+
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	inside, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := inside.Finish(ctx, completed(tasks[300:301])); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if lost, err := s.Finish(ctx, completed(tasks[290:310])); err == nil || len(lost) > 0 || errors.Is(err, store.ErrNotCommitted) {
+		t.Errorf("%v, %v: an open transaction finishes one of them", lost, err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	finish(tasks, idsOfTasks(slices.Concat(tasks[:150], tasks[160:170], tasks[180:260], tasks[290:310], tasks[399:]))...)
+	open(0)
+	for i, state := range states(t, s, idsOfTasks(tasks)) {
+		if state != store.Completed {
+			t.Fatalf("task %d is %v", i, state)
+		}
+	}
+}
+
+func idsOfTasks(tasks []store.Task) []store.ID {
+	ids := make([]store.ID, len(tasks))
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	return ids
+}
