@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		}
 	}
 	lock := int64(binary.BigEndian.Uint64(r.Token[:8]))
-	c := claimed{limit: r.Limit}
+	c := claimed{about: min(int(s.claimed.Load()), r.Limit)}
 	err := s.query(ctx, "claim", c.read, [16]byte(r.Worker), [16]byte(r.Token), queues, r.Limit, r.Again, lock, s.fuller.Load(), s.packed.Load())
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
@@ -35,6 +35,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	if len(c.tasks) > 0 {
 		s.fuller.Store(c.full)
 		s.packed.Store(c.packs)
+		s.claimed.Store(int32(len(c.tasks)))
 	}
 	for i := range c.tasks {
 		t := &c.tasks[i]

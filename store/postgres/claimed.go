@@ -15,7 +15,7 @@ type claimed struct {
 	lanes []int64 // of each
 	full  bool    // some tasks have more than the least
 	packs bool    // some came in packs
-	limit int     // there are no more tasks than that
+	about int     // how many tasks there may be: as many as in the last claim
 
 	kind string // the last one: most lists have few kinds
 	room []byte // where args lie side by side
@@ -29,9 +29,8 @@ func (c *claimed) read(raw [][]byte) error {
 		return c.readLarge(ids.next(), args.next())
 	}
 	at, now, kinds, enqueued := len(c.tasks), timeOf(raw[1]), columnOf(raw[3]), columnOf(raw[5])
-	if c.packs && cap(c.tasks) < at+ids.n { // more rows will follow
-		c.tasks = slices.Grow(c.tasks, max(ids.n, min(c.limit-at, 3*at+256)))
-		c.lanes = slices.Grow(c.lanes, cap(c.tasks)-at)
+	if at == 0 {
+		c.tasks, c.lanes = make([]store.Task, 0, max(ids.n, c.about)), make([]int64, 0, max(ids.n, c.about))
 	}
 	c.tasks = slices.Grow(c.tasks, ids.n)[:at+ids.n]
 	for i := at; i < len(c.tasks); i++ {

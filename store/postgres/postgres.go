@@ -42,16 +42,17 @@ type Options struct {
 // Store is a queue in a PostgreSQL database. It is safe for use by many
 // goroutines.
 type Store struct {
-	pool   *pgxpool.Pool
-	schema string
-	sql    map[string]string
-	owned  bool     // the pool was opened here
-	lanes  sync.Map // int64: lanes that are known to have a name in the database
-	quiet  bool
-	home   atomic.Bool // the tables are of this server
-	bell   bell
-	fuller atomic.Bool // tasks that were claimed lately had more than the least
-	packed atomic.Bool // they came in packs
+	pool    *pgxpool.Pool
+	schema  string
+	sql     map[string]string
+	owned   bool     // the pool was opened here
+	lanes   sync.Map // int64: lanes that are known to have a name in the database
+	quiet   bool
+	home    atomic.Bool // the tables are of this server
+	bell    bell
+	fuller  atomic.Bool  // tasks that were claimed lately had more than the least
+	packed  atomic.Bool  // they came in packs
+	claimed atomic.Int32 // so many came together
 
 	witness witness
 
