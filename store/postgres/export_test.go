@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -19,4 +20,13 @@ const LookTime = lookTime
 func (s *Store) PackedCopy(tasks []store.NewTask) (data []byte, text string) {
 	data, name := appendCopy(nil, tasks, s.packLeast)
 	return data, s.sql[name]
+}
+
+// CountStored counts the tasks of ids, as is done when an enqueue was not answered.
+func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err error) {
+	err = s.query(ctx, "count_stored", func(raw [][]byte) error {
+		n = int64Of(raw[0])
+		return nil
+	}, uuidsOf(ids))
+	return n, err
 }

@@ -11,161 +11,194 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
-// alone opens a store whose pool has one connection, so that what it did is known at once.
-func alone(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
-	t.Helper()
-	return open(t, pgtest.Prepared(t, migrate, "pool_max_conns=1"), false)
+// cost measures calls by the pages that they touch, over a pool of one connection:
+// what that has done is known at once.
+type cost struct {
+	*testing.T
+	s    *postgres.Store
+	pool *pgxpool.Pool
+	term int64
 }
 
-// touched returns how many pages the only connection of a pool has touched so far.
-func touched(t *testing.T, pool *pgxpool.Pool) int64 {
+func newCost(t *testing.T) *cost {
 	t.Helper()
-	if _, err := pool.Exec(t.Context(), "select pg_stat_force_next_flush()"); err != nil {
+	s, pool := open(t, pgtest.Prepared(t, migrate, "pool_max_conns=1"), false)
+	if _, err := pool.Exec(t.Context(), "alter database "+pool.Config().ConnConfig.Database+" set track_counts = on"); err != nil {
 		t.Fatal(err)
 	}
-	return number(t, pool, "select blks_hit + blks_read from pg_stat_database where datname = current_database()")
+	return &cost{t, s, pool, lead(t, s)}
 }
 
-func TestTasksInPacksAreFoundWithoutReadingOthers(t *testing.T) {
-	s, pool := alone(t)
-	ctx := t.Context()
-	term := lead(t, s)
-	w := startWorker(t, s)
-	const total, each = 300000, 10000
-	var ids []store.ID
-	begun := time.Now()
-	for range total / each {
-		tasks := newPacks(each, "q")
-		if _, err := s.Enqueue(ctx, tasks); err != nil {
-			t.Fatal(err)
-		}
-		for i := range tasks {
-			ids = append(ids, tasks[i].ID)
-		}
+func (c *cost) touched() int64 {
+	c.Helper()
+	if _, err := c.pool.Exec(c.Context(), "select pg_stat_force_next_flush()"); err != nil {
+		c.Fatal(err)
 	}
-	t.Logf("filled in %v", time.Since(begun))
-	measure := func(what string, call func() error) {
-		t.Helper()
-		before := touched(t, pool)
-		begun := time.Now()
-		err := call()
-		took := time.Since(begun)
-		if err != nil {
-			t.Fatal(what, err)
-		}
-		t.Logf("%8d pages %10v %s", touched(t, pool)-before, took.Round(10*time.Microsecond), what)
+	return number(c, c.pool, "select blks_hit + blks_read from pg_stat_database where datname = current_database()")
+}
+
+// of returns how many pages a call touches.
+func (c *cost) of(call func() error) int64 {
+	c.Helper()
+	before := c.touched()
+	if err := call(); err != nil {
+		c.Fatal(err)
 	}
-	var tasks []store.Task
-	var err error
+	return c.touched() - before
+}
+
+func (c *cost) enqueue(n int, make func(n int, queue string) []store.NewTask) []store.ID {
+	c.Helper()
+	tasks := make(n, "q")
+	if _, err := c.s.Enqueue(c.Context(), tasks); err != nil {
+		c.Fatal(err)
+	}
+	return idsOf(tasks)
+}
+
+func (c *cost) edit(op store.Op, ids []store.ID) func() error {
+	return func() error {
+		done, err := c.s.Edit(c.Context(), store.Edit{IDs: ids, Change: store.Change{Op: op, Priority: 3, Queue: "z"}})
+		for i := range done {
+			if done[i].Result != store.Changed {
+				c.Fatal(op, done[i])
+			}
+		}
+		return err
+	}
+}
+
+// calls are those that look for tasks by their ids, a hundred at a time: what each
+// touches. Some are made twice: the first looks up what the server knows of its tables.
+func (c *cost) calls(enqueue func(n int, queue string) []store.NewTask) map[string]int64 {
+	c.Helper()
+	ctx, pages := c.Context(), map[string]int64{}
+	w := startWorker(c, c.s)
 	claim := store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 500, Token: store.NewToken()}
-	measure("claim", func() error {
-		tasks, err = s.Claim(ctx, claim)
-		return err
-	})
-	claim.Again = true
-	for range 2 {
-		measure("again", func() error {
-			tasks, err = s.Claim(ctx, claim)
-			return err
-		})
+	tasks, err := c.s.Claim(ctx, claim)
+	if err != nil || len(tasks) != 500 {
+		c.Fatal(len(tasks), err)
 	}
-	if len(tasks) != 500 {
-		t.Fatal(len(tasks))
-	}
-	for range 2 {
-		measure("list running", func() error {
-			_, err := s.List(ctx, store.Filter{States: []store.State{store.Running}})
-			return err
-		})
-		measure("list 100 ids", func() error {
-			_, err := s.List(ctx, store.Filter{IDs: ids[450:550], Detail: true})
-			return err
-		})
-		measure("list 1 id", func() error {
-			_, err := s.List(ctx, store.Filter{IDs: ids[200000:200001], Detail: true})
-			return err
-		})
-	}
-	outcomes := completed(tasks)
-	for i := range outcomes {
-		outcomes[i].State, outcomes[i].Error, outcomes[i].Fingerprint, outcomes[i].Delay = store.Retryable, "x", "f", time.Hour
-	}
-	measure("finish 100 fail", func() error {
-		_, err := s.Finish(ctx, outcomes[:100])
-		return err
-	})
-	measure("finish 100 fail", func() error {
-		_, err := s.Finish(ctx, outcomes[100:200])
-		return err
-	})
-	measure("finish 100 ok", func() error {
-		_, err := s.Finish(ctx, completed(tasks[200:300]))
-		return err
-	})
-	for range 2 {
-		measure("list 100 ids completed", func() error {
-			_, err := s.List(ctx, store.Filter{IDs: ids[200:300], Detail: true})
-			return err
-		})
-	}
-	edit := func(what string, op store.Op, ids []store.ID) {
-		t.Helper()
-		measure(what, func() error {
-			done, err := s.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: op, Priority: 3, Queue: "z"}})
-			for i := range done {
-				if done[i].Result != store.Changed {
-					t.Fatal(done[i])
-				}
+	list := func(f store.Filter, want int) func() error {
+		return func() error {
+			list, err := c.s.List(ctx, f)
+			if len(list) != want {
+				c.Fatal(len(list))
 			}
 			return err
-		})
-	}
-	edit("cancel 1", store.Cancel, ids[1000:1001])
-	edit("cancel 1", store.Cancel, ids[100000:100001])
-	edit("move 1000", store.Move, ids[200000:201000])
-	edit("move 10000", store.Move, ids[220000:230000])
-	edit("reprio 1000", store.Reprioritize, ids[210000:211000])
-	edit("rerun 100", store.Retry, ids[200:300])
-	edit("delete 1000", store.Delete, ids[250000:251000])
-	if _, err := pool.Exec(ctx, "update tusk.worker set expires_at = '2000-01-01'"); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		measure("rescue", func() error {
-			tasks, err := s.Rescue(ctx, term, 1000)
-			if err == nil && len(tasks) != 200 {
-				t.Fatal(len(tasks))
-			}
-			return err
-		})
-	}
-	w = startWorker(t, s)
-	measure("prune", func() error {
-		_, err := s.Prune(ctx, term, store.Retention{Completed: time.Hour}, 100000)
-		return err
-	})
-	measure("count", func() error {
-		_, err := s.Count(ctx)
-		return err
-	})
-	measure("maintain", func() error { return s.Maintain(ctx, term) })
-	for _, f := range []store.Filter{{States: []store.State{store.Running}}, {States: []store.State{store.Completed}}, {States: []store.State{store.Available}},
-		{Kinds: []string{"mail"}}, {Queues: []string{"z"}}, {}, {Tenants: []string{""}}, {Kinds: []string{"none"}}} {
-		for range 2 {
-			measure("search", func() error {
-				tasks, last, err := s.Search(ctx, f, 20000)
-				t.Log(f.States, f.Kinds, f.Queues, len(tasks), last)
-				return err
-			})
 		}
 	}
-	measure("find", func() error {
-		number(t, pool, "select count(*) from tusk.find('"+ids[150000].String()+"')")
+	claim.Again = true
+	fail := func(tasks []store.Task) func() error {
+		return func() error {
+			outcomes := completed(tasks)
+			for i := range outcomes {
+				outcomes[i].State, outcomes[i].Error, outcomes[i].Fingerprint, outcomes[i].Delay = store.Retryable, "x", "f", time.Hour
+			}
+			_, err := c.s.Finish(ctx, outcomes)
+			return err
+		}
+	}
+	ids := make([]store.ID, len(tasks))
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	fresh := c.enqueue(10000, enqueue)
+	twice := func(what string, call func() error) {
+		c.of(call)
+		pages[what] = c.of(call)
+	}
+	twice("claim again", func() error {
+		again, err := c.s.Claim(ctx, claim)
+		if len(again) != 500 {
+			c.Fatal(len(again))
+		}
+		return err
+	})
+	pages["claim again"] /= 5
+	twice("list running ones", list(store.Filter{IDs: ids[:100], Detail: true}, 100))
+	twice("list available ones", list(store.Filter{IDs: fresh[:100], Detail: true}, 100))
+	twice("list what runs", list(store.Filter{States: []store.State{store.Running}}, 100))
+	c.of(fail(tasks[:100]))
+	pages["fail"] = c.of(fail(tasks[100:200]))
+	if _, err := c.s.Finish(ctx, completed(tasks[200:400])); err != nil {
+		c.Fatal(err)
+	}
+	twice("list completed ones", list(store.Filter{IDs: ids[200:300], Detail: true}, 100))
+	c.of(c.edit(store.Retry, ids[200:250]))
+	pages["retry"] = c.of(c.edit(store.Retry, ids[250:350]))
+	for i, op := range []store.Op{store.Cancel, store.Reprioritize, store.Move, store.Delete} {
+		part := fresh[1000*i:]
+		c.of(c.edit(op, part[:10]))
+		pages[op.String()] = c.of(c.edit(op, part[500:600]))
+	}
+	if _, err := c.pool.Exec(ctx, "update tusk.worker set expires_at = '2000-01-01'"); err != nil {
+		c.Fatal(err)
+	}
+	twice("rescue", func() error {
+		left, err := c.s.Rescue(ctx, c.term, 1000)
+		if len(left) != 100 {
+			c.Fatal(len(left))
+		}
+		return err
+	})
+	w = startWorker(c, c.s)
+	if _, err := c.s.Finish(ctx, completed(tasks[400:])); err != nil {
+		c.Fatal(err)
+	}
+	twice("stored", func() error {
+		n, err := c.s.CountStored(ctx, fresh[5000:5100])
+		if n != 100 {
+			c.Fatal(n)
+		}
+		return err
+	})
+	twice("find one", func() error {
+		if number(c, c.pool, "select count(*) from tusk.find('"+fresh[7000].String()+"')") != 1 {
+			c.Fatal("it is not found")
+		}
 		return nil
 	})
-	measure("again", func() error {
-		claim = store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 500, Token: store.NewToken()}
-		tasks, err = s.Claim(ctx, claim)
-		return err
-	})
+	return pages
+}
+
+// Whether tasks are in packs or not, and however many others there are: who looks for
+// some by their ids reads these and no others, whatever the planner knows.
+func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
+	for name, make := range map[string]func(n int, queue string) []store.NewTask{"in packs": newPacks, "by themselves": newTasks} {
+		t.Run(name, func(t *testing.T) {
+			c := newCost(t)
+			c.enqueue(10000, make)
+			c.calls(make)
+			alone := c.calls(make)
+			for range 8 {
+				c.enqueue(10000, make)
+			}
+			w := startWorker(t, c.s)
+			for range 200 {
+				tasks, err := c.s.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 200, Token: store.NewToken()})
+				if err == nil {
+					_, err = c.s.Finish(t.Context(), completed(tasks))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			among := c.calls(make)
+			for what, pages := range among {
+				t.Logf("%5d pages, %5d among many: %s", alone[what], pages, what)
+				if pages > alone[what]*5/4+200 {
+					t.Errorf("%s: %d pages, %d among many", what, alone[what], pages)
+				}
+				if most := int64(12000); pages > most {
+					t.Errorf("%s: %d pages, more than %d", what, pages, most)
+				}
+			}
+			for _, what := range []string{"claim again", "list what runs", "rescue", "fail", "list running ones", "list available ones", "stored", "find one"} {
+				if n := among[what]; n == 0 || n > 4000 {
+					t.Errorf("%s: %d pages for a hundred tasks", what, n)
+				}
+			}
+		})
+	}
 }

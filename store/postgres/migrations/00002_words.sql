@@ -47,10 +47,10 @@ create function tusk.unpack(_ids uuid[], _lanes bigint[]) returns void language 
     select distinct l.xid, l.lane, l.n
     from unnest(_ids) u(id)
     cross join lateral (
-      select l.xid, l.lane, l.n from tusk.log l
-      where l.ids is not null and l.id between tusk.block_of(u.id) and u.id and u.id = any(l.ids) and l.lane = any(_lanes)
-        and tusk.unclaimed(l.lane, l.xid, tusk.last_n(l.n, l.ids))
-      offset 0) l),
+      select p.xid, p.lane, p.n, p.ids from tusk.log p
+      where p.ids is not null and p.id between tusk.block_of(u.id) and u.id
+      order by p.id desc limit 1) l
+    where u.id = any(l.ids) and l.lane = any(_lanes) and tusk.unclaimed(l.lane, l.xid, tusk.last_n(l.n, l.ids))),
   gone as (
     delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
   insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
