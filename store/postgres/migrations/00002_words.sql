@@ -73,6 +73,20 @@ create function tusk.nodes_of(_xid xid8) returns bigint[] language sql immutable
   select array_agg(((x >> s) * 2 + 1) << s) from (select _xid::text::bigint as x) y, generate_series(0, 48) s
 $$;
 
+-- The flush that completed a task of an xid, looked for interval by interval: at once,
+-- the planner would rather read all that there was of the lane.
+create function tusk.flush_of(_lane bigint, _xid xid8, _id uuid)
+returns table (at tid, worker uuid, claimed_at timestamptz, finished_at timestamptz, ids uuid[], ago int[])
+language sql stable rows 1 as $$
+  select o.at, o.worker, o.claimed_at, o.finished_at, o.ids, o.ago
+  from unnest(tusk.nodes_of(_xid)) d(node)
+  cross join lateral (
+    select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.ids, y.ago
+    from tusk.outcome y
+    where y.lane = _lane and y.node = d.node and _id = any(y.ids)
+    offset 0) o
+$$;
+
 -- Fails unless the term runs.
 create function tusk.lead(_term bigint) returns void language plpgsql as $$
 begin
@@ -167,10 +181,7 @@ select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 
   t.workflow, t.turn, t.partition
 from tusk.task t
 join lateral (
-  select o.claimed_at, o.finished_at, o.ids, o.ago
-  from tusk.outcome o
-  where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids)
-  limit 1) o on true
+  select o.claimed_at, o.finished_at, o.ids, o.ago from tusk.flush_of(t.lane, t.xid, t.id) o limit 1) o on true
 where not tusk.unclaimed(t.lane, t.xid, t.n)
   and not exists (select from tusk.log y where y.id = t.id and y.ids is null and (y.xid, y.n) > (t.xid, t.n));
 
@@ -208,9 +219,7 @@ create function tusk.state_of(_id uuid) returns setof tusk.task_state language s
     union all
     (select 6::smallint, o.claimed_at,
       greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null
-     from tusk.outcome o
-     where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids) and not tusk.unclaimed(t.lane, t.xid, t.n)
-     limit 1)
+     from tusk.flush_of(t.lane, t.xid, t.id) o where not tusk.unclaimed(t.lane, t.xid, t.n) limit 1)
     limit 1) s
 $$;
 
@@ -289,5 +298,5 @@ set local lock_timeout = '5s';
 drop function tusk.counts, tusk.find, tusk.state_of;
 drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.waiting_tasks, tusk.dead_tasks, tusk.running_tasks, tusk.available_tasks,
   tusk.completed_tasks, tusk.running;
-drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.nodes_of, tusk.node_of,
+drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.flush_of, tusk.nodes_of, tusk.node_of,
   tusk.unpack, tusk.last_n, tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;

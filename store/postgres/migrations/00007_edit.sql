@@ -224,8 +224,9 @@ begin
     else
       perform 1 from tusk.dead x where x.id = _id for update skip locked;
       if not found then
-        perform 1 from tusk.outcome x where x.lane = s.lane and x.node = any(tusk.nodes_of(
-          (select y.xid from tusk.rows_of(_id) y order by y.xid desc limit 1))) and _id = any(x.ids) for update skip locked;
+        perform 1 from tusk.outcome x
+        where x.ctid = any(array(select o.at from tusk.rows_of(_id) y cross join lateral tusk.flush_of(y.lane, y.xid, _id) o))
+        for update skip locked;
       end if;
       _mine := _mine and found;
     end if;
@@ -362,15 +363,14 @@ begin
     if _op = 2 then
       insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
       select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at, 6, '', '', ''
-      from tusk.outcome o
-      where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids);
+      from tusk.flush_of(t.lane, t.xid, t.id) o;
     end if;
     update tusk.outcome o
     set ids = array(select u.id from unnest(o.ids) with ordinality u(id, place) where u.id <> s.id order by u.place),
       ago = case when o.ago is not null then
         array(select o.ago[u.place] from unnest(o.ids) with ordinality u(id, place) where u.id <> s.id order by u.place) end,
       keyed = o.keyed - case when s.key is null then 0 else 1 end
-    where o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and t.id = any(o.ids);
+    where o.ctid = any(array(select f.at from tusk.flush_of(t.lane, t.xid, t.id) f));
   end if;
 end $$;
 

@@ -157,10 +157,7 @@ begin
     perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
     perform 1 from unnest(_ids) u(id)
     cross join lateral (select t.* from tusk.rows_of(u.id) t offset 0) t
-    cross join lateral (
-      select y.ctid as at from tusk.outcome y
-      where y.lane = t.lane and y.node = any(tusk.nodes_of(t.xid)) and u.id = any(y.ids)
-      offset 0) y
+    cross join lateral tusk.flush_of(t.lane, t.xid, u.id) y
     join tusk.outcome o on o.ctid = y.at
     order by o.lane, o.node, o.token for update of o;
   end if;

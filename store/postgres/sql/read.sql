@@ -23,7 +23,7 @@ select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at
 from (select distinct u.id from unnest($1::uuid[]) u(id)) q
 cross join lateral (select s.* from tusk.state_of(q.id) s where s.state = 6 offset 0) s
 cross join lateral (select t.* from tusk.rows_of(q.id) t order by t.xid desc, t.n desc limit 1) t
-join tusk.outcome o on o.lane = t.lane and o.node = any(tusk.nodes_of(t.xid)) and q.id = any(o.ids)
+cross join lateral tusk.flush_of(t.lane, t.xid, q.id) o
 
 -- name: notes
 select id, progress, output, logs from tusk.note where id = any($1)
