@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -69,6 +70,86 @@ func FuzzClaimed(f *testing.F) {
 		var task store.Task
 		if lane := readTask(&task, raw); task.Priority != priorityOf(lane) {
 			t.Fatalf("priority %d of lane %d", task.Priority, lane)
+		}
+	})
+}
+
+// FuzzCopy makes tasks of a few bytes each, and reads what COPY is told: all of them, in
+// their order, and in no row more than a page has room for.
+func FuzzCopy(f *testing.F) {
+	f.Add([]byte("0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"), byte(16))
+	f.Add([]byte{0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4, 0x80, 0x80, 0x81, 0xff, 0xff, 0xff, 0}, byte(2))
+	f.Add(bytes.Repeat([]byte{0, 8}, 150), byte(2))
+	f.Add(bytes.Repeat([]byte{3}, 300), byte(16))
+	sizes := []int{0, 2, 60, 200, 450, 1500, 6900, 7000}
+	f.Fuzz(func(t *testing.T, made []byte, least byte) {
+		tasks := make([]store.NewTask, min(len(made), 1000))
+		for i := range tasks {
+			b := made[i]
+			n := &tasks[i]
+			n.ID[0], n.ID[14], n.ID[15] = 1, byte(i/256), byte(i)+b>>7 // some do not follow
+			n.Queue, n.Kind, n.Args = "q", []string{"a", "b"}[b&1], bytes.Repeat([]byte{b}, sizes[b>>1&7])
+			switch b >> 4 & 7 {
+			case 1:
+				n.Tags, n.Settings = []string{"x", "", "yz"}, bytes.Repeat([]byte("s"), 3000)
+			case 2:
+				n.Tenant = "acme"
+			case 3:
+				n.Priority, n.ExpiresAt = 1, time.UnixMicro(int64(b)).UTC()
+			}
+		}
+		least = max(least, 2)
+		data, name := appendCopy(nil, tasks, int(least))
+		rows, rest := data[19:], tasks
+		field := func() []byte {
+			n := int32(binary.BigEndian.Uint32(rows))
+			rows = rows[4:]
+			if n < 0 {
+				return nil
+			}
+			value := rows[:n:n]
+			rows = rows[n:]
+			return value
+		}
+		for {
+			columns := int16(binary.BigEndian.Uint16(rows))
+			rows = rows[2:]
+			if columns < 0 {
+				break
+			}
+			var of [10][]byte
+			for i := range columns {
+				of[i] = field()
+			}
+			ids, args := [][]byte{of[1]}, [][]byte{of[3]}
+			if of[8] != nil {
+				if a, p := arrayOf(of[8]), arrayOf(of[9]); a.n != p.n || a.n < int(least) || a.n > packMost || len(of[8])+len(of[9]) > packRoom+100 {
+					t.Fatalf("a pack of %d tasks and %d args, with %d bytes", a.n, p.n, len(of[8])+len(of[9]))
+				} else if !bytes.Equal(of[1], of[8][24:40]) || len(of[3]) > 0 {
+					t.Fatal("a pack begins with another task, or has args")
+				} else {
+					ids, args = nil, nil
+					for range a.n {
+						ids, args = append(ids, a.next()), append(args, p.next())
+					}
+				}
+			}
+			for i := range ids {
+				n := &rest[0]
+				rest = rest[1:]
+				if !bytes.Equal(ids[i], n.ID[:]) || !bytes.Equal(args[i], n.Args) || string(of[2]) != n.Kind || int64Of(of[0]) != laneOf(n.Queue, n.Priority) {
+					t.Fatalf("%x of kind %s became %x of kind %s", n.ID, n.Kind, ids[i], of[2])
+				}
+				if i > 0 && (!bytes.Equal(ids[i][:15], ids[0][:15]) || ids[i][15] != ids[i-1][15]+1) {
+					t.Fatalf("%x follows %x in a pack", ids[i], ids[i-1])
+				}
+				if string(of[4]) != n.Tenant || !slices.Equal(textsOf(of[5]), n.Tags) || !bytes.Equal(of[6], n.Settings) || !timeOf(of[7]).Equal(n.ExpiresAt) {
+					t.Fatalf("%s: %+v became %q", name, n, of[4:8])
+				}
+			}
+		}
+		if len(rest) > 0 || len(rows) > 0 {
+			t.Fatalf("%d tasks and %d bytes are left", len(rest), len(rows))
 		}
 	})
 }

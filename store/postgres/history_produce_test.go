@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -58,7 +59,13 @@ func (h *history) part(ctx context.Context, tx pgx.Tx, r *rand.Rand) (kept []sto
 		return nil, err
 	}
 	tasks := h.some(r)
-	if _, err := u.Enqueue(ctx, tasks); err != nil {
+	if r.IntN(2) == 0 {
+		data, text := h.s.PackedCopy(tasks) // as outside of transactions, but it takes its time
+		_, err = sub.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(data), text)
+	} else {
+		_, err = u.Enqueue(ctx, tasks)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if r.IntN(4) == 0 {
@@ -84,14 +91,19 @@ func (h *history) twoPhases(ctx context.Context, tx pgx.Tx, r *rand.Rand, stay [
 	return err
 }
 
+// some makes tasks, many of which come in packs.
 func (h *history) some(r *rand.Rand) []store.NewTask {
 	n := 1 + r.IntN(20)
 	if r.IntN(10) == 0 {
 		n = 200
 	}
-	tasks := newTasks(n, historyQueues[r.IntN(2)]) // the last queue stays idle but for edits
-	for i := range tasks {
-		tasks[i].Priority = int16(r.IntN(2))
+	tasks := newPacks(n, historyQueues[r.IntN(2)]) // the last queue stays idle but for edits
+	var p int16
+	for i, alike := 0, 1+r.IntN(30); i < n; i++ {
+		if i%alike == 0 {
+			p = int16(r.IntN(2))
+		}
+		tasks[i].Priority = p
 	}
 	return tasks
 }

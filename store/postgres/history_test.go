@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,7 +61,11 @@ func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
 		t: t, s: s, pool: pool, committed: map[store.ID]bool{}, never: map[store.ID]bool{},
 		lent: map[store.ID]store.Token{}, ended: map[store.ID]int{}, asked: map[store.ID]bool{},
 	}
-	tasks := newTasks(100, "a")
+	s.PackAll()
+	tasks := slices.Concat(newPacks(50, "a"), newPacks(50, "a"), newPacks(50, "b"), newPacks(50, "b"))
+	for i := range tasks { // of all lanes
+		tasks[i].Priority = int16(i / 50 % 2)
+	}
 	_, err = s.Enqueue(context.Background(), tasks)
 	h.keepCommitted(tasks, err == nil)
 	shrink(t, pool) // what they are in ends here
@@ -245,6 +250,9 @@ func (h *history) check() {
 		h.t.Errorf("%d tasks in all", len(bad))
 		list, err := h.s.List(context.Background(), store.Filter{IDs: bad[:1], Detail: true})
 		h.t.Logf("%+v %v", list, err)
+	}
+	if n, rows := number(h.t, h.pool, packs), number(h.t, h.pool, "select count(*) from tusk.log where ids is null and n & 255 <> 0"); n == 0 || rows == 0 {
+		h.t.Errorf("%d packs, and %d tasks that were in one", n, rows)
 	}
 	made, gone := h.segments()
 	if gone == 0 {
