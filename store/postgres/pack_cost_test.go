@@ -173,7 +173,7 @@ func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			c := newCost(t)
 			w := startWorker(t, c.s)
-			for range 60 {
+			for range 150 {
 				goRound(t, c.s, w, 20)
 			}
 			for range k.many / 10000 {

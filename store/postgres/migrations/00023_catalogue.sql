@@ -4,8 +4,8 @@ set local lock_timeout = '5s';
 -- What stands in a stretch of the log, those with xids from lo on and below hi: the
 -- tasks of a lane by kind, and again by each of their tags, newest first. The leader
 -- writes it after the fact, so that no enqueue pays for an index. It may name tasks
--- that have changed or gone since; it never leaves one out. Of packs it has no ids: who
--- wants them reads the stretch.
+-- that have changed or gone since; it never leaves one out. Of packs it has their places
+-- in the lane and no ids.
 create table tusk.catalogue (
   lane     bigint      not null,
   kind     text,       -- null: by tag
@@ -17,7 +17,9 @@ create table tusk.catalogue (
   from_at  timestamptz not null, -- when they were enqueued
   until_at timestamptz not null,
   tasks    int         not null,
-  ids      uuid[]      -- null: those of the packs from lo to hi, or what was one
+  ids      uuid[],     -- null: of packs
+  xids     xid8[],
+  ns       bigint[]    -- up to 255 more are those of tasks that were in the pack
 );
 alter table tusk.catalogue alter ids set storage external;
 create index catalogue_newest on tusk.catalogue (newest) where tag is null;
@@ -56,7 +58,7 @@ begin
   end if;
   _hi := least(_end, _lo + ceil((_end - _lo)::numeric * _aim / (_added - m.added)));
   with log as materialized (
-    select t.lane, t.kind, t.tags, t.id, t.enqueued_at, cardinality(t.ids) as tasks, t.ids[cardinality(t.ids)] as newest
+    select t.lane, t.kind, t.tags, t.id, t.enqueued_at, cardinality(t.ids) as tasks, t.ids[cardinality(t.ids)] as newest, t.xid, t.n
     from (select distinct l.id from tusk.lane l) l
     cross join lateral (
       select t.* from tusk.log t
@@ -68,25 +70,25 @@ begin
     select g.lane, null, u.tag, array_agg(g.id), count(*)::int, min(g.enqueued_at), max(g.enqueued_at)
     from log g cross join lateral unnest(g.tags) u(tag) where g.tasks is null group by g.lane, u.tag),
   packed as (
-    select p.lane, p.kind, p.tag, p.newest[1] as newest, p.oldest[1] as oldest, p.from_at, p.until_at, p.tasks
+    select p.lane, p.kind, p.tag, p.newest[1] as newest, p.oldest[1] as oldest, p.from_at, p.until_at, p.tasks, p.xids, p.ns
     from (
       select g.lane, g.kind, null as tag, array_agg(g.newest order by g.newest desc) as newest, array_agg(g.id order by g.id) as oldest,
-        min(g.enqueued_at) as from_at, max(g.enqueued_at) as until_at, sum(g.tasks)::int as tasks
+        min(g.enqueued_at) as from_at, max(g.enqueued_at) as until_at, sum(g.tasks)::int as tasks, array_agg(g.xid order by g.id) as xids, array_agg(g.n order by g.id) as ns
       from log g where g.tasks > 0 group by g.lane, g.kind
       union all
       select g.lane, null, u.tag, array_agg(g.newest order by g.newest desc), array_agg(g.id order by g.id),
-        min(g.enqueued_at), max(g.enqueued_at), sum(g.tasks)::int
+        min(g.enqueued_at), max(g.enqueued_at), sum(g.tasks)::int, array_agg(g.xid order by g.id), array_agg(g.n order by g.id)
       from log g cross join lateral unnest(g.tags) u(tag) where g.tasks > 0 group by g.lane, u.tag) p),
   sorted as materialized (
     select w.lane, w.kind, w.tag, w.tasks, w.from_at, w.until_at, array(select x.id from unnest(w.ids) x(id) order by x.id desc) as newest_first from word w),
   stored as (
-    insert into tusk.catalogue (lane, kind, tag, lo, hi, newest, oldest, from_at, until_at, tasks, ids)
+    insert into tusk.catalogue (lane, kind, tag, lo, hi, newest, oldest, from_at, until_at, tasks, ids, xids, ns)
     select w.lane, w.kind, w.tag, _lo::text::xid8, _hi::text::xid8, w.newest_first[i], w.newest_first[least(i + 4999, w.tasks)], w.from_at, w.until_at,
-      least(5000, w.tasks - i + 1), case when w.tasks <= 5000 then w.newest_first else w.newest_first[i : i + 4999] end
+      least(5000, w.tasks - i + 1), case when w.tasks <= 5000 then w.newest_first else w.newest_first[i : i + 4999] end, null, null
     from sorted w
     cross join generate_series(1, w.tasks, 5000) i
     union all
-    select p.lane, p.kind, p.tag, _lo::text::xid8, _hi::text::xid8, p.newest, p.oldest, p.from_at, p.until_at, p.tasks, null from packed p)
+    select p.lane, p.kind, p.tag, _lo::text::xid8, _hi::text::xid8, p.newest, p.oldest, p.from_at, p.until_at, p.tasks, null, p.xids, p.ns from packed p)
   select coalesce(sum(coalesce(g.tasks, 1)), 0) into _rows from log g;
   update tusk.catalogue_end e set upto = _hi::text::xid8, added = case when _hi = _end then _added else least(m.added + _rows, _added - 1) end;
   return _hi < _end;

@@ -66,7 +66,7 @@ where (select cardinality(few.ids) from few) > {many}
 select c.*, p.*
 from (
   select c.*, row_number() over () = {many} as last from (
-    select c.lane, c.kind, c.tag, c.newest, c.ids, c.tasks, c.lo, c.hi from tusk.catalogue c{base}
+    select c.lane, c.newest, c.ids, c.xids, c.ns, c.tasks, c.lo, c.hi from tusk.catalogue c{base}
     order by {order}
     limit {many}) c) c
 left join lateral (
@@ -99,14 +99,15 @@ with place as materialized (
   left join lateral (select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true),
 tail as materialized (
   select s.*, p.done, p.win, p.at_xid, p.at_n from place p cross join lateral (
-    select s.id, s.lane, s.xid, s.n, s.kind, s.tenant, s.tags, s.enqueued_at from tusk.task s
-    where s.lane = p.lane and s.xid >= (select e.upto from tusk.catalogue_end e)
+    select u.id, l.lane, l.xid, l.n + case when l.ids is null then 0 else u.place end as n, l.kind, l.tenant, l.tags, l.enqueued_at
+    from tusk.log l cross join lateral unnest(coalesce(l.ids, array[l.id])) with ordinality u(id, place)
+    where l.lane = p.lane and l.xid >= (select e.upto from tusk.catalogue_end e)
     limit {tail} + 1) s
   limit {tail} + 1),
 entry as materialized (
   select c.*, c.last or row_number() over w = {many} as left_out, sum(c.below) over w - c.below as above
   from (
-    select c.lane, c.kind, c.tag, c.newest, c.ids, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case when c.newest < {cursor} then c.tasks else 0 end as below
+    select c.lane, c.newest, c.ids, c.xids, c.ns, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case when c.newest < {cursor} then c.tasks else 0 end as below
     from {entries}
     order by c.newest desc
     limit {many}) c
@@ -124,9 +125,10 @@ hit as (
            null::text[] as tags, null::timestamptz as enqueued_at
          union all
          select t.id, l.xid, l.n + case when l.ids is null then 0 else t.place end, l.lane, l.kind, l.tenant, l.tags, l.enqueued_at
-         from tusk.log l cross join lateral unnest(coalesce(l.ids, array[l.id])) with ordinality t(id, place)
-         where c.ids is null and l.lane = c.lane and l.xid >= c.lo and l.xid < c.hi and (l.ids is not null or l.n & 255 <> 0)
-           and (c.kind is null or l.kind = c.kind) and (c.tag is null or c.tag = any(l.tags))) u{before}{each}) u
+         from unnest(c.xids, c.ns) p(xid, n)
+         cross join lateral (
+           select l.* from tusk.log l where l.lane = c.lane and l.xid = p.xid and l.n between p.n and p.n + 255 offset 0) l
+         cross join lateral unnest(coalesce(l.ids, array[l.id])) with ordinality t(id, place)) u{before}{each}) u
      where c.above < {rows} and not c.left_out
      order by u.id desc) h{in_entry}
    order by h.id desc
