@@ -49,7 +49,7 @@ declare
   _lo     xid8;
   _hi     xid8;
   p       tusk.lane_position;
-  _row    tusk.log;
+  _rows   cursor for select x.* from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
@@ -134,7 +134,7 @@ begin
       end if;
       if _packs then
         _size := 0; _xids := '{}'; _sorted := '{}'; _news := '{}';
-        for _row in select x.* from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x loop
+        for _row in _rows loop -- one at a time, for each may be all that is wanted
           _skip := case when _row.ids is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
           _take := least(coalesce(cardinality(_row.ids), 1) - _skip, _want - _size);
           ids := case when _row.ids is null then array[_row.id] else _row.ids[_skip + 1 : _skip + _take] end;
