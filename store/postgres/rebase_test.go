@@ -15,12 +15,13 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	ctx := context.Background()
 	from := pgtest.DSN(t)
 	s, pool := open(t, from, true)
+	s.PackAll()
 	if _, err := pool.Exec(ctx, "do $$ begin for i in 1 .. 3000 loop perform pg_current_xact_id(); commit; end loop; end $$"); err != nil {
 		t.Fatal(err)
 	}
 	w := startWorker(t, s)
 	goRound(t, s, w, 20)
-	if _, err := s.Enqueue(ctx, newTasks(30, "q")); err != nil {
+	if _, err := s.Enqueue(ctx, newPacks(30, "q")); err != nil {
 		t.Fatal(err)
 	}
 	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()})

@@ -125,6 +125,46 @@ func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	}
 }
 
+// What admits may be older than an attempt, too: it has settled doubts before.
+func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	w, term := startWorker(t, s), lead(t, s)
+	old, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Rollback(context.Background())
+	if _, err := old.Exec(ctx, "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	first := claimOne(t, s, w)
+	again := store.Outcome{Task: &first, State: store.Retryable, Attempt: first.Attempt, Error: "x", Fingerprint: "f"}
+	if lost, err := s.Finish(ctx, []store.Outcome{again}); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	var admitted int
+	if err := old.QueryRow(ctx, "select tasks from tusk.admit_all($1, 10)", term).Scan(&admitted); err != nil || admitted != 0 {
+		t.Fatalf("admitted %d tasks, %v", admitted, err)
+	}
+	if err := old.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Admit(ctx, term, 10); err != nil || done.Count != 1 {
+		t.Fatal(done, err)
+	}
+	if lost, err := s.Finish(ctx, completed([]store.Task{claimOne(t, s, w)})); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	list, err := s.List(ctx, store.Filter{})
+	if err != nil || len(list) != 1 || list[0].State != store.Completed || list[0].Attempt != 2 {
+		t.Fatalf("%+v, %v: want the completed task", list, err)
+	}
+}
+
 // Found by the storm: maintenance met a lease that a flush was just closing in part,
 // and reopened a task that a transaction of the user's had completed.
 func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {

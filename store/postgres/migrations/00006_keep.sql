@@ -125,7 +125,8 @@ begin
   end if;
 end $$;
 
--- Moves waiting tasks that are due into the log. next is in microseconds.
+-- Moves waiting tasks that are due into the log, but those whose last attempt was put
+-- there after this transaction began. next is in microseconds.
 create function tusk.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -142,6 +143,7 @@ begin
       select w.id, w.turn is true and not exists (select from tusk.turn h where h.id = w.id) as line
       from tusk.waiting w
       where w.state <> 2 and w.run_at <= _now
+        and (w.claimed_at is null or not exists (select from tusk.rows_of(w.id) y where y.xid > pg_current_xact_id()))
       order by w.run_at, w.n
       limit _limit
       for update of w skip locked),
