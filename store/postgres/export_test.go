@@ -30,3 +30,8 @@ func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err e
 	}, uuidsOf(ids))
 	return n, err
 }
+
+// ListWhole lists tasks by one statement, which may read all.
+func (s *Store) ListWhole(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	return s.list(ctx, f)
+}

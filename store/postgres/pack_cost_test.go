@@ -118,6 +118,8 @@ func (c *cost) calls(enqueue func(n int, queue string) []store.NewTask) map[stri
 	pages["claim again"] /= 5
 	twice("list running ones", list(store.Filter{IDs: ids[:100], Detail: true}, 100))
 	twice("list available ones", list(store.Filter{IDs: fresh[:100], Detail: true}, 100))
+	twice("list the newest", list(store.Filter{}, 100))
+	twice("list the newest available ones", list(store.Filter{States: []store.State{store.Available}}, 100))
 	twice("list what runs", list(store.Filter{States: []store.State{store.Running}}, 100))
 	c.of(fail(tasks[:100]))
 	pages["fail"] = c.of(fail(tasks[100:200]))
@@ -182,7 +184,7 @@ func TestTasksAreFoundWithoutReadingOthers(t *testing.T) {
 			for what, pages := range c.calls(k.make) {
 				most := int64(4500)
 				switch what {
-				case "list running ones", "list available ones", "list completed ones": // with what is known of their attempts and needs
+				case "list the newest", "list the newest available ones", "list running ones", "list available ones", "list completed ones": // with what is known of their attempts and needs
 					most = 25000
 				case "cancel", "reprioritize", "move":
 					most = 10500

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,15 +14,38 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader.
-func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
-	where, args := s.where(&f)
-	limit := f.Limit
+// List implements store.Reader. What no statement reads without reading much more, it
+// searches for.
+func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, err error) {
+	if listed(&f) {
+		return s.list(ctx, f)
+	}
+	f.Limit = pageOf(f.Limit)
+	for limit := f.Limit; ; {
+		page, last, err := s.Search(ctx, f, math.MaxInt)
+		if err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+		tasks = append(tasks, page...)
+		if f.Before, f.Limit = last, limit-len(tasks); last.IsZero() || f.Limit == 0 {
+			return tasks, nil
+		}
+	}
+}
+
+// pageOf is how many tasks a page has when a filter says limit.
+func pageOf(limit int) int {
 	if limit <= 0 {
 		limit = 100
 	}
+	return min(limit, store.MaxPage)
+}
+
+// list is List by one statement.
+func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	where, args := s.where(&f)
 	var tasks []store.Task
-	err := s.queryText(ctx, s.listText(&f, where, min(limit, store.MaxPage)), func(raw [][]byte) error {
+	err := s.queryText(ctx, s.listText(&f, where, pageOf(f.Limit)), func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
 		t.Lease, t.Worker, t.Queue = idOf(raw[17]), idOf(raw[18]), string(raw[19])

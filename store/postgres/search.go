@@ -21,22 +21,20 @@ type lookTable struct {
 	states      []store.State
 }
 
-// lookTables are where tasks lie, with the states that they may have there.
+// lookTables are where tasks lie, with the states that they may have there. One that is
+// admitted or falls due meanwhile is met in the log, which comes last.
 var lookTables = []lookTable{
-	{"log", "null::smallint", []store.State{store.Available, store.Running, store.Completed}},
 	{"waiting", "s.state", []store.State{store.Scheduled, store.Pending, store.Retryable}},
 	{"dead", "s.state", []store.State{store.Completed, store.Cancelled, store.Discarded}},
+	{"log", "null::smallint", []store.State{store.Available, store.Running, store.Completed}},
 }
 
 // Search implements store.Searcher. It looks at narrow parts of the newest rows of
 // each table, and asks List for those alone that may match.
 func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks []store.Task, last store.ID, err error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
-	f.Limit = min(f.Limit, store.MaxPage)
+	f.Limit = pageOf(f.Limit)
 	if listed(&f) {
-		if tasks, err = s.List(ctx, f); err == nil && len(tasks) == f.Limit {
+		if tasks, err = s.list(ctx, f); err == nil && len(tasks) == f.Limit {
 			last = tasks[len(tasks)-1].ID
 		}
 		return tasks, last, err
@@ -51,7 +49,7 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks [
 		for part := range slices.Chunk(ids, f.Limit) {
 			page := f
 			page.IDs, page.Before, page.Limit = part, store.ID{}, f.Limit-len(tasks)
-			found, err := s.List(ctx, page)
+			found, err := s.list(ctx, page)
 			if err != nil {
 				return nil, last, err
 			}

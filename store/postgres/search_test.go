@@ -121,7 +121,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 		}
 		all := f
 		all.Limit = store.MaxPage
-		want, err := s.List(ctx, all)
+		want, err := s.ListWhole(ctx, all)
 		if err != nil {
 			t.Fatal(err)
 		}
