@@ -144,7 +144,7 @@ func (c *cost) calls(enqueue func(n int, queue string) []store.NewTask) map[stri
 		}
 		return err
 	})
-	w = startWorker(c, c.s)
+	startWorker(c, c.s)
 	if _, err := c.s.Finish(ctx, completed(tasks[400:])); err != nil {
 		c.Fatal(err)
 	}
