@@ -48,7 +48,7 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 		w.suspects.begin(ctx, a.Task)
 	}
 	if w.handle == nil {
-		return w.dispatch(ctx, &d)
+		return w.dispatch(ctx, d)
 	}
 	t := &Task[json.RawMessage]{Args: args, attempt: a, client: w.client}
 	if err := d.describe(&t.TaskInfo); err != nil {
@@ -58,7 +58,7 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 }
 
 // dispatch finds the handler; middleware is wrapped around it.
-func (w *Worker) dispatch(ctx context.Context, d *delivery) error {
+func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	h := w.mux.handlers[d.task.Kind]
 	if h == nil {
 		w.log.Warn("run: no handler for this kind, handing the task back", "kind", d.task.Kind, "task", d.task.ID)

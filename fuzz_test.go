@@ -3,6 +3,9 @@ package tusk
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
@@ -30,6 +33,35 @@ func FuzzEnvelope(f *testing.F) {
 			t.Fatalf("%q opens for another task: %q", args, other)
 		}
 	})
+}
+
+// FuzzDecodeArgs wants of args, whatever stands in them, what json.Unmarshal makes of them,
+// even after others that were broken.
+func FuzzDecodeArgs(f *testing.F) {
+	for _, text := range []string{`{"n":1,"text":"a","raw":[1]}`, ` {"n":1} `, `{"n":1}{"n":2}`, `{"n":1} x`, `{"n":"x","text":"kept"}`, `{"n":1`, ``, ` `, `7`, `7 8`, `null`, `[]`, `"a`, `{"raw":{"n":2}}`, "{}\n"} {
+		f.Add([]byte(text))
+	}
+	type input struct {
+		N    int
+		Text string
+		Raw  json.RawMessage
+		Any  any
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for range 2 {
+			sameArgs[input](t, text)
+			sameArgs[int](t, text)
+			sameArgs[any](t, text)
+		}
+	})
+}
+
+func sameArgs[T any](t *testing.T, text []byte) {
+	var got, want T
+	err, expected := decodeArgs(text, &got), json.Unmarshal(text, &want)
+	if !reflect.DeepEqual(got, want) || (err == nil) != (expected == nil) || err != nil && !strings.Contains(err.Error(), expected.Error()) {
+		t.Errorf("%q: %+v, %v; want %+v, %v", text, got, err, want, expected)
+	}
 }
 
 func FuzzReceipt(f *testing.F) {

@@ -1,11 +1,13 @@
 package tusk
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
@@ -29,7 +31,7 @@ type Mux struct {
 }
 
 type handler struct {
-	run     func(ctx context.Context, d *delivery) error
+	run     func(ctx context.Context, d delivery) error
 	timeout time.Duration
 	retry   lifecycle.RetryFunc
 }
@@ -63,9 +65,9 @@ func Handle[T Args](m *Mux, fn func(ctx context.Context, t *Task[T]) error, opti
 // HandleFunc registers a plain function as the handler of the kind that T names.
 func HandleFunc[T Args](m *Mux, fn func(ctx context.Context, args T) error, options ...HandlerOption) {
 	var args T
-	m.add(args.Kind(), fn == nil, func(ctx context.Context, d *delivery) error {
-		args, err := argsOf[T](d)
-		if err != nil {
+	m.add(args.Kind(), fn == nil, func(ctx context.Context, d delivery) error {
+		var args T
+		if err := decodeArgs(d.args, &args); err != nil {
 			return err
 		}
 		return fn(ctx, args)
@@ -75,20 +77,19 @@ func HandleFunc[T Args](m *Mux, fn func(ctx context.Context, args T) error, opti
 // HandleKind registers the handler of a kind by its name, with args of any type
 // that JSON decodes to; json.RawMessage takes them as they are.
 func HandleKind[T any](m *Mux, kind string, fn func(ctx context.Context, t *Task[T]) error, options ...HandlerOption) {
-	m.add(kind, fn == nil, func(ctx context.Context, d *delivery) error {
+	m.add(kind, fn == nil, func(ctx context.Context, d delivery) error {
 		t := &Task[T]{attempt: d.attempt, client: d.client}
-		err := d.describe(&t.TaskInfo)
-		if err != nil {
+		if err := d.describe(&t.TaskInfo); err != nil {
 			return err
 		}
-		if t.Args, err = argsOf[T](d); err != nil {
+		if err := decodeArgs(d.args, &t.Args); err != nil {
 			return err
 		}
 		return fn(ctx, t)
 	}, options)
 }
 
-func (m *Mux) add(kind string, missing bool, run func(ctx context.Context, d *delivery) error, options []HandlerOption) {
+func (m *Mux) add(kind string, missing bool, run func(ctx context.Context, d delivery) error, options []HandlerOption) {
 	if err := m.check(kind, missing); err != nil {
 		if m.err == nil {
 			m.err = err
@@ -122,7 +123,7 @@ type delivery struct {
 }
 
 // describe says about the task what its handler is told.
-func (d *delivery) describe(info *TaskInfo) error {
+func (d delivery) describe(info *TaskInfo) error {
 	if d.info != nil {
 		*info = *d.info
 		return nil
@@ -130,11 +131,40 @@ func (d *delivery) describe(info *TaskInfo) error {
 	return info.read(d.task)
 }
 
-func argsOf[T any](d *delivery) (args T, err error) {
-	if raw, ok := any(&args).(*json.RawMessage); ok {
-		*raw = d.args
-	} else if err = json.Unmarshal(d.args, &args); err != nil {
-		err = fmt.Errorf("args do not fit the handler's type %T: %w", args, err)
+// decodeArgs puts the JSON of args where the handler finds it.
+func decodeArgs[T any](args []byte, into *T) error {
+	if raw, ok := any(into).(*json.RawMessage); ok {
+		*raw = args
+		return nil
 	}
-	return args, err
+	d := decoders.Get().(*decoder)
+	if d.decode(args, into) {
+		decoders.Put(d)
+		return nil
+	}
+	*into = *new(T)
+	if err := json.Unmarshal(args, into); err != nil {
+		return fmt.Errorf("args do not fit the handler's type %T: %w", *into, err)
+	}
+	return nil
+}
+
+// decoder does what json.Unmarshal does, and can do it again: what that allocates
+// each time is most of what a short task does.
+type decoder struct {
+	text bytes.Reader
+	json *json.Decoder
+}
+
+var decoders = sync.Pool{New: func() any {
+	d := new(decoder)
+	d.json = json.NewDecoder(&d.text)
+	return d
+}}
+
+// decode reports whether it went well. If not, the decoder is of no further use.
+func (d *decoder) decode(text []byte, into any) bool {
+	d.text.Reset(text)
+	before := d.json.InputOffset()
+	return d.json.Decode(into) == nil && d.json.InputOffset()-before == int64(len(text))
 }

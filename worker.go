@@ -123,7 +123,7 @@ func (w *Worker) assemble() {
 	w.suspects.worker, w.suspects.client = w.ID, w.client
 	if len(c.Middleware) > 0 {
 		w.handle = func(ctx context.Context, t *Task[json.RawMessage]) error {
-			return w.dispatch(ctx, &delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
+			return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
 		}
 	}
 	for _, middleware := range slices.Backward(c.Middleware) {

@@ -28,14 +28,13 @@ type Attempt struct {
 	claim *claimed // that it came with
 
 	mu      sync.Mutex
-	parent  context.Context // nil until the handler runs
-	ctx     context.Context // nil until the handler asks its context for something
-	cancel  context.CancelCauseFunc
-	stopped error // why it was stopped
-	over    bool  // it has ended
+	ctx     context.Context         // nil until the handler runs; the slot's until the handler asks its own for something
+	cancel  context.CancelCauseFunc // nil: ctx is the slot's
+	stopped error                   // why it was stopped
+	over    bool                    // it has ended
 	inTx    bool
-	begun   time.Time
-	said    *said // nil: its handler said nothing
+	begun   time.Duration // after the claim
+	said    *said         // nil: its handler said nothing
 }
 
 // said is what the handler of an attempt said. Most say nothing.
@@ -65,7 +64,7 @@ func (a *Attempt) Left() *atomic.Int64 { return &a.claim.left }
 func (a *Attempt) Age() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Since(a.begun)
+	return a.Since() - a.begun
 }
 
 // Since is how long ago the task was claimed.
@@ -89,7 +88,7 @@ func (a *Attempt) Stop(cause error) {
 func (a *Attempt) StopWaiting(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.parent == nil && a.stopped == nil {
+	if a.ctx == nil && a.stopped == nil {
 		a.stopped = cause
 	}
 }
@@ -108,7 +107,7 @@ func (a *Attempt) begin(ctx context.Context, now time.Time) (context.Context, er
 	if a.stopped != nil {
 		return nil, a.stopped
 	}
-	a.begun, a.parent = now, ctx
+	a.begun, a.ctx = now.Sub(a.claim.at), ctx
 	return (*handlerContext)(a), nil
 }
 

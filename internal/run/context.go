@@ -15,8 +15,8 @@ var _ context.Context = (*handlerContext)(nil)
 func (c *handlerContext) real() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ctx == nil {
-		c.ctx, c.cancel = context.WithCancelCause(c.parent)
+	if c.cancel == nil {
+		c.ctx, c.cancel = context.WithCancelCause(c.ctx)
 		if c.stopped != nil || c.over {
 			c.cancel(c.stopped)
 		}
