@@ -1,16 +1,11 @@
 package tusk
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -184,13 +179,12 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	if len(tasks) > MaxBatch {
 		return nil, invalid("tasks", "batch_too_large", "has %d tasks, at most %d are allowed in one call", len(tasks), MaxBatch)
 	}
-	stored, recycle := c.room(len(tasks))
-	defer recycle()
+	l := listOf(len(tasks))
+	e := encoder{client: c, id: new(block).next, json: l.encode}
 	var bad *BatchError
-	var ids block
-	for i, t := range tasks {
-		var err error
-		if stored[i], err = c.encodeAs(t, ids.next); err == nil {
+	for i := range tasks {
+		err := e.encode(&l.tasks[i], &tasks[i])
+		if err == nil {
 			continue
 		} else if len(tasks) == 1 {
 			return nil, err
@@ -203,26 +197,11 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 	if bad != nil {
 		return nil, bad
 	}
-	return c.put(ctx, into, stored)
-}
-
-// lists are those that tasks were passed to the engine in: long ones are much of
-// what an enqueue allocates.
-var lists = sync.Pool{New: func() any { return new([]store.NewTask) }}
-
-// room returns a list for the engine, and what to do when that has been asked. A
-// hook may keep what it is shown.
-func (c *Client) room(n int) (tasks []store.NewTask, recycle func()) {
-	if len(c.config.BeforeEnqueue) > 0 {
-		return make([]store.NewTask, n), func() {}
+	results, err := c.put(ctx, into, l.tasks)
+	if err == nil && len(c.config.BeforeEnqueue) == 0 { // a hook may keep what it is shown
+		l.recycle()
 	}
-	list := lists.Get().(*[]store.NewTask)
-	tasks = slices.Grow((*list)[:0], n)[:n]
-	return tasks, func() {
-		clear(tasks)
-		*list = tasks
-		lists.Put(list)
-	}
+	return results, err
 }
 
 // put passes checked tasks through the hooks and on to the engine.
@@ -246,155 +225,4 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 	}
 	skipSeen(stored, results)
 	return results, nil
-}
-
-// encode checks a task and puts it into the store's words.
-func (c *Client) encode(t NewTask) (store.NewTask, error) { return c.encodeAs(t, NewID) }
-
-// encodeAs is encode with ids from elsewhere.
-func (c *Client) encodeAs(t NewTask, mint func() ID) (n store.NewTask, err error) {
-	if t.Args == nil {
-		return n, invalid("args", "missing", "is nil")
-	}
-	o := optionsOf(t)
-	n = store.NewTask{ID: o.ID, Kind: t.Args.Kind(), Queue: o.Queue, Tenant: o.Tenant, Priority: o.Priority, Tags: o.Tags,
-		RunAt: ceilMillisecond(o.RunAt), Delay: o.Delay, ExpiresAt: ceilMillisecond(o.ExpiresAt), ExpiresIn: o.ExpiresIn,
-		Partition: o.Partition, Key: o.Key, OnConflict: o.OnConflict, SourceTime: o.SourceTime.Truncate(time.Millisecond)}
-	if n.ID.IsZero() {
-		n.ID = mint()
-	}
-	if n.Queue == "" {
-		n.Queue = DefaultQueue
-	}
-	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Backoff: o.Backoff,
-		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral}
-	if len(o.Metadata) > 0 {
-		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
-			return n, invalid("metadata", "invalid_metadata", "%v", err)
-		}
-	}
-	if err := errors.Join(
-		ValidateName("kind", n.Kind),
-		ValidateName("queue", n.Queue),
-		validateTenant(n.Tenant),
-		validateKey("key", n.Key),
-		validateKey("partition", n.Partition),
-		validateTags(n.Tags),
-		validateWhen("run at", n.RunAt, n.Delay),
-		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
-		validateWhen("deadline", o.Deadline, o.DeadlineIn),
-		validateEphemeral(o),
-		validateSettings(settings),
-		o.Unique.validate(&o),
-	); err != nil {
-		return n, firstOf(err)
-	}
-	if n.Settings, err = settings.Encode(); err != nil {
-		return n, fmt.Errorf("settings: %w", err)
-	}
-	if n.Args, err = c.encodeArgs(t.Args); err == nil && o.Unique != nil {
-		err = o.Unique.key(&n, time.Now())
-	}
-	return n, err
-}
-
-// firstOf takes the first of joined errors: one mistake at a time is enough.
-func firstOf(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()[0]
-	}
-	return err
-}
-
-func (c *Client) encodeArgs(args Args) ([]byte, error) {
-	if raw, ok := args.(RawArgs); ok {
-		text := bytes.TrimSpace(raw.JSON)
-		if len(text) == 0 {
-			text = []byte("{}")
-		}
-		return text, validateArgs(text, c.config.MaxArgsBytes)
-	}
-	text, err := json.Marshal(args)
-	if err != nil {
-		return nil, invalid("args", "invalid_json", "of %T cannot be encoded: %v", args, err)
-	}
-	if len(text) > c.config.MaxArgsBytes {
-		return nil, validateArgs(text, c.config.MaxArgsBytes)
-	}
-	return text, checkJSON(text)
-}
-
-// optionsOf adds what the args type says to what the caller left open.
-func optionsOf(t NewTask) Options {
-	var o Options
-	if t.Options != nil {
-		o = *t.Options
-	}
-	d, ok := t.Args.(interface{ Options() Options })
-	if !ok {
-		return o
-	}
-	defaults := d.Options()
-	if o.Queue == "" {
-		o.Queue = defaults.Queue
-	}
-	if o.Priority == 0 {
-		o.Priority = defaults.Priority
-	}
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = defaults.MaxAttempts
-	}
-	if o.Timeout == 0 {
-		o.Timeout = defaults.Timeout
-	}
-	if o.Backoff == (Backoff{}) {
-		o.Backoff = defaults.Backoff
-	}
-	if o.Tags == nil {
-		o.Tags = defaults.Tags
-	}
-	if o.Tenant == "" {
-		o.Tenant = defaults.Tenant
-	}
-	if o.Partition == "" {
-		o.Partition = defaults.Partition
-	}
-	if o.Weight == 0 {
-		o.Weight = defaults.Weight
-	}
-	if o.Deadline.IsZero() && o.DeadlineIn == 0 {
-		o.Deadline, o.DeadlineIn = defaults.Deadline, defaults.DeadlineIn
-	}
-	o.Ephemeral = o.Ephemeral || defaults.Ephemeral
-	if o.Key == "" && o.Unique == nil {
-		o.Key, o.OnConflict, o.Unique = defaults.Key, defaults.OnConflict, defaults.Unique
-	}
-	return o
-}
-
-func validateEphemeral(o Options) error {
-	if o.Ephemeral && o.OnConflict == Rerun {
-		return invalid("ephemeral", "needs_history", "does not go together with rerun, which knows stale sources by the history")
-	}
-	return nil
-}
-
-func validateTenant(tenant string) error {
-	if tenant == "" {
-		return nil
-	}
-	return ValidateName("tenant", tenant)
-}
-
-// ceilMillisecond rounds up to what every engine can store, so that nothing runs
-// early.
-func ceilMillisecond(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	floor := t.Truncate(time.Millisecond)
-	if floor.Before(t) {
-		return floor.Add(time.Millisecond)
-	}
-	return floor
 }

@@ -22,7 +22,8 @@ type Enqueuer interface {
 	// come in two calls.
 	//
 	// An error means that it is unknown which tasks are stored, unless it is
-	// ErrNotCommitted: then none is. The slice is the caller's again afterwards.
+	// ErrNotCommitted: then none is. The slice is the caller's again afterwards, and
+	// so are the args in it.
 	Enqueue(ctx context.Context, tasks []NewTask) ([]Enqueued, error)
 }
 

@@ -1,0 +1,246 @@
+package tusk
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// encode checks a task and puts it into the store's words.
+func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
+	e := encoder{client: c, id: NewID, json: json.Marshal}
+	err = e.encode(&n, &t)
+	return n, err
+}
+
+// encoder puts tasks into the store's words.
+type encoder struct {
+	client *Client
+	id     func() ID
+	json   func(any) ([]byte, error)
+
+	// Most tasks of a call have the options of the one before them.
+	of     *Options
+	known  bool          // what those come to:
+	same   store.NewTask // all but kind, args and, mostly, id
+	unique *Unique
+}
+
+// encode puts a task into n, and checks it.
+func (e *encoder) encode(n *store.NewTask, t *NewTask) (err error) {
+	if t.Args == nil {
+		return invalid("args", "missing", "is nil")
+	}
+	if err := e.encodeOptions(t); err != nil {
+		return err
+	}
+	*n = e.same
+	if n.ID.IsZero() {
+		n.ID = e.id()
+	}
+	n.Kind = t.Args.Kind()
+	if err := ValidateName("kind", n.Kind); err != nil {
+		return err
+	}
+	if n.Args, err = e.encodeArgs(t.Args); err == nil && e.unique != nil {
+		err = e.unique.key(n, time.Now())
+	}
+	return err
+}
+
+// encodeOptions sees to it that the encoder knows the options of a task.
+func (e *encoder) encodeOptions(t *NewTask) (err error) {
+	typed, own := t.Args.(interface{ Options() Options })
+	if e.known && !own && e.of == t.Options {
+		return nil
+	}
+	var o Options
+	if t.Options != nil {
+		o = *t.Options
+	}
+	if own {
+		o = o.withDefaults(typed.Options())
+	}
+	e.same, err = encodeOptions(&o)
+	e.of, e.known, e.unique = t.Options, err == nil && !own, o.Unique
+	return err
+}
+
+// encodeOptions checks options and puts them into the store's words.
+func encodeOptions(o *Options) (n store.NewTask, err error) {
+	n = store.NewTask{ID: o.ID, Queue: o.Queue, Tenant: o.Tenant, Priority: o.Priority, Tags: o.Tags,
+		RunAt: ceilMillisecond(o.RunAt), Delay: o.Delay, ExpiresAt: ceilMillisecond(o.ExpiresAt), ExpiresIn: o.ExpiresIn,
+		Partition: o.Partition, Key: o.Key, OnConflict: o.OnConflict, SourceTime: o.SourceTime.Truncate(time.Millisecond)}
+	if n.Queue == "" {
+		n.Queue = DefaultQueue
+	}
+	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Backoff: o.Backoff,
+		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral}
+	if len(o.Metadata) > 0 {
+		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
+			return n, invalid("metadata", "invalid_metadata", "%v", err)
+		}
+	}
+	if err := errors.Join(
+		ValidateName("queue", n.Queue),
+		validateTenant(n.Tenant),
+		validateKey("key", n.Key),
+		validateKey("partition", n.Partition),
+		validateTags(n.Tags),
+		validateWhen("run at", n.RunAt, n.Delay),
+		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
+		validateWhen("deadline", o.Deadline, o.DeadlineIn),
+		validateEphemeral(o),
+		validateSettings(settings),
+		o.Unique.validate(o),
+	); err != nil {
+		return n, firstOf(err)
+	}
+	if n.Settings, err = settings.Encode(); err != nil {
+		return n, fmt.Errorf("settings: %w", err)
+	}
+	return n, nil
+}
+
+// firstOf takes the first of joined errors: one mistake at a time is enough.
+func firstOf(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()[0]
+	}
+	return err
+}
+
+func (e *encoder) encodeArgs(args Args) ([]byte, error) {
+	most := e.client.config.MaxArgsBytes
+	if raw, ok := args.(RawArgs); ok {
+		text := bytes.TrimSpace(raw.JSON)
+		if len(text) == 0 {
+			text = []byte("{}")
+		}
+		return text, validateArgs(text, most)
+	}
+	text, err := e.json(args)
+	if err != nil {
+		return nil, invalid("args", "invalid_json", "of %T cannot be encoded: %v", args, err)
+	}
+	if len(text) > most {
+		return nil, validateArgs(text, most)
+	}
+	return text, checkJSON(text)
+}
+
+// withDefaults adds what the args type says to what the caller left open.
+func (o Options) withDefaults(defaults Options) Options {
+	if o.Queue == "" {
+		o.Queue = defaults.Queue
+	}
+	if o.Priority == 0 {
+		o.Priority = defaults.Priority
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = defaults.MaxAttempts
+	}
+	if o.Timeout == 0 {
+		o.Timeout = defaults.Timeout
+	}
+	if o.Backoff == (Backoff{}) {
+		o.Backoff = defaults.Backoff
+	}
+	if o.Tags == nil {
+		o.Tags = defaults.Tags
+	}
+	if o.Tenant == "" {
+		o.Tenant = defaults.Tenant
+	}
+	if o.Partition == "" {
+		o.Partition = defaults.Partition
+	}
+	if o.Weight == 0 {
+		o.Weight = defaults.Weight
+	}
+	if o.Deadline.IsZero() && o.DeadlineIn == 0 {
+		o.Deadline, o.DeadlineIn = defaults.Deadline, defaults.DeadlineIn
+	}
+	o.Ephemeral = o.Ephemeral || defaults.Ephemeral
+	if o.Key == "" && o.Unique == nil {
+		o.Key, o.OnConflict, o.Unique = defaults.Key, defaults.OnConflict, defaults.Unique
+	}
+	return o
+}
+
+func validateEphemeral(o *Options) error {
+	if o.Ephemeral && o.OnConflict == Rerun {
+		return invalid("ephemeral", "needs_history", "does not go together with rerun, which knows stale sources by the history")
+	}
+	return nil
+}
+
+func validateTenant(tenant string) error {
+	if tenant == "" {
+		return nil
+	}
+	return ValidateName("tenant", tenant)
+}
+
+// ceilMillisecond rounds up to what every engine can store, so that nothing runs
+// early.
+func ceilMillisecond(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	floor := t.Truncate(time.Millisecond)
+	if floor.Before(t) {
+		return floor.Add(time.Millisecond)
+	}
+	return floor
+}
+
+// list is the tasks of one call, as they are passed to the engine, and their args. Long
+// ones are much of what an enqueue allocates.
+type list struct {
+	tasks []store.NewTask
+	args  bytes.Buffer
+	json  *json.Encoder
+}
+
+var lists = sync.Pool{New: func() any {
+	l := new(list)
+	l.json = json.NewEncoder(&l.args)
+	return l
+}}
+
+// maxKept bounds the args of a list that is kept.
+const maxKept = 4 << 20
+
+func listOf(n int) *list {
+	l := lists.Get().(*list)
+	l.tasks = slices.Grow(l.tasks, n)[:n]
+	return l
+}
+
+// encode is json.Marshal into the list's own memory.
+func (l *list) encode(v any) ([]byte, error) {
+	at := l.args.Len()
+	if err := l.json.Encode(v); err != nil {
+		return nil, err
+	}
+	end := l.args.Len() - 1 // of the text: a line break follows
+	return l.args.Bytes()[at:end:end], nil
+}
+
+// recycle gives up a list when nobody reads it any more.
+func (l *list) recycle() {
+	clear(l.tasks)
+	l.tasks = l.tasks[:0]
+	l.args.Reset()
+	if l.args.Cap() <= maxKept {
+		lists.Put(l)
+	}
+}
