@@ -127,6 +127,9 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
 		err = problem
 	}
 	end := lifecycle.End{Err: err, Trace: r.Trace, Ran: r.Ran}
+	if err == nil {
+		return lifecycle.After(a.Task, settings, end, 0)
+	}
 	if h := w.mux.handlers[a.Task.Kind]; h != nil {
 		end.Retry = h.retry
 	}

@@ -101,13 +101,13 @@ func (a *Attempt) Stopped() error {
 }
 
 // begin returns the context of the handler, unless the attempt was stopped.
-func (a *Attempt) begin(ctx context.Context, now time.Time) (context.Context, error) {
+func (a *Attempt) begin(ctx context.Context, after time.Duration) (context.Context, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped != nil {
 		return nil, a.stopped
 	}
-	a.begun, a.ctx = now.Sub(a.claim.at), ctx
+	a.begun, a.ctx = after, ctx
 	return (*handlerContext)(a), nil
 }
 

@@ -155,11 +155,11 @@ func (s *Slots) slot(ctx context.Context) {
 func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 	s.running.Add(1)
 	var r Result
-	started := time.Now()
+	started := a.Since()
 	returned := false
 	defer func() {
-		r.Ended = time.Now()
-		r.Ran = r.Ended.Sub(started)
+		ended := a.Since()
+		r.Ended, r.Ran = a.claim.at.Add(ended), ended-started
 		if !returned {
 			r.Trace, r.Err = abnormalEnd(recover())
 		}
@@ -172,8 +172,8 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 	returned = true
 }
 
-func (s *Slots) call(ctx context.Context, a *Attempt, now time.Time) error {
-	ctx, err := a.begin(ctx, now)
+func (s *Slots) call(ctx context.Context, a *Attempt, started time.Duration) error {
+	ctx, err := a.begin(ctx, started)
 	if err != nil {
 		return err
 	}
