@@ -34,7 +34,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	}
 	if len(c.tasks) > 0 {
 		s.fuller.Store(c.full)
-		s.packed.Store(c.packs)
+		s.packed.Store(c.packs > 0)
 		s.claimed.Store(int32(len(c.tasks)))
 	}
 	for i := range c.tasks {

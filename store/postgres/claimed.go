@@ -14,7 +14,7 @@ type claimed struct {
 	tasks []store.Task
 	lanes []int64 // of each
 	full  bool    // some tasks have more than the least
-	packs bool    // some came in packs
+	packs int32   // how many pieces of packs there were
 	about int     // how many tasks there may be: as many as in the last claim
 
 	kind string // the last one: most lists have few kinds
@@ -23,20 +23,24 @@ type claimed struct {
 
 // read takes in one row.
 func (c *claimed) read(raw [][]byte) error {
-	lane, ids, args := int64Of(raw[0]), arrayOf(raw[2]), arrayOf(raw[4])
-	c.packs = c.packs || ids.n > 1 && arrayOf(raw[3]).n == 1
+	lane, ids, args := int64Of(raw[0]), idsIn(raw[2]), arrayOf(raw[4])
+	n, hint := ids.each.n, int32(0)
+	if n == 1 && args.n > 1 {
+		c.packs++
+		n, hint = args.n, c.packs
+	}
 	if raw[1] == nil {
 		return c.readLarge(ids.next(), args.next())
 	}
 	at, now, kinds, enqueued := len(c.tasks), timeOf(raw[1]), columnOf(raw[3]), columnOf(raw[5])
 	if at == 0 {
-		c.tasks, c.lanes = make([]store.Task, 0, max(ids.n, c.about)), make([]int64, 0, max(ids.n, c.about))
+		c.tasks, c.lanes = make([]store.Task, 0, max(n, c.about)), make([]int64, 0, max(n, c.about))
 	}
-	c.tasks = slices.Grow(c.tasks, ids.n)[:at+ids.n]
+	c.tasks = slices.Grow(c.tasks, n)[:at+n]
 	for i := at; i < len(c.tasks); i++ {
 		t := &c.tasks[i]
 		c.lanes = append(c.lanes, lane)
-		t.ID = idOf(ids.next())
+		t.ID, t.Hint = ids.next(), hint
 		if kind := kinds.next(); string(kind) != c.kind {
 			c.kind = string(kind)
 		}
@@ -82,9 +86,9 @@ func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
 }
 
 // readLarge reads args that were too large for an array. They follow their task.
-func (c *claimed) readLarge(id, args []byte) error {
+func (c *claimed) readLarge(id store.ID, args []byte) error {
 	for i := len(c.tasks) - 1; i >= 0; i-- {
-		if t := &c.tasks[i]; t.ID == idOf(id) {
+		if t := &c.tasks[i]; t.ID == id {
 			t.Args = bytesOf(args)
 			return nil
 		}
@@ -127,6 +131,24 @@ func (c *column) next() []byte {
 		return c.all
 	}
 	return c.each.next()
+}
+
+// idColumn reads ids: each task's own, or those from the one that is there on.
+type idColumn struct {
+	each array
+	last store.ID
+}
+
+func idsIn(raw []byte) idColumn { return idColumn{each: arrayOf(raw)} }
+
+// next returns the next task's id.
+func (c *idColumn) next() store.ID {
+	if id := c.each.next(); id != nil {
+		c.last = idOf(id)
+	} else {
+		c.last[len(c.last)-1]++
+	}
+	return c.last
 }
 
 // array reads an array of one dimension, an element after the other.

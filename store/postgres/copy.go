@@ -55,7 +55,7 @@ func appendCopy(b []byte, tasks []store.NewTask, least int) ([]byte, string) {
 	name, columns := "copy", byte(4)
 	switch {
 	case havePack(tasks, least):
-		name, columns = "copy_packs", 10
+		name, columns = "copy_packs", 9
 	case haveMore(tasks):
 		name, columns = "copy_more", 8
 	}
@@ -63,7 +63,7 @@ func appendCopy(b []byte, tasks []store.NewTask, least int) ([]byte, string) {
 	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
 	for len(tasks) > 0 {
 		n := 1
-		if columns == 10 {
+		if columns == 9 {
 			n = packOf(tasks, least)
 		}
 		t := &tasks[0]
@@ -82,7 +82,7 @@ func appendCopy(b []byte, tasks []store.NewTask, least int) ([]byte, string) {
 			b = appendField(b, t.Settings)
 			b = appendTime(b, t.ExpiresAt)
 		}
-		if columns == 10 {
+		if columns == 9 {
 			b = appendPack(b, tasks[:n])
 		}
 		tasks = tasks[n:]
@@ -111,7 +111,7 @@ func packOf(tasks []store.NewTask, least int) int {
 	size, n := len(first.Kind)+len(first.Settings)+textsLen(first.Tags), 0
 	for n < min(len(tasks), packMost) {
 		t := &tasks[n]
-		more := len(t.ID) + len(t.Args) + 8
+		more := len(t.Args) + 8
 		if n > 0 && (!follows(&t.ID, &tasks[n-1].ID) || !alike(t, first)) || size+more > packRoom {
 			break
 		}
@@ -142,16 +142,12 @@ func textsLen(texts []string) (n int) {
 	return n
 }
 
-// appendPack appends the ids and the args of a pack; of a task by itself, nulls.
+// appendPack appends the args of a pack; of a task by itself, null.
 func appendPack(b []byte, tasks []store.NewTask) []byte {
 	if len(tasks) == 1 {
-		return appendField(appendField(b, nil), nil)
+		return appendField(b, nil)
 	}
 	size := 20
-	b = appendArray(appendLen(b, size+len(tasks)*(4+len(store.ID{}))), pgtype.UUIDOID, len(tasks))
-	for i := range tasks {
-		b = append(appendLen(b, len(tasks[i].ID)), tasks[i].ID[:]...)
-	}
 	for i := range tasks {
 		size += 4 + len(tasks[i].Args)
 	}

@@ -58,14 +58,14 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
 		f := flushOf(rest)
-		name, args := "finish", append(f.args(), f.runs())
+		name, args := "finish", f.args()
 		var x *extras
 		if hasExtras(rest[0]) {
 			x = extrasOf(rest)
 			if err := s.nameLanes(ctx, driverSession{s.pool}, x.tasks, true); err != nil {
 				return nil, nil, err
 			}
-			name, args = "finish_more", append(f.args(), x.args()...)
+			name, args = "finish_more", append(args, x.args()...)
 		}
 		gone, calledOff := map[attempt]bool{}, false
 		err := s.query(ctx, name, func(raw [][]byte) error {
@@ -170,24 +170,26 @@ func (s *Store) writeNotes(ctx context.Context, list []store.Note) error {
 }
 
 // flush is a batch of outcomes in columns, as the function finish takes them:
-// grouped by lease, and in each group by id.
+// grouped by lease, and in each group in runs of ids.
 type flush struct {
 	tokens      uuids
 	lanes       []int64
-	offs, sizes []int32
+	offs, sizes []int32 // the runs of each group
+	ends        []int32 // tasks up to the end of each
 	keyed       []int32
-	ids         uuids
+	firsts      uuids
+	counts      []int32
 	ago         []int32 // milliseconds; nil when all are zero
 	stats       []byte
 	odd         []int32 // the group of each end that is no plain completion
-	ends        []*store.Outcome
+	odds        []*store.Outcome
 	keyedEnds   []*store.Outcome // those of tasks with keys, in the order in which keys are locked
 	oddIDs      uuids
 }
 
 // flushOf arranges outcomes as eachOnce sorted them.
 func flushOf(outcomes []*store.Outcome) *flush {
-	f := &flush{ids: make(uuids, 0, len(outcomes)), oddIDs: uuids{}}
+	f := &flush{oddIDs: uuids{}}
 	sums := newStats()
 	var groups map[*store.Outcome]int32
 	var last *store.Task
@@ -195,19 +197,25 @@ func flushOf(outcomes []*store.Outcome) *flush {
 		t := o.Task
 		if last == nil || t.Lease != last.Lease || t.Queue != last.Queue || t.Priority != last.Priority {
 			f.tokens, f.lanes = append(f.tokens, t.Lease), append(f.lanes, laneOf(t.Queue, t.Priority))
-			f.offs, f.sizes, f.keyed = append(f.offs, int32(i)), append(f.sizes, 0), append(f.keyed, 0)
+			f.offs, f.sizes, f.ends = append(f.offs, int32(len(f.firsts))), append(f.sizes, 0), append(f.ends, int32(i))
+			f.keyed, last = append(f.keyed, 0), nil
 		}
-		last = t
 		g := len(f.tokens) - 1
-		f.sizes[g]++
-		f.ids = append(f.ids, t.ID)
-		f.agoOf(i, o)
+		if last != nil && t.Hint != 0 && t.Hint == last.Hint && follows(&t.ID, &last.ID) {
+			f.counts[len(f.counts)-1]++
+		} else {
+			f.firsts, f.counts = append(f.firsts, t.ID), append(f.counts, 1)
+			f.sizes[g]++
+		}
+		f.ends[g]++
+		last = t
+		f.agoOf(i, o, len(outcomes))
 		sums.count(o)
 		if !isPlain(o) {
 			if groups == nil {
 				groups = map[*store.Outcome]int32{}
 			}
-			f.ends, groups[o] = append(f.ends, o), int32(g+1)
+			f.odds, groups[o] = append(f.odds, o), int32(g+1)
 		} else if t.Key != "" {
 			f.keyed[g]++
 		}
@@ -215,8 +223,11 @@ func flushOf(outcomes []*store.Outcome) *flush {
 			f.keyedEnds = append(f.keyedEnds, o)
 		}
 	}
-	slices.SortStableFunc(f.ends, byFailure)
-	for _, o := range f.ends {
+	if len(f.firsts) == len(outcomes) {
+		f.counts = nil
+	}
+	slices.SortStableFunc(f.odds, byFailure)
+	for _, o := range f.odds {
 		f.odd, f.oddIDs = append(f.odd, groups[o]), append(f.oddIDs, o.Task.ID)
 	}
 	slices.SortFunc(f.keyedEnds, func(a, b *store.Outcome) int {
@@ -234,11 +245,11 @@ func byFailure(a, b *store.Outcome) int {
 	return cmp.Or(cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Kind, b.Task.Kind), cmp.Compare(a.Fingerprint, b.Fingerprint))
 }
 
-// agoOf notes how long ago the i-th attempt ended.
-func (f *flush) agoOf(i int, o *store.Outcome) {
+// agoOf notes how long ago the i-th attempt of all ended.
+func (f *flush) agoOf(i int, o *store.Outcome, all int) {
 	ms := int32(min(max(o.Ago, 0).Milliseconds(), 1<<31-1))
 	if ms > 0 && f.ago == nil {
-		f.ago = make([]int32, i, cap(f.ids))
+		f.ago = make([]int32, i, all)
 	}
 	if f.ago != nil {
 		f.ago = append(f.ago, ms)
@@ -253,11 +264,11 @@ func isPlain(o *store.Outcome) bool {
 
 // args returns the parameters of the function finish.
 func (f *flush) args() []any {
-	n := len(f.ends)
+	n := len(f.odds)
 	states, delays, ago := make([]int16, n), make([]int64, n), make([]int64, n)
 	attempts, crashes := make([]int32, n), make([]int32, n)
 	reasons, errs, traces, prints := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	for i, o := range f.ends {
+	for i, o := range f.odds {
 		states[i], delays[i], ago[i] = int16(o.State), o.Delay.Microseconds(), max(o.Ago, 0).Microseconds()
 		attempts[i], crashes[i] = int32(o.Attempt), int32(o.Crashes)
 		reasons[i], errs[i], traces[i], prints[i] = clean(o.Reason), clean(o.Error), clean(o.Trace), clean(o.Fingerprint)
@@ -273,24 +284,8 @@ func (f *flush) args() []any {
 			keyIDs[len(keyIDs)-1] = (*[16]byte)(&o.Task.ID)
 		}
 	}
-	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.ids, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
+	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
 		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
-}
-
-// runs returns the lengths of the stretches of ids in which one follows the other, as in
-// packs; nil: they are too many to be of use.
-func (f *flush) runs() []int32 {
-	var runs []int32
-	for g, off := range f.offs {
-		for i := off; i < off+f.sizes[g]; i++ {
-			if i > off && follows((*store.ID)(&f.ids[i]), (*store.ID)(&f.ids[i-1])) {
-				runs[len(runs)-1]++
-			} else if runs = append(runs, 1); len(runs) > len(f.ids)/4+1 {
-				return nil
-			}
-		}
-	}
-	return runs
 }
 
 // clean makes text that the database can store of what a handler said: bytes

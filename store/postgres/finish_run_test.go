@@ -33,7 +33,7 @@ func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
 	open := func(want int64) {
 		t.Helper()
 		var n int64
-		err := pool.QueryRow(ctx, "select coalesce(sum(coalesce(bit_count(open), cardinality(ids))), 0)::bigint from tusk.lease").Scan(&n)
+		err := pool.QueryRow(ctx, "select coalesce(sum(tasks), 0)::bigint from tusk.load").Scan(&n)
 		if err != nil || n != want {
 			t.Errorf("%d tasks are open, %v; want %d", n, err, want)
 		}

@@ -251,7 +251,7 @@ func (h *history) check() {
 		list, err := h.s.List(context.Background(), store.Filter{IDs: bad[:1], Detail: true})
 		h.t.Logf("%+v %v", list, err)
 	}
-	if n, rows := number(h.t, h.pool, packs), number(h.t, h.pool, "select count(*) from tusk.log where ids is null and n & 255 <> 0"); n == 0 || rows == 0 {
+	if n, rows := number(h.t, h.pool, packs), number(h.t, h.pool, "select count(*) from tusk.log where packed is null and n & 255 <> 0"); n == 0 || rows == 0 {
 		h.t.Errorf("%d packs, and %d tasks that were in one", n, rows)
 	}
 	made, gone := h.segments()

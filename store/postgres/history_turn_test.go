@@ -60,7 +60,7 @@ func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	}
 	defer tx.Rollback(ctx)
 	var claimed, own int
-	const claim = "select coalesce(sum(cardinality(ids)), 0) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], 4, false, 0, false, false)"
+	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], 4, false, 0, false, false)"
 	if err := tx.QueryRow(ctx, claim, [16]byte(w)).Scan(&claimed); err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	}
 	c.of(&store.Filter{Key: f.Key, Fingerprint: f.Fingerprint, Before: f.Before})
 	if t.name == "log" {
-		c.list = append(c.list, "s.ids is null") // in packs there is neither a key nor a tenant, nor a failure
+		c.list = append(c.list, "s.packed is null") // in packs there is neither a key nor a tenant, nor a failure
 	}
 	if tenant {
 		c.add("s.tenant = ?", f.Tenants[0])

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-const packs = "select count(*) from tusk.log where ids is not null"
+const packs = "select count(*) from tusk.log where packed is not null"
 
 // newPacks makes tasks whose ids follow one another, 256 at a time, as a client does.
 func newPacks(n int, queue string) []store.NewTask {
@@ -127,7 +127,7 @@ func TestPacksComeOutAsTheyWentIn(t *testing.T) {
 	if n := number(t, pool, packs); n < 100 {
 		t.Errorf("only %d packs were made", n)
 	}
-	if n := number(t, pool, "select count(*) from tusk.log where ids is not null and pg_column_size(log.*) > 8160"); n > 0 {
+	if n := number(t, pool, "select count(*) from tusk.log where packed is not null and pg_column_size(log.*) > 8160"); n > 0 {
 		t.Errorf("%d packs are larger than a page has room for", n)
 	}
 }

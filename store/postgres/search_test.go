@@ -87,7 +87,7 @@ func TestASearchInStepsIsTheList(t *testing.T) {
 			writeCatalogue(t, s, pool, term)
 		}
 	}
-	if n, rows := number(t, pool, packs), number(t, pool, "select count(*) from tusk.log where ids is null and n & 255 <> 0"); n < 10 || rows < 10 {
+	if n, rows := number(t, pool, packs), number(t, pool, "select count(*) from tusk.log where packed is null and n & 255 <> 0"); n < 10 || rows < 10 {
 		t.Fatalf("%d packs, and %d tasks that were in one", n, rows)
 	}
 	if n := number(t, pool, "select count(distinct lo) from tusk.catalogue"); n < 3 {

@@ -195,8 +195,8 @@ func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer flush.Rollback(ctx)
-	for _, statement := range []string{"select from tusk.lease where token = $1 and $2 = any(ids) for no key update",
-		"update tusk.lease set open = set_bit(b'111', array_position(ids, $2) - 1, 0) where token = $1"} {
+	for _, statement := range []string{"select from tusk.lease where token = $1 and $2 = any(firsts) for no key update",
+		"update tusk.lease set open = set_bit(b'111', array_position(firsts, $2) - 1, 0) where token = $1"} {
 		if _, err := flush.Exec(ctx, statement, tasks[0].Lease, tasks[1].ID); err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,8 @@ create sequence tusk.task_n start 256 increment 256 cache 500;
 -- The log: a row is a task that is ready for an attempt, or a pack: up to 255 tasks of
 -- one enqueue that differ in their ids and args alone. It is inserted once and never
 -- updated by an attempt; n orders the tasks of one transaction. A pack's tasks have the
--- numbers after n, as if each were a row; whoever changes one of them makes rows of
--- them first.
+-- ids from id on and the numbers after n, as if each were a row; whoever changes one of
+-- them makes rows of them first.
 create table tusk.log (
   xid         xid8        not null default pg_current_xact_id(),
   lane        bigint      not null,
@@ -29,16 +29,14 @@ create table tusk.log (
   workflow    uuid,
   turn        boolean,     -- it runs only in its turn; null: it does not
   partition   text,
-  ids         uuid[],      -- of a pack, one after the other, all but the last byte alike; id is the first
-  packed      bytea[]      -- the args of each
+  packed      bytea[]      -- of a pack: the args of each
 ) partition by range (xid);
 -- A pack stays in one piece.
-alter table tusk.log alter ids set storage plain, alter packed set storage plain,
-  alter kind set storage main, alter tags set storage main, alter settings set storage main;
+alter table tusk.log alter packed set storage plain, alter kind set storage main, alter tags set storage main, alter settings set storage main;
 
 create index task_lane on tusk.log (lane, xid, n);
-create index task_id on tusk.log (id) where ids is null;
-create index task_pack on tusk.log (id) where ids is not null;
+create index task_id on tusk.log (id) where packed is null;
+create index task_pack on tusk.log (id) where packed is not null;
 create index task_workflow on tusk.log (workflow) where workflow is not null;
 
 -- The first id that a pack with a task of this id can have.
@@ -46,18 +44,28 @@ create function tusk.block_of(_id uuid) returns uuid language sql immutable as $
   select (left(_id::text, 34) || '00')::uuid
 $$;
 
+-- Ids follow one another by their last byte: the id so many after one, and how many
+-- after another of the same block one is.
+create function tusk.id_after(_id uuid, _many int) returns uuid language sql immutable as $$
+  select encode(set_byte(uuid_send(_id), 15, get_byte(uuid_send(_id), 15) + _many), 'hex')::uuid
+$$;
+
+create function tusk.ids_between(_first uuid, _id uuid) returns int language sql immutable as $$
+  select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
+$$;
+
 -- The tasks of the log, one by one. By id, rows_of finds them.
 create view tusk.task as
 select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
   l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition
 from tusk.log l
-where l.ids is null
+where l.packed is null
 union all
-select l.xid, l.lane, l.n + u.place, u.id, l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
+select l.xid, l.lane, l.n + u.place, tusk.id_after(l.id, u.place::int - 1), l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
   null, l.tags, l.settings, null, null, null, null
 from tusk.log l
-cross join lateral unnest(l.ids, l.packed) with ordinality u(id, args, place)
-where l.ids is not null;
+cross join lateral unnest(l.packed) with ordinality u(args, place)
+where l.packed is not null;
 
 -- The rows of one task, from transactions between two. Its pack is the last that begins
 -- at its id or before, in the same block: the planner has to know that it is one.
@@ -66,17 +74,16 @@ language sql stable rows 1 as $$
   select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
     l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition
   from tusk.log l
-  where l.id = _id and l.ids is null and l.xid between _lo and _hi
+  where l.id = _id and l.packed is null and l.xid between _lo and _hi
   union all
-  select l.xid, l.lane, l.n + u.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[u.place], null, l.expires_at, null, null,
+  select l.xid, l.lane, l.n + l.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[l.place], null, l.expires_at, null, null,
     null, l.tags, l.settings, null, null, null, null
   from (
-    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.ids, p.packed
+    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.packed, tusk.ids_between(p.id, _id) + 1 as place
     from tusk.log p
-    where p.ids is not null and p.id between tusk.block_of(_id) and _id and p.xid between _lo and _hi
+    where p.packed is not null and p.id between tusk.block_of(_id) and _id and p.xid between _lo and _hi
     order by p.id desc limit 1) l
-  cross join lateral (select array_position(l.ids, _id) as place) u
-  where u.place is not null
+  where l.place <= cardinality(l.packed)
 $$;
 
 -- The log's segments. A segment holds the xids below hi, from where the one
@@ -150,8 +157,12 @@ create table tusk.lane_tally (
   added bigint      not null
 );
 
--- Batches that workers hold. ids are sorted; open has a bit for each, and null
--- stands for all ones.
+-- Tasks in runs: run i is counts[i] tasks whose ids follow one another, from firsts[i]
+-- on; counts is null where each run is one task. Runs are sorted, and what is said of
+-- each task stands in the order of their ids.
+
+-- Batches that workers hold, in runs. open has a bit for each task, and null stands for
+-- all ones.
 create table tusk.lease (
   token      uuid        not null,
   lane       bigint      not null,
@@ -160,11 +171,12 @@ create table tusk.lease (
   lo         xid8        not null,
   hi         xid8        not null,
   open       varbit,
-  ids        uuid[]      not null,
+  firsts     uuid[]      not null,
+  counts     int[],
   primary key (token, lane)
 );
 alter table tusk.lease set (toast_tuple_target = 8160, fillfactor = 80);
-alter table tusk.lease alter ids set storage external;
+alter table tusk.lease alter firsts set storage external;
 create index lease_worker on tusk.lease (worker);
 
 -- Attempts that were ended inside somebody's open transaction.
@@ -174,7 +186,7 @@ create table tusk.finished (
   primary key (token, id)
 );
 
--- What became of a flush, a row per lease: the tasks that were completed.
+-- What became of a flush, a row per lease: the tasks that were completed, in runs.
 -- node names the narrowest dyadic interval of xids that holds the batch, so
 -- that the batch of a task is found by some fifty probes of an index.
 create table tusk.outcome (
@@ -188,11 +200,12 @@ create table tusk.outcome (
   finished_at timestamptz not null,
   keyed       int         not null, -- how many of the tasks have a key
   stats       bytea,                -- of the whole flush, in its first row
-  ids         uuid[]      not null,
+  firsts      uuid[]      not null,
+  counts      int[],
   ago         int[]                 -- milliseconds before finished_at; null: all zero
 );
 alter table tusk.outcome set (toast_tuple_target = 8160);
-alter table tusk.outcome alter ids set storage external;
+alter table tusk.outcome alter firsts set storage external;
 create index outcome_node on tusk.outcome (lane, node);
 create index outcome_finished on tusk.outcome (finished_at);
 create index outcome_stats on tusk.outcome (xid) where stats is not null;
@@ -401,7 +414,7 @@ create table tusk.record (
 set local lock_timeout = '5s';
 drop function tusk.rows_of;
 drop view tusk.task;
-drop function tusk.block_of;
+drop function tusk.ids_between, tusk.id_after, tusk.block_of;
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
   tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;

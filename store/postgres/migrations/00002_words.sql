@@ -36,8 +36,39 @@ create function tusk.unclaimed(_lane bigint, _xid xid8, _n bigint) returns boole
 $$;
 
 -- The number of the last task in a row of the log.
-create function tusk.last_n(_n bigint, _ids uuid[]) returns bigint language sql immutable as $$
-  select _n + coalesce(cardinality(_ids), 0)
+create function tusk.last_n(_n bigint, _packed bytea[]) returns bigint language sql immutable as $$
+  select _n + coalesce(cardinality(_packed), 0)
+$$;
+
+-- The ids of runs, one by one.
+create function tusk.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint) language sql immutable as $$
+  select u.id, u.place from unnest(_firsts) with ordinality u(id, place) where _counts is null
+  union all
+  select tusk.id_after(r.first, k), row_number() over (order by r.no, k)
+  from unnest(_firsts, _counts) with ordinality r(first, count, no)
+  cross join generate_series(0, r.count - 1) k
+  where _counts is not null
+$$;
+
+-- The place of an id in runs; null: it is not there.
+create function tusk.place_of(_firsts uuid[], _counts int[], _id uuid) returns int language plpgsql immutable as $$
+begin
+  if _counts is null then
+    return array_position(_firsts, _id);
+  end if;
+  return (
+    select r.upto - r.count + 1 + tusk.ids_between(r.first, _id)
+    from (
+      select u.first, u.count, sum(u.count) over (order by u.no) as upto
+      from unnest(_firsts, _counts) with ordinality u(first, count, no)) r
+    where r.first between tusk.block_of(_id) and _id and tusk.ids_between(r.first, _id) < r.count);
+end $$;
+
+-- The tasks in a row of the log, with their places in the lane.
+create function tusk.places_of(_id uuid, _n bigint, _packed bytea[]) returns table (id uuid, n bigint) language sql immutable as $$
+  select _id, _n where _packed is null
+  union all
+  select tusk.id_after(_id, k), _n + k + 1 from generate_series(0, cardinality(_packed) - 1) k where _packed is not null
 $$;
 
 -- Makes rows of the packs that hold these tasks, in lanes whose locks are held, and
@@ -47,15 +78,16 @@ create function tusk.unpack(_ids uuid[], _lanes bigint[]) returns void language 
     select distinct l.xid, l.lane, l.n
     from unnest(_ids) u(id)
     cross join lateral (
-      select p.xid, p.lane, p.n, p.ids from tusk.log p
-      where p.ids is not null and p.id between tusk.block_of(u.id) and u.id
+      select p.xid, p.lane, p.n, p.id, p.packed from tusk.log p
+      where p.packed is not null and p.id between tusk.block_of(u.id) and u.id
       order by p.id desc limit 1) l
-    where u.id = any(l.ids) and l.lane = any(_lanes) and tusk.unclaimed(l.lane, l.xid, tusk.last_n(l.n, l.ids))),
+    where tusk.ids_between(l.id, u.id) < cardinality(l.packed) and l.lane = any(_lanes)
+      and tusk.unclaimed(l.lane, l.xid, tusk.last_n(l.n, l.packed))),
   gone as (
     delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
   insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
-  select g.xid, g.lane, g.n + u.place, u.id, g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
-  from gone g cross join lateral unnest(g.ids, g.packed) with ordinality u(id, args, place)
+  select g.xid, g.lane, g.n + u.place, tusk.id_after(g.id, u.place::int - 1), g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
+  from gone g cross join lateral unnest(g.packed) with ordinality u(args, place)
 $$;
 
 -- The narrowest dyadic interval that holds two xids, as a number. Not in SQL: what
@@ -73,17 +105,21 @@ create function tusk.nodes_of(_xid xid8) returns bigint[] language sql immutable
   select array_agg(((x >> s) * 2 + 1) << s) from (select _xid::text::bigint as x) y, generate_series(0, 48) s
 $$;
 
--- The flush that completed a task of an xid, looked for interval by interval: at once,
--- the planner would rather read all that there was of the lane.
+-- The flush that completed a task of an xid, and when the task ended, looked for interval
+-- by interval: at once, the planner would rather read all that there was of the lane.
 create function tusk.flush_of(_lane bigint, _xid xid8, _id uuid)
-returns table (at tid, worker uuid, claimed_at timestamptz, finished_at timestamptz, ids uuid[], ago int[])
+returns table (at tid, worker uuid, claimed_at timestamptz, ended_at timestamptz)
 language sql stable rows 1 as $$
-  select o.at, o.worker, o.claimed_at, o.finished_at, o.ids, o.ago
+  select o.at, o.worker, o.claimed_at,
+    case when o.ago is null then o.finished_at
+      else greatest(o.finished_at - coalesce(o.ago[tusk.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms', o.claimed_at) end
   from unnest(tusk.nodes_of(_xid)) d(node)
   cross join lateral (
-    select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.ids, y.ago
+    select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.firsts, y.counts, y.ago
     from tusk.outcome y
-    where y.lane = _lane and y.node = d.node and _id = any(y.ids)
+    where y.lane = _lane and y.node = d.node and exists (
+      select from unnest(y.firsts, y.counts) r(first, count)
+      where r.first between tusk.block_of(_id) and _id and tusk.ids_between(r.first, _id) < coalesce(r.count, 1))
     offset 0) o
 $$;
 
@@ -134,9 +170,16 @@ end $$;
 create view tusk.running as
 select l.token, l.lane, l.worker, l.claimed_at, l.lo, l.hi, u.id, u.place
 from tusk.lease l
-cross join unnest(l.ids) with ordinality u(id, place)
+cross join lateral tusk.ids_of(l.firsts, l.counts) u
 where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
   and not exists (select from tusk.finished f where f.token = l.token and f.id = u.id);
+
+-- How many tasks are open in leases.
+create view tusk.load as
+select l.token, l.lane, l.worker,
+  coalesce(bit_count(l.open), (select sum(c) from unnest(l.counts) c), cardinality(l.firsts)) - (
+    select count(*) from tusk.finished f where f.token = l.token and tusk.place_of(l.firsts, l.counts, f.id) is not null) as tasks
+from tusk.lease l;
 
 -- The tasks of each place, with their state as a number. A page of tasks asks each
 -- place for its newest alone.
@@ -176,14 +219,11 @@ where tusk.unclaimed(t.lane, t.xid, t.n);
 create view tusk.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
   reason, finished_at, token, worker, workflow, turn, partition) as
 select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '',
-  greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null::uuid, null::uuid,
-  t.workflow, t.turn, t.partition
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', o.ended_at, null::uuid, null::uuid, t.workflow, t.turn, t.partition
 from tusk.task t
-join lateral (
-  select o.claimed_at, o.finished_at, o.ids, o.ago from tusk.flush_of(t.lane, t.xid, t.id) o limit 1) o on true
+join lateral (select o.claimed_at, o.ended_at from tusk.flush_of(t.lane, t.xid, t.id) o limit 1) o on true
 where not tusk.unclaimed(t.lane, t.xid, t.n)
-  and not exists (select from tusk.log y where y.id = t.id and y.ids is null and (y.xid, y.n) > (t.xid, t.n));
+  and not exists (select from tusk.log y where y.id = t.id and y.packed is null and (y.xid, y.n) > (t.xid, t.n));
 
 -- Every task once, with its state as a number.
 create view tusk.task_state as
@@ -213,12 +253,13 @@ create function tusk.state_of(_id uuid) returns setof tusk.task_state language s
     union all
     select 4::smallint, l.claimed_at, null, l.token, l.worker
     from tusk.lease l
-    where l.lane = t.lane and t.xid between l.lo and l.hi and t.id = any(l.ids)
-      and (l.open is null or get_bit(l.open, array_position(l.ids, t.id) - 1) = 1)
+    where l.lane = t.lane and t.xid between l.lo and l.hi and exists (
+        select from unnest(l.firsts, l.counts) r(first, count)
+        where r.first between tusk.block_of(t.id) and t.id and tusk.ids_between(r.first, t.id) < coalesce(r.count, 1))
+      and (l.open is null or get_bit(l.open, tusk.place_of(l.firsts, l.counts, t.id) - 1) = 1)
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     union all
-    (select 6::smallint, o.claimed_at,
-      greatest(o.finished_at - coalesce(o.ago[array_position(o.ids, t.id)], 0) * interval '1 ms', o.claimed_at), null, null
+    (select 6::smallint, o.claimed_at, o.ended_at, null, null
      from tusk.flush_of(t.lane, t.xid, t.id) o where not tusk.unclaimed(t.lane, t.xid, t.n) limit 1)
     limit 1) s
 $$;
@@ -254,8 +295,8 @@ cross join lateral (
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(a.seen) x
     cross join lateral (
-      select sum(coalesce(cardinality(t.ids), 1)) as rows from tusk.log t where t.lane = l.lane and t.xid = x) late) + (
-    select coalesce(sum(coalesce(cardinality(t.ids), 1)), 0)::bigint from tusk.log t
+      select sum(coalesce(cardinality(t.packed), 1)) as rows from tusk.log t where t.lane = l.lane and t.xid = x) late) + (
+    select coalesce(sum(coalesce(cardinality(t.packed), 1)), 0)::bigint from tusk.log t
     where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(a.seen), '0')) as rows) fresh
 left join lateral (
   select min(coalesce(x.run_at, x.enqueued_at)) as due
@@ -263,13 +304,13 @@ left join lateral (
     (select late.run_at, late.enqueued_at from pg_snapshot_xip(coalesce(p.done, '1:1:')) x
      cross join lateral (
        select t.run_at, t.enqueued_at from tusk.log t
-       where t.lane = l.lane and t.xid = x and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.ids))
+       where t.lane = l.lane and t.xid = x and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.packed))
        order by t.lane, t.xid, t.n limit 1) late)
     union all
     (select t.run_at, t.enqueued_at from tusk.log t
      where t.lane = l.lane and (t.xid, t.n) >= (greatest(p.at_xid, pg_snapshot_xmax(p.done), '0'),
          case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n & -256 else 0 end)
-       and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.ids))
+       and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.packed))
      order by t.lane, t.xid, t.n limit 1)) x) head on true
 where coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) > 0;
 
@@ -283,10 +324,7 @@ language sql stable set jit = off as $$
     from (select min(lane) as lane, state, count(*) as tasks from tusk.waiting group by lane >> 16, state) w
     union all
     select tusk.queue_of(r.lane), 4, r.tasks, null
-    from (
-      select min(l.lane) as lane, sum(coalesce(bit_count(l.open), cardinality(l.ids)) - (
-        select count(*) from tusk.finished f where f.token = l.token and f.id = any(l.ids)))::bigint as tasks
-      from tusk.lease l group by l.lane >> 16) r
+    from (select min(l.lane) as lane, sum(l.tasks)::bigint as tasks from tusk.load l group by l.lane >> 16) r
     union all
     select min(d.queue), 3, sum(d.tasks)::bigint, min(d.oldest)
     from tusk.depth d
@@ -297,6 +335,6 @@ $$;
 set local lock_timeout = '5s';
 drop function tusk.counts, tusk.find, tusk.state_of;
 drop view tusk.depth, tusk.tasks, tusk.task_state, tusk.waiting_tasks, tusk.dead_tasks, tusk.running_tasks, tusk.available_tasks,
-  tusk.completed_tasks, tusk.running;
+  tusk.completed_tasks, tusk.load, tusk.running;
 drop function tusk.name_lanes, tusk.need_read_committed, tusk.hold_lead, tusk.lead, tusk.flush_of, tusk.nodes_of, tusk.node_of,
-  tusk.unpack, tusk.last_n, tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;
+  tusk.unpack, tusk.places_of, tusk.place_of, tusk.ids_of, tusk.last_n, tusk.unclaimed, tusk.try_lane, tusk.lock_lane, tusk.queue_of, tusk.priority_of, tusk.lane_of;

@@ -9,8 +9,9 @@ set local lock_timeout = '5s';
 -- cost the server and the worker more than the arrays of one. The columns from
 -- attempts on are null while every task has only what it must have; _full asks
 -- for them at once. A pack is a row by itself: what its tasks share is an array of
--- one. _packed says that packs are likely. Args too large for an array come in rows of
--- their own, after the others, with neither a time nor anything else but the id.
+-- one, and so is the first of their ids. _packed says that packs are likely. Args too
+-- large for an array come in rows of their own, after the others, with neither a time
+-- nor anything else but the id.
 create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean,
   _packed boolean)
 returns table (
@@ -31,8 +32,8 @@ declare
   _first  boolean := true;
   _plain  boolean;
   _packs  boolean;
-  _skip   bigint; -- of a pack
-  _take   bigint;
+  _skip   int; -- of a pack
+  _take   int;
   _open   boolean; -- the lane had a window
   _last   boolean;
   _here   pg_snapshot;
@@ -41,11 +42,11 @@ declare
   _n      bigint;
   _xids   xid8[];
   _ns     bigint[];
-  _sorted uuid[];
-  _ids    uuid[]; -- of the lane, sorted
-  _sort   boolean; -- they are not yet
-  _news   uuid[]; -- those that are not among them yet
-  _top    uuid;   -- the last one of those
+  _sorted uuid[]; -- of the last piece, in runs
+  _sizes  int[];
+  _firsts uuid[]; -- of the lane
+  _counts int[];
+  _sort   boolean; -- they are not sorted yet
   _lo     xid8;
   _hi     xid8;
   p       tusk.lane_position;
@@ -89,7 +90,6 @@ begin
     _open := p.win is not null;
     _got := 0;
     _sort := false;
-    _top := null;
     -- Once with the window that is there, if there is one, and if that has too
     -- little left once more, up to here.
     loop
@@ -100,6 +100,7 @@ begin
       _n := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
       _plain := not _full;
       _packs := _packed;
+      _sizes := null;
       attempts := null;
       if _packs then
         _plain := true;
@@ -110,7 +111,7 @@ begin
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
           bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
             and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
-          bool_or(r.ids is not null)
+          bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
         from tusk.rows_after(_lane, _win, _from, _n, _want) r;
       elsif _plain then
@@ -118,7 +119,7 @@ begin
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
           bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
             and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
-          bool_or(r.ids is not null)
+          bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
         from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
@@ -127,39 +128,34 @@ begin
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
           array_agg(r.attempt + 1), array_agg(r.crashes), array_agg(r.run_at), array_agg(r.expires_at), array_agg(r.tenant),
           array_agg(r.key), array_agg(to_json(r.tags)::text), array_agg(r.settings), array_agg(r.workflow), array_agg(r.turn),
-          array_agg(r.partition), bool_or(r.ids is not null)
+          array_agg(r.partition), bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
           workflows, turns, partitions, _packs
         from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
       if _packs then
-        _size := 0; _xids := '{}'; _sorted := '{}'; _news := '{}';
+        _size := 0; _xids := '{}'; _sorted := '{}'; _sizes := '{}';
         for _row in _rows loop -- one at a time, for each may be all that is wanted
-          _skip := case when _row.ids is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
-          _take := least(coalesce(cardinality(_row.ids), 1) - _skip, _want - _size);
-          ids := case when _row.ids is null then array[_row.id] else _row.ids[_skip + 1 : _skip + _take] end;
-          args := case when _row.ids is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
+          _skip := case when _row.packed is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
+          _take := least(coalesce(cardinality(_row.packed), 1) - _skip, _want - _size);
+          ids := array[case when _skip = 0 then _row.id else tusk.id_after(_row.id, _skip) end];
+          args := case when _row.packed is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
           kinds := array[_row.kind]; enqueued_at := array[_row.enqueued_at];
           attempts := null;
-          if _row.ids is null or _row.expires_at is not null or _row.tags is not null or _row.settings is not null then
+          if _row.packed is null or _row.expires_at is not null or _row.tags is not null or _row.settings is not null then
             attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at]; expires_at := array[_row.expires_at];
             tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text]; settings := array[_row.settings];
             workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
           end if;
           return next;
-          _sort := _sort or coalesce(ids[1] < _top, false);
-          _top := ids[cardinality(ids)];
-          _news := _news || ids;
-          if cardinality(_news) > 1000 then -- each time all is copied
-            _sorted := _sorted || _news;
-            _news := '{}';
-          end if;
+          _sort := _sort or coalesce(ids[1] < _sorted[cardinality(_sorted)], false);
+          _sorted := _sorted || ids;
+          _sizes := _sizes || _take;
           _xids := array[coalesce(_xids[1], _row.xid), _row.xid];
-          _ns := array[case when _row.ids is null then _row.n else _row.n + _skip + _take end];
+          _ns := array[case when _row.packed is null then _row.n else _row.n + _skip + _take end];
           _size := _size + _take;
           exit when _size = _want;
         end loop;
-        _sorted := _sorted || _news;
       else
         _size := coalesce(cardinality(_xids), 0);
         if _size > 0 then
@@ -171,9 +167,12 @@ begin
       end if;
       if _size > 0 then
         if _got = 0 then
-          _lo := _xids[1]; _hi := _xids[cardinality(_xids)]; _ids := _sorted;
+          _lo := _xids[1]; _hi := _xids[cardinality(_xids)]; _firsts := _sorted; _counts := _sizes;
         else
-          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[cardinality(_xids)]); _ids := _ids || _sorted; _sort := true;
+          if _counts is not null or _sizes is not null then
+            _counts := coalesce(_counts, array_fill(1, array[cardinality(_firsts)])) || coalesce(_sizes, array_fill(1, array[_size]));
+          end if;
+          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[cardinality(_xids)]); _firsts := _firsts || _sorted; _sort := true;
         end if;
         _got := _got + _size;
         _want := _want - _size;
@@ -187,10 +186,16 @@ begin
       exit when _last;
     end loop;
     if _got > 0 then
-      if _sort then
-        _ids := array(select u from unnest(_ids) u order by u);
+      if cardinality(_firsts) = _got then
+        _counts := null;
       end if;
-      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, ids) values (_token, _lane, _worker, claimed_at, _lo, _hi, _ids);
+      if _sort then
+        select array_agg(u.first order by u.first), case when _counts is not null then array_agg(u.count order by u.first) end
+        into _firsts, _counts
+        from unnest(_firsts, _counts) u(first, count);
+      end if;
+      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
+      values (_token, _lane, _worker, claimed_at, _lo, _hi, _firsts, _counts);
     end if;
     -- Many rows that were stepped over because nobody can see them yet are not
     -- stepped over again.
@@ -210,7 +215,7 @@ language sql stable as $$
   select t.*
   from tusk.log t
   where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.ids)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
   order by t.lane, t.xid, t.n limit _want
 $$;
 
@@ -222,14 +227,14 @@ returns setof tusk.log language sql stable as $$
    from (select x from pg_snapshot_xip(_done) x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late
    cross join lateral (
      select t.* from tusk.log t
-     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256) and (t.xid, tusk.last_n(t.n, t.ids)) > (_at_xid, _at_n)
+     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256) and (t.xid, tusk.last_n(t.n, t.packed)) > (_at_xid, _at_n)
      order by t.lane, t.xid, t.n limit _want) t
    limit _want)
   union all
   (select t.*
    from tusk.log t
    where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.ids)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
    order by t.lane, t.xid, t.n limit _want)
   limit _want
 $$;
@@ -245,7 +250,7 @@ language sql stable as $$
     null::timestamptz[], null::timestamptz[], null::text[], null::text[], null::text[], null::bytea[], null::uuid[], null::boolean[],
     null::text[]
   from unnest(_ids, _args, _xids) u(id, args, xid)
-  join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.ids is null
+  join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.packed is null
   where u.args is null
 $$;
 
@@ -285,14 +290,14 @@ begin
         select from tusk.log t
         where t.lane = l.id and (t.xid, t.n) >= (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
           case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n & -256 else 0 end)
-          and (t.xid, tusk.last_n(t.n, t.ids)) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
+          and (t.xid, tusk.last_n(t.n, t.packed)) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
             case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
           and t.xid >= greatest(p.at_xid, pg_snapshot_xmax(p.done)) and t.xid < _end)
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
         and exists (
           select from pg_snapshot_xip(p.done) x
           where pg_visible_in_snapshot(x, _here)
-            and exists (select from tusk.log t where t.lane = l.id and t.xid = x and (t.xid, tusk.last_n(t.n, t.ids)) > (p.at_xid, p.at_n)))
+            and exists (select from tusk.log t where t.lane = l.id and t.xid = x and (t.xid, tusk.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)))
       or p.win is not null
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);

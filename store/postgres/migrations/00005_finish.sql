@@ -85,18 +85,19 @@ $$;
 -- Only where a table of needs has pages is it asked for them: a relation's size is
 -- the cheapest thing to know of it.
 --
--- Ends attempts. They come grouped by lease: group g is of _tokens[g] and
--- _lanes[g] and has the _sizes[g] ids after the first _offs[g] of _ids, sorted.
+-- Ends attempts. They come in runs, grouped by lease: group g is of _tokens[g] and
+-- _lanes[g] and has the _sizes[g] runs after the first _offs[g]; with it come the first
+-- _ends[g] tasks. Where a lease is finished as it was claimed, its runs are the same.
 -- The ends that are no plain completions come once more in the arrays from
--- _odd on. _runs are the lengths of stretches of _ids in which one follows the other,
--- if they are few. Among the keys, those with an id are to be freed; those without are
+-- _odd on. Among the keys, those with an id are to be freed; those without are
 -- touched by the other ends. If anything is lost or held by an open transaction, nothing is
 -- written and those are returned: the caller goes on without them. Otherwise it
 -- returns the queues of what was set free.
-create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
+create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
+  _firsts uuid[], _counts int[], _ends int[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
-  _key_queues bigint[], _keys text[], _key_ids uuid[], _runs int[], _in_order boolean default false)
+  _key_queues bigint[], _keys text[], _key_ids uuid[], _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
@@ -109,8 +110,7 @@ declare
   _whole int[];
   _part  int[];
   _open  varbit[]; -- of those of _part that are judged by runs
-  _run   int := 0; -- those before it are of groups before
-  _n     int;
+  _ids   uuid[];
   _bad   int := 0;
   l      tusk.lease;
   g      int;
@@ -120,27 +120,29 @@ begin
     perform tusk.need_read_committed();
   end if;
   if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0) then
-    perform tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _ids);
+    perform tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
   end if;
   if cardinality(_tokens) = 1 and cardinality(_odd) = 0 then
     -- The common flush: one lease, closed as a whole. A lease that an open
     -- transaction has finished tasks of cannot be locked so.
     -- What was finished before the lock is judged after it, by a new statement.
     select * into l from tusk.lease y
-    where y.token = _tokens[1] and y.lane = _lanes[1] and y.open is null and y.ids = _ids
+    where y.token = _tokens[1] and y.lane = _lanes[1] and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
     for update skip locked;
     if found and not (pg_relation_size('tusk.finished') > 0 and exists (select from tusk.finished f where f.token = _tokens[1])) then
       delete from tusk.lease y where y.token = l.token and y.lane = l.lane;
-      insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
-      values (l.lane, case when l.lo = l.hi then l.lo::text::bigint * 2 + 1 else tusk.node_of(l.lo, l.hi) end, l.lo, l.token, l.worker, l.claimed_at, _now, _keyed[1], _stats, _ids, _ago);
+      insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
+      values (l.lane, case when l.lo = l.hi then l.lo::text::bigint * 2 + 1 else tusk.node_of(l.lo, l.hi) end, l.lo, l.token, l.worker,
+        l.claimed_at, _now, _keyed[1], _stats, _firsts, _counts, _ago);
       for i in 1 .. coalesce(cardinality(_keys), 0) loop
         perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
       end loop;
       if exists (select from tusk.stop) then
-        delete from tusk.stop x where x.token = _tokens[1] and x.id = any(_ids);
+        delete from tusk.stop x where x.token = _tokens[1] and tusk.place_of(_firsts, _counts, x.id) is not null;
       end if;
       if pg_relation_size('tusk.open_need') > 0 then
-        return query select null::uuid, null::uuid, null::boolean, q from tusk.tell_ended(_ids, '{}') q;
+        return query select null::uuid, null::uuid, null::boolean, q
+        from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), '{}') q;
       end if;
       return;
     end if;
@@ -150,28 +152,22 @@ begin
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
   from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
   join tusk.lease x on x.token = s.token and x.lane = s.lane
-  where x.open is null and x.ids = _ids[s.off + 1 : s.off + s.size] and x.ctid = any(_locked)
+  where x.open is null and x.firsts = _firsts[s.off + 1 : s.off + s.size] and x.ctid = any(_locked)
+    and (x.counts = _counts[s.off + 1 : s.off + s.size] or x.counts is null and s.size = _ends[s.g] - coalesce(_ends[s.g - 1], 0))
     and not exists (select from tusk.finished f where f.token = x.token);
   if coalesce(cardinality(_whole), 0) < cardinality(_tokens) then
     _part := array(select s from generate_subscripts(_tokens, 1) s where s <> all(coalesce(_whole, '{}')) order by _tokens[s], _lanes[s]);
     if cardinality(_tokens) = 1 then -- of several all are locked
       perform 1 from tusk.lease x where x.token = _tokens[1] and x.lane = _lanes[1] for no key update;
     end if;
-    for g in 1 .. case when _runs is null then 0 else cardinality(_tokens) end loop
-      _n := _run;
-      i := 0;
-      while i < _sizes[g] loop
-        _n := _n + 1;
-        i := i + _runs[_n];
-      end loop;
-      if g = any(_part) then
-        _open[g] := tusk.open_after(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _runs[_run + 1 : _n], _locked);
-      end if;
-      _run := _n;
-    end loop;
     foreach g in array _part loop
-      continue when _open[g] is not null;
-      return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+      if _sizes[g] * 4 <= _ends[g] - coalesce(_ends[g - 1], 0) + 4 then
+        _open[g] := tusk.open_after(_tokens[g], _lanes[g], _firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
+          _counts[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+        continue when _open[g] is not null;
+      end if;
+      _ids := array(select i.id from tusk.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids, _locked);
       get diagnostics i = row_count;
       _bad := _bad + i;
     end loop;
@@ -184,20 +180,25 @@ begin
     perform tusk.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i], _errors[i], _traces[i],
       _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
   end loop;
-  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
   select s.lane, tusk.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
-    case when s.g = any(_odd) then array(select u from unnest(_ids[s.off + 1 : s.off + s.size]) u where u <> all(_odd_ids) order by u)
-      else _ids[s.off + 1 : s.off + s.size] end,
+    case when s.g = any(_odd) then array(select i.id from tusk.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
+      else s.firsts end,
+    case when s.g <> all(_odd) then s.counts end,
     case when _ago is null then null
-      when s.g = any(_odd) then array(select _ago[s.off + u.place] from unnest(_ids[s.off + 1 : s.off + s.size]) with ordinality u(id, place)
-        where u.id <> all(_odd_ids) order by u.id)
-      else _ago[s.off + 1 : s.off + s.size] end
-  from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
+      when s.g = any(_odd) then array(
+        select _ago[s.before + i.place] from tusk.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
+      else _ago[s.before + 1 : _ends[s.g]] end
+  from (
+    select u.token, u.lane, u.g, coalesce(_ends[u.g - 1], 0) as before,
+      _firsts[u.off + 1 : u.off + u.size] as firsts, _counts[u.off + 1 : u.off + u.size] as counts
+    from unnest(_tokens, _lanes, _offs, _sizes) with ordinality u(token, lane, off, size, g)) s
   join tusk.lease x on x.token = s.token and x.lane = s.lane;
   delete from tusk.lease x where x.ctid = any(_full);
   foreach g in array coalesce(_part, '{}') loop
     if _open[g] is null then
-      perform tusk.close(_tokens[g], _lanes[g], _ids[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
+      _ids := array(select i.id from tusk.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      perform tusk.close(_tokens[g], _lanes[g], _ids, _locked);
     elsif bit_count(_open[g]) = 0 then
       delete from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g];
     else
@@ -210,39 +211,50 @@ begin
     end if;
   end loop;
   if exists (select from tusk.stop) then
-    delete from tusk.stop x where x.token = any(_tokens) and x.id = any(_ids);
+    delete from tusk.stop x where x.token = any(_tokens) and tusk.place_of(_firsts, _counts, x.id) is not null;
   end if;
   if pg_relation_size('tusk.open_need') > 0 then
-    return query select null::uuid, null::uuid, null::boolean, q from tusk.tell_ended(_ids, _odd_ids) q;
+    return query select null::uuid, null::uuid, null::boolean, q
+    from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), _odd_ids) q;
   end if;
 end $$;
 
--- What is still open in a lease, which is locked, without tasks that all are. Null:
+-- What is still open in a lease, which is locked, without runs that all are. Null:
 -- they are not, or that takes a closer look. To find each of thousands of tasks by
 -- itself takes many times as long.
-create function tusk.open_after(_token uuid, _lane bigint, _ids uuid[], _runs int[], _locked tid[]) returns varbit
+create function tusk.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[]) returns varbit
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  _of   uuid[];
-  _open varbit;
-  _at   int := 0;
-  _done int := 0;
-  k     int;
+  l       tusk.lease;
+  _places int[];
+  _open   varbit;
+  _many   int;
 begin
-  select x.ids, coalesce(x.open, repeat('1', cardinality(x.ids))::varbit) into _of, _open
-  from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked);
+  select * into l from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked);
   if not found or exists (select from tusk.finished f where f.token = _token) then
     return null;
   end if;
-  foreach k in array _runs loop
-    _at := array_position(_of, _ids[_done + 1], _at + 1);
-    if _at is null or _of[_at : _at + k - 1] <> _ids[_done + 1 : _done + k] or substring(_open from _at for k) <> repeat('1', k)::varbit then
+  _places := case when l.counts is null and _counts is null then array(
+    select array_position(l.firsts, u.first) from unnest(_firsts) with ordinality u(first, no) order by u.no)
+  else array(
+    select r.upto - r.count + 1 + tusk.ids_between(r.first, u.first)
+    from unnest(_firsts, _counts) with ordinality u(first, count, no)
+    left join (
+      select y.first, coalesce(y.count, 1) as count, (sum(coalesce(y.count, 1)) over (order by y.no))::int as upto
+      from unnest(l.firsts, l.counts) with ordinality y(first, count, no) offset 0) r
+      on r.first between tusk.block_of(u.first) and u.first and tusk.ids_between(r.first, u.first) + coalesce(u.count, 1) <= r.count
+    order by u.no) end;
+  if array_position(_places, null) is not null then
+    return null;
+  end if;
+  _open := coalesce(l.open, repeat('1', coalesce((select sum(c) from unnest(l.counts) c), cardinality(l.firsts))::int)::varbit);
+  for i in 1 .. cardinality(_places) loop
+    _many := coalesce(_counts[i], 1);
+    if substring(_open from _places[i] for _many) <> repeat('1', _many)::varbit then
       return null;
     end if;
-    _open := overlay(_open placing repeat('0', k)::varbit from _at);
-    _done := _done + k;
-    _at := _at + k - 1;
+    _open := overlay(_open placing repeat('0', _many)::varbit from _places[i]);
   end loop;
   return _open;
 end $$;
@@ -276,10 +288,10 @@ begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _finished := array(select f.id from tusk.finished f where f.token = _token);
   if l.open is null and _finished = '{}' then
-    return l.ids;
+    return array(select i.id from tusk.ids_of(l.firsts, l.counts) i order by i.place);
   end if;
   return array(
-    select u.id from unnest(l.ids) with ordinality u(id, place)
+    select u.id from tusk.ids_of(l.firsts, l.counts) u
     where (l.open is null or get_bit(l.open, u.place::int - 1) = 1) and u.id <> all(_finished)
     order by u.place);
 end $$;
@@ -303,7 +315,7 @@ begin
   select x.ctid into _at from tusk.lease x where x.token = _token and x.lane = _lane;
   select string_agg(case when o.id is not null and s.id is null then '1' else '0' end, '' order by u.place)::varbit
   into _mask
-  from unnest(l.ids) with ordinality u(id, place)
+  from tusk.ids_of(l.firsts, l.counts) u
   left join unnest(_open) o(id) on o.id = u.id
   left join unnest(_ids) s(id) on s.id = u.id;
   if bit_count(_mask) = 0 and _at = any(_locked) then
@@ -312,7 +324,7 @@ begin
     update tusk.lease x set open = _mask where x.ctid = _at;
   end if;
   delete from tusk.finished f
-  using unnest(l.ids) with ordinality u(id, place)
+  using tusk.ids_of(l.firsts, l.counts) u
   where f.token = _token and f.id = u.id and get_bit(_mask, u.place::int - 1) = 0;
 end $$;
 
@@ -342,7 +354,7 @@ begin
   if not _plain then
     perform tusk.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint, _ended, _now);
   end if;
-  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids, ago)
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
   values (_lane, tusk.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
     case when _plain then array[_id] else '{}' end, array[least(_ago / 1000, 2000000000)::int]);
   if _plain and _keyed then

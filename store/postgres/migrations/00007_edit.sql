@@ -69,12 +69,12 @@ begin
     order by w.id for update skip locked);
   select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
   from tusk.log t
-  where t.id = any(_ids) and t.ids is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+  where t.id = any(_ids) and t.packed is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
     and not (_moves and t.lane = tusk.lane_moved(t.lane, _op, _priority, _queue));
   if _moves then
     return query
     select t.id, 1::smallint, 3::smallint from tusk.log t
-    where t.id = any(_ids) and t.ids is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
+    where t.id = any(_ids) and t.packed is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk.unclaimed(t.lane, t.xid, t.n)
       and t.id <> all(coalesce(_log, '{}'))
     union all
     select w.id, 1::smallint, w.state from tusk.waiting w
@@ -87,7 +87,7 @@ begin
       select distinct tusk.lane_moved(l.lane, _op, _priority, _queue) as lane, case when _op = 5 then _queue else tusk.queue_of(l.lane) end as queue
       from (
         select w.lane from tusk.waiting w where w.id = any(_waiting)
-        union select t.lane from tusk.log t where t.id = any(_log) and t.ids is null and t.xid = any(_xids) and t.n = any(_ns)) l) m;
+        union select t.lane from tusk.log t where t.id = any(_log) and t.packed is null and t.xid = any(_xids) and t.n = any(_ns)) l) m;
   end if;
   _now := clock_timestamp();
   if _op = 1 then
@@ -169,7 +169,7 @@ begin
   return query
   with gone as (
     delete from tusk.log t using unnest(_log, _xids, _ns) u(id, xid, n)
-    where t.id = u.id and t.ids is null and t.xid = u.xid and t.n = u.n
+    where t.id = u.id and t.packed is null and t.xid = u.xid and t.n = u.n
     returning t.*),
   left_lane as (
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
@@ -366,9 +366,10 @@ begin
       from tusk.flush_of(t.lane, t.xid, t.id) o;
     end if;
     update tusk.outcome o
-    set ids = array(select u.id from unnest(o.ids) with ordinality u(id, place) where u.id <> s.id order by u.place),
+    set firsts = array(select i.id from tusk.ids_of(o.firsts, o.counts) i where i.id <> s.id order by i.place),
+      counts = null,
       ago = case when o.ago is not null then
-        array(select o.ago[u.place] from unnest(o.ids) with ordinality u(id, place) where u.id <> s.id order by u.place) end,
+        array(select o.ago[i.place] from tusk.ids_of(o.firsts, o.counts) i where i.id <> s.id order by i.place) end,
       keyed = o.keyed - case when s.key is null then 0 else 1 end
     where o.ctid = any(array(select f.at from tusk.flush_of(t.lane, t.xid, t.id) f));
   end if;

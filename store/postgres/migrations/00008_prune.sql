@@ -14,6 +14,7 @@ declare
   _now   timestamptz := clock_timestamp();
   _count int := 0;
   _ids   uuid[];
+  _all   uuid[];
   _named uuid[]; -- those of them that have keys
   _keys  text[];
   _of    bigint[];
@@ -45,24 +46,25 @@ begin
   perform tusk.forget_tasks(_ids);
   select e.upto into _upto from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
   for o in
-    select x.ctid as at, x.xid, x.finished_at, x.stats, x.ids, x.lane, x.keyed from tusk.outcome x
+    select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed from tusk.outcome x
     left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
     order by x.finished_at
     for update of x skip locked
   loop
     exit when _count >= _limit;
-    _ids := o.ids[1 : _limit - _count];
+    _all := array(select i.id from tusk.ids_of(o.firsts, o.counts) i order by i.place);
+    _ids := _all[1 : _limit - _count];
     if o.keyed > 0 then
       select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
-      from (select distinct t.id, t.key from tusk.log t where t.id = any(_ids) and t.ids is null and t.lane = o.lane and t.key is not null) t;
+      from (select distinct t.id, t.key from tusk.log t where t.id = any(_ids) and t.packed is null and t.lane = o.lane and t.key is not null) t;
       continue when not tusk.try_keys(_of, _keys);
       perform tusk.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
     end if;
     perform tusk.forget_tasks(_ids);
     _count := _count + cardinality(_ids);
-    if cardinality(_ids) < cardinality(o.ids) then
-      update tusk.outcome x set ids = x.ids[cardinality(_ids) + 1 :], ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
+    if cardinality(_ids) < cardinality(_all) then
+      update tusk.outcome x set firsts = _all[cardinality(_ids) + 1 :], counts = null, ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
     else
       insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null and o.xid >= _upto;
       delete from tusk.outcome x where x.ctid = o.at;

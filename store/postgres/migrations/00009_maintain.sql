@@ -73,9 +73,9 @@ begin
   select coalesce(max(a.seen::text), '1:1:')::pg_snapshot into _seen from tusk.lane_tally a where a.lane = _lane;
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(_seen) x
-    cross join lateral (select sum(coalesce(cardinality(t.ids), 1)) as rows from tusk.log t where t.lane = _lane and t.xid = x) late
+    cross join lateral (select sum(coalesce(cardinality(t.packed), 1)) as rows from tusk.log t where t.lane = _lane and t.xid = x) late
     where pg_visible_in_snapshot(x, _here)) + (
-    select coalesce(sum(coalesce(cardinality(t.ids), 1)), 0)::bigint from tusk.log t
+    select coalesce(sum(coalesce(cardinality(t.packed), 1)), 0)::bigint from tusk.log t
     where t.lane = _lane and t.xid >= pg_snapshot_xmax(_seen) and t.xid < pg_snapshot_xmax(_here)
       and pg_visible_in_snapshot(t.xid, _here))
   into _rows;
@@ -251,7 +251,7 @@ begin
         where (_queues is null or l.id >> 16 = any(_queues)) and l.id >> 16 <> all(_others)) l
       left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc limit 1) p on true
       where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < _hi
-        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.ids))));
+        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.packed))));
 end $$;
 
 -- down

@@ -45,7 +45,7 @@ begin
   perform tusk.need_read_committed();
   lock table tusk.log, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
   create temporary table rebase on commit drop as select * from tusk.unfinished();
-  delete from tusk.log t using rebase o where t.ids is null and t.id = o.id and t.xid = o.xid and t.n = o.n;
+  delete from tusk.log t using rebase o where t.packed is null and t.id = o.id and t.xid = o.xid and t.n = o.n;
   _old := array(select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'tusk.log'::regclass);
   foreach _name in array _old loop
     execute format('alter table tusk.log detach partition %s', _name);
@@ -53,9 +53,9 @@ begin
   perform tusk.first_segments();
   foreach _name in array _old loop
     execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
-      tenant, key, tags, settings, failure, workflow, turn, partition, ids, packed)
+      tenant, key, tags, settings, failure, workflow, turn, partition, packed)
       select ''3'', lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
-        tenant, key, tags, settings, failure, workflow, turn, partition, ids, packed from %s', _name);
+        tenant, key, tags, settings, failure, workflow, turn, partition, packed from %s', _name);
     execute format('drop table %s', _name);
   end loop;
   insert into tusk.stat (at, stats)

@@ -102,14 +102,17 @@ end $$;
 -- Locks what the ends of attempts will change: their leases, as those do who may share
 -- them with transactions that have finished some of their tasks, keys, and the rows of
 -- what waits for either.
-create function tusk.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _ids uuid[]) returns void
+create function tusk.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[], _counts int[]) returns void
 language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  _children uuid[] := tusk.children_of(_ids);
+  _children uuid[] := '{}';
   _own      uuid[] := '{}';
 begin
+  if pg_relation_size('tusk.open_need') > 0 then
+    _children := tusk.children_of(array(select i.id from tusk.ids_of(_firsts, _counts) i));
+  end if;
   if cardinality(_tokens) > 1 or cardinality(_keys) > 0 or cardinality(_children) > 0 then
     perform 1 from tusk.lease x join unnest(_tokens, _lanes) s(token, lane) on x.token = s.token and x.lane = s.lane
     order by x.token, x.lane for no key update of x;
@@ -143,7 +146,7 @@ begin
     union
     select d.lane >> 16, d.key from tusk.dead d where d.id = any(_ids) and d.key is not null
     union
-    select t.lane >> 16, t.key from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.ids is null where t.key is not null) k;
+    select t.lane >> 16, t.key from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.packed is null where t.key is not null) k;
   if _queues is not null then
     if _op = 5 then
       _queues := _queues || array_fill(_to >> 16, array[cardinality(_keys)]);

@@ -272,12 +272,12 @@ begin
     select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane for update skip locked);
   _waiting := array(select x.id from tusk.waiting x where x.id = any(_waiting) order by x.id for key share skip locked);
   _log := array(
-    select x.id from tusk.log x where x.id = any(_log) and x.ids is null and tusk.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked)
+    select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked)
     || array(
       select u.id
       from unnest(_log) u(id)
-      join tusk.log x on x.ids is not null and x.id between tusk.block_of(u.id) and u.id and u.id = any(x.ids)
-      where tusk.unclaimed(x.lane, x.xid, x.n + array_position(x.ids, u.id))
+      join tusk.log x on x.packed is not null and x.id between tusk.block_of(u.id) and u.id and tusk.ids_between(x.id, u.id) < cardinality(x.packed)
+      where tusk.unclaimed(x.lane, x.xid, x.n + tusk.ids_between(x.id, u.id) + 1)
       order by u.id for key share of x skip locked);
   with p as materialized (
     select u.id, s.state, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
@@ -422,7 +422,8 @@ end $$;
 -- back only if they were cancelled. Tasks in _going are sent to run again, and bring
 -- tasks: if one is cancelled instead, nothing is written, and it is returned without
 -- a token; if it is the only one, what it brings is dropped.
-create function tusk.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[], _ids uuid[], _ago int[],
+create function tusk.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
+  _firsts uuid[], _counts int[], _ends int[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
   _key_queues bigint[], _keys text[], _key_ids uuid[],
@@ -442,7 +443,7 @@ declare
 begin
   perform tusk.need_read_committed();
   perform tusk.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
-    _keys || _going_keys || _put_keys, _ids);
+    _keys || _going_keys || _put_keys, _firsts, _counts);
   _off := tusk.called_off(_going, _going_tokens, _going_queues, _going_keys);
   if cardinality(_off) > 0 and cardinality(_going) > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
@@ -453,8 +454,8 @@ begin
       _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
   end if;
   select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
-  from tusk.finish(_tokens, _lanes, _offs, _sizes, _keyed, _ids, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
-    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, null, true) f;
+  from tusk.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
+    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, true) f;
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;

@@ -58,7 +58,8 @@ begin
   end if;
   _hi := least(_end, _lo + ceil((_end - _lo)::numeric * _aim / (_added - m.added)));
   with log as materialized (
-    select t.lane, t.kind, t.tags, t.id, t.enqueued_at, cardinality(t.ids) as tasks, t.ids[cardinality(t.ids)] as newest, t.xid, t.n
+    select t.lane, t.kind, t.tags, t.id, t.enqueued_at, cardinality(t.packed) as tasks,
+      tusk.id_after(t.id, cardinality(t.packed) - 1) as newest, t.xid, t.n
     from (select distinct l.id from tusk.lane l) l
     cross join lateral (
       select t.* from tusk.log t

@@ -17,7 +17,7 @@ copy tusk.log (lane, id, kind, args) from stdin (format binary)
 copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at) from stdin (format binary)
 
 -- name: copy_packs
-copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, ids, packed) from stdin (format binary)
+copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed) from stdin (format binary)
 
 -- name: put
 -- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,

@@ -76,9 +76,7 @@ order by g.last_at desc, g.fingerprint, g.queue
 
 -- name: workers
 select w.id, w.about, w.started_at, w.beat_at, w.expires_at,
-  (select coalesce(sum(coalesce(bit_count(l.open), cardinality(l.ids)) - (
-    select count(*) from tusk.finished f where f.token = l.token and f.id = any(l.ids))), 0)::bigint
-   from tusk.lease l where l.worker = w.id)
+  (select coalesce(sum(l.tasks), 0)::bigint from tusk.load l where l.worker = w.id)
 from tusk.worker w
 where not w.dead
 order by w.started_at, w.id

@@ -26,17 +26,17 @@ limit {rows}
 select * from (
   (select s.id, null::smallint as state, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
    from tusk.log s
-   where s.ids is null and s.id < {cursor}
+   where s.packed is null and s.id < {cursor}
    order by s.id desc
    limit {rows})
   union all
   (select u.id, null, l.lane, l.kind, null, null, l.tags, null, l.enqueued_at
    from (
-     select l.ids, l.lane, l.kind, l.tags, l.enqueued_at from tusk.log l
-     where l.ids is not null and l.id < {cursor}
+     select l.id, l.packed, l.lane, l.kind, l.tags, l.enqueued_at from tusk.log l
+     where l.packed is not null and l.id < {cursor}
      order by l.id desc
      limit {packs}) l
-   cross join lateral unnest(l.ids) u(id)
+   cross join lateral (select tusk.id_after(l.id, k) as id from generate_series(0, cardinality(l.packed) - 1) k) u
    where u.id < {cursor})) s
 
 -- name: look_kinds
@@ -99,8 +99,8 @@ with place as materialized (
   left join lateral (select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true),
 tail as materialized (
   select s.*, p.done, p.win, p.at_xid, p.at_n from place p cross join lateral (
-    select u.id, l.lane, l.xid, l.n + case when l.ids is null then 0 else u.place end as n, l.kind, l.tenant, l.tags, l.enqueued_at
-    from tusk.log l cross join lateral unnest(coalesce(l.ids, array[l.id])) with ordinality u(id, place)
+    select u.id, l.lane, l.xid, u.n, l.kind, l.tenant, l.tags, l.enqueued_at
+    from tusk.log l cross join lateral tusk.places_of(l.id, l.n, l.packed) u
     where l.lane = p.lane and l.xid >= (select e.upto from tusk.catalogue_end e)
     limit {tail} + 1) s
   limit {tail} + 1),
@@ -124,11 +124,11 @@ hit as (
          select unnest(c.ids) as id, null::xid8 as xid, null::bigint as n, null::bigint as lane, null::text as kind, null::text as tenant,
            null::text[] as tags, null::timestamptz as enqueued_at
          union all
-         select t.id, l.xid, l.n + case when l.ids is null then 0 else t.place end, l.lane, l.kind, l.tenant, l.tags, l.enqueued_at
+         select t.id, l.xid, t.n, l.lane, l.kind, l.tenant, l.tags, l.enqueued_at
          from unnest(c.xids, c.ns) p(xid, n)
          cross join lateral (
            select l.* from tusk.log l where l.lane = c.lane and l.xid = p.xid and l.n between p.n and p.n + 255 offset 0) l
-         cross join lateral unnest(coalesce(l.ids, array[l.id])) with ordinality t(id, place)) u{before}{each}) u
+         cross join lateral tusk.places_of(l.id, l.n, l.packed) t) u{before}{each}) u
      where c.above < {rows} and not c.left_out
      order by u.id desc) h{in_entry}
    order by h.id desc
