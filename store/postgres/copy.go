@@ -17,8 +17,8 @@ import (
 const (
 	copyFrom  = 64   // tasks from which COPY is quicker than an insert
 	packLeast = 16   // tasks of a pack
-	packMost  = 64   // of the 255 that there may be
-	packRoom  = 7000 // bytes of a pack: a row that a page has room for
+	packMost  = 128  // of the 255 that there may be
+	packRoom  = 7900 // bytes of a pack: a row that a page has room for
 )
 
 // copy stores plain tasks by COPY, in one round trip: the rows follow the
@@ -62,38 +62,51 @@ func appendCopy(b []byte, tasks []store.NewTask, least int) ([]byte, string) {
 	var l lanes
 	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
 	for len(tasks) > 0 {
-		n := 1
+		run, size := 1, 0
 		if columns == 9 {
-			n = packOf(tasks, least)
+			run, size = runOf(tasks)
 		}
-		t := &tasks[0]
-		b = append(b, 0, columns)
-		b = appendInt64(b, l.of(t.Queue, t.Priority))
-		b = append(append(b, 0, 0, 0, byte(len(t.ID))), t.ID[:]...)
-		b = append(appendLen(b, len(t.Kind)), t.Kind...)
-		if n == 1 {
-			b = append(appendLen(b, len(t.Args)), t.Args...)
-		} else {
-			b = appendLen(b, 0)
+		for run > 0 {
+			n := packOf(tasks[:run], size, least)
+			b = appendRow(b, &l, tasks[:n], columns)
+			for i := range n {
+				size -= packSize(&tasks[i])
+			}
+			tasks, run = tasks[n:], run-n
 		}
-		if columns > 4 {
-			b = appendField(b, nullIfEmpty(t.Tenant))
-			b = appendTexts(b, t.Tags)
-			b = appendField(b, t.Settings)
-			b = appendTime(b, t.ExpiresAt)
-		}
-		if columns == 9 {
-			b = appendPack(b, tasks[:n])
-		}
-		tasks = tasks[n:]
 	}
 	return append(b, 0xff, 0xff), name
+}
+
+// appendRow appends a row: a task, or a pack of several.
+func appendRow(b []byte, l *lanes, tasks []store.NewTask, columns byte) []byte {
+	t := &tasks[0]
+	b = append(b, 0, columns)
+	b = appendInt64(b, l.of(t.Queue, t.Priority))
+	b = append(append(b, 0, 0, 0, byte(len(t.ID))), t.ID[:]...)
+	b = append(appendLen(b, len(t.Kind)), t.Kind...)
+	if len(tasks) == 1 {
+		b = append(appendLen(b, len(t.Args)), t.Args...)
+	} else {
+		b = appendLen(b, 0)
+	}
+	if columns > 4 {
+		b = appendField(b, nullIfEmpty(t.Tenant))
+		b = appendTexts(b, t.Tags)
+		b = appendField(b, t.Settings)
+		b = appendTime(b, t.ExpiresAt)
+	}
+	if columns == 9 {
+		b = appendPack(b, tasks)
+	}
+	return b
 }
 
 // havePack reports whether some of the tasks make a pack.
 func havePack(tasks []store.NewTask, least int) bool {
 	for len(tasks) >= least {
-		if packOf(tasks, least) > 1 {
+		run, size := runOf(tasks)
+		if packOf(tasks[:run], size, least) > 1 {
 			return true
 		}
 		tasks = tasks[1:]
@@ -101,21 +114,34 @@ func havePack(tasks []store.NewTask, least int) bool {
 	return false
 }
 
-// packOf returns how many of the first tasks go into one row: those with ids one after
-// the other that differ in nothing but their args, if they are at least so many and small enough.
-func packOf(tasks []store.NewTask, least int) int {
+// runOf returns how many of the first tasks differ in nothing but their args, with ids
+// one after the other, and what room they take.
+func runOf(tasks []store.NewTask) (n, size int) {
 	first := &tasks[0]
-	if first.Tenant != "" || len(tasks) < least {
+	for n < len(tasks) && (n == 0 || first.Tenant == "" && follows(&tasks[n].ID, &tasks[n-1].ID) && alike(&tasks[n], first)) {
+		size += packSize(&tasks[n])
+		n++
+	}
+	return n, size
+}
+
+// packSize is the room that a task takes in a pack.
+func packSize(t *store.NewTask) int { return len(t.Args) + 8 }
+
+// packOf returns how many of the first tasks of a run go into one row, so that the
+// rows of the run are about as full as one another: the disk's pages have no room for
+// two. There are at least so many in a pack.
+func packOf(run []store.NewTask, size, least int) int {
+	first := &run[0]
+	room := packRoom - len(first.Kind) - len(first.Settings) - textsLen(first.Tags)
+	if len(run) < least || room <= 0 {
 		return 1
 	}
-	size, n := len(first.Kind)+len(first.Settings)+textsLen(first.Tags), 0
-	for n < min(len(tasks), packMost) {
-		t := &tasks[n]
-		more := len(t.Args) + 8
-		if n > 0 && (!follows(&t.ID, &tasks[n-1].ID) || !alike(t, first)) || size+more > packRoom {
-			break
-		}
-		size, n = size+more, n+1
+	rows := max((size+room-1)/room, (len(run)+packMost-1)/packMost)
+	n, taken := 0, 0
+	for n < min(len(run), packMost) && taken < (size+rows-1)/rows && taken+packSize(&run[n]) <= room {
+		taken += packSize(&run[n])
+		n++
 	}
 	if n < least {
 		return 1
