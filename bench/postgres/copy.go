@@ -44,14 +44,14 @@ func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 
 func bareCopy(ctx context.Context, pool *pgxpool.Pool, tasks int) (time.Duration, error) {
 	// The rows that were enqueued, read back outside the measured time.
-	rows, err := pool.Query(ctx, "select id, lane, kind, args, ids, packed from tusk.log")
+	rows, err := pool.Query(ctx, "select id, lane, kind, args, packed from tusk.log")
 	if err != nil {
 		return 0, err
 	}
 	var copies []logRow
 	for rows.Next() {
 		var r logRow
-		if err := rows.Scan(&r.id, &r.lane, &r.kind, &r.args, &r.ids, &r.packed); err != nil {
+		if err := rows.Scan(&r.id, &r.lane, &r.kind, &r.args, &r.packed); err != nil {
 			return 0, err
 		}
 		copies = append(copies, r)
@@ -74,16 +74,16 @@ func bareCopy(ctx context.Context, pool *pgxpool.Pool, tasks int) (time.Duration
 			}
 			r := &copies[at]
 			at++
-			for range max(1, len(r.ids)) {
+			for range max(1, len(r.packed)) {
 				// Producing the args is part of both.
 				if _, err := json.Marshal(work{copied + n, pad}); err != nil {
 					return nil, err
 				}
 				n++
 			}
-			return []any{r.id, r.lane, r.kind, r.args, r.ids, r.packed}, nil
+			return []any{r.id, r.lane, r.kind, r.args, r.packed}, nil
 		})
-		if _, err := pool.CopyFrom(ctx, pgx.Identifier{"tusk", "bare"}, []string{"id", "lane", "kind", "args", "ids", "packed"}, source); err != nil {
+		if _, err := pool.CopyFrom(ctx, pgx.Identifier{"tusk", "bare"}, []string{"id", "lane", "kind", "args", "packed"}, source); err != nil {
 			return 0, err
 		}
 		copied += n
@@ -97,6 +97,5 @@ type logRow struct {
 	lane   int64
 	kind   string
 	args   []byte
-	ids    pgtype.FlatArray[[16]byte]
 	packed pgtype.FlatArray[[]byte]
 }

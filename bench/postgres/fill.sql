@@ -34,8 +34,8 @@ begin
     perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], _batch, false, i, false, false);
     commit;
     select * into l from tusk.lease x where x.token = _token;
-    perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.ids)], array[0], l.ids, null, null,
-      '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', null);
+    perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0], l.firsts, l.counts,
+      array[cardinality(l.firsts)], null, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
     commit;
   end loop;
 end $$;

@@ -24,8 +24,8 @@ with spec as materialized (
   cross join lateral (select $3::timestamptz + o.of * $4::interval / $2 as at) x
   cross join lateral (select md5(o.of || ' ' || $1::int) as r) r),
 packs as (
-  insert into tusk.log (lane, n, id, enqueued_at, kind, args, tags, ids, packed)
-  select s.lane, nextval('tusk.task_n'), s.ids[1], s.at, s.kind, '', s.tags, s.ids, s.packed
+  insert into tusk.log (lane, n, id, enqueued_at, kind, args, tags, packed)
+  select s.lane, nextval('tusk.task_n'), s.ids[1], s.at, s.kind, '', s.tags, s.packed
   from (
     select s.lane, s.at, s.kind, s.tags, array_agg(s.id order by s.i) as ids,
       array_agg(convert_to(format('{"n":%s,"to":"someone-%s@example.com","order":{"id":%s,"total":"19.90"}}', s.i, s.i, $1::int * 10000 + s.i), 'UTF8') order by s.i) as packed
@@ -38,10 +38,11 @@ log as (
   from spec s cross join generate_series(0, case s.state when 5 then 1 else 0 end) a
   where s.pack is null),
 done as (
-  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, ids)
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts)
   select s.lane, tusk.node_of(pg_current_xact_id(), pg_current_xact_id()), pg_current_xact_id(), gen_random_uuid(), $5::uuid,
     max(s.at) + interval '1 s', max(s.at) + interval '25 s', count(s.key) filter (where s.state <> 8), convert_to(min(k.stats), 'UTF8'),
-    array_agg(s.id order by s.id) filter (where s.state <> 8)
+    array_agg(s.id order by s.id) filter (where s.state <> 8 and (s.pack is null or (s.i % 500 - 244) % 64 = 0)),
+    array_agg(case when s.pack is null then 1 else 64 end order by s.id) filter (where s.state <> 8 and (s.pack is null or (s.i % 500 - 244) % 64 = 0))
   from spec s
   join (
     select k.g, jsonb_agg(jsonb_build_object('queue', k.queue, 'kind', k.kind, 'completed', k.completed, 'discarded', k.discarded, 'failed', k.failed,
@@ -92,8 +93,8 @@ spec as materialized (
   left join lateral (select b.id, i % 512 / 128 as pack from block b where b.b = i / 512 and i / 512 % 2 = 0 and i % 2 = 0) p on true
   cross join lateral (select clock_timestamp() as at) x),
 packs as (
-  insert into tusk.log (lane, enqueued_at, id, kind, args, tags, ids, packed)
-  select s.lane, s.at, s.ids[1], s.kind, '', s.tags, s.ids, s.packed
+  insert into tusk.log (lane, enqueued_at, id, kind, args, tags, packed)
+  select s.lane, s.at, s.ids[1], s.kind, '', s.tags, s.packed
   from (
     select s.lane, min(s.at) as at, s.kind, s.tags, array_agg(s.id order by s.i) as ids, array_agg(convert_to(format('{"n":%s}', s.i), 'UTF8') order by s.i) as packed
     from spec s where s.pack is not null group by s.lane, s.i / 128, s.kind, s.tags) s),
