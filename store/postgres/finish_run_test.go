@@ -11,8 +11,20 @@ import (
 )
 
 // Half of a lease of packs is finished by what follows one another: what was finished
-// before is lost all the same, and what an open transaction holds is held.
+// before is lost all the same, and what an open transaction holds is held. So it is when
+// somebody has lost what the claim said of where the tasks lay, or says something else.
 func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
+	for name, hint := range map[string]func(i int, given int32) int32{
+		"as claimed":      func(_ int, given int32) int32 { return given },
+		"without hints":   func(int, int32) int32 { return 0 },
+		"some hints lost": func(i int, given int32) int32 { return given * int32(i/30%2) },
+		"other hints":     func(int, int32) int32 { return 7 },
+	} {
+		t.Run(name, func(t *testing.T) { partsOfALease(t, hint) })
+	}
+}
+
+func partsOfALease(t *testing.T, hint func(i int, given int32) int32) {
 	ctx := t.Context()
 	s, pool := fresh(t)
 	w := startWorker(t, s)
@@ -22,6 +34,9 @@ func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
 	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Token: store.NewToken(), Queues: []string{"q"}, Limit: 400})
 	if err != nil || len(tasks) != 400 {
 		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	for i := range tasks {
+		tasks[i].Hint = hint(i, tasks[i].Hint)
 	}
 	finish := func(part []store.Task, want ...store.ID) {
 		t.Helper()
@@ -78,4 +93,39 @@ func idsOfTasks(tasks []store.Task) []store.ID {
 		ids[i] = tasks[i].ID
 	}
 	return ids
+}
+
+// A lease that comes from packs and from rows is finished as a whole, whatever the tasks
+// say of where they lay.
+func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
+	ctx := t.Context()
+	s, pool := fresh(t)
+	w := startWorker(t, s)
+	for _, hint := range []bool{true, false} {
+		for _, n := range []int{100, 3, 70} { // three tasks are rows, and one follows the other
+			if _, err := s.Enqueue(ctx, newPacks(n, "q")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Token: store.NewToken(), Queues: []string{"q"}, Limit: 200})
+		if err != nil || len(tasks) != 173 {
+			t.Fatalf("%d tasks, %v", len(tasks), err)
+		}
+		if !hint {
+			for i := range tasks {
+				tasks[i].Hint = 0
+			}
+		}
+		if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+			t.Fatalf("%d are lost, %v", len(lost), err)
+		}
+		if n := number(t, pool, "select count(*) from tusk.lease"); n != 0 {
+			t.Errorf("%d leases are left", n)
+		}
+		for i, state := range states(t, s, idsOfTasks(tasks)) {
+			if state != store.Completed {
+				t.Fatalf("task %d is %v", i, state)
+			}
+		}
+	}
 }
