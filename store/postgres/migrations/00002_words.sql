@@ -40,18 +40,24 @@ create function tusk.last_n(_n bigint, _packed bytea[]) returns bigint language 
   select _n + coalesce(cardinality(_packed), 0)
 $$;
 
--- The ids of runs, one by one.
-create function tusk.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint) language sql immutable as $$
-  select u.id, u.place from unnest(_firsts) with ordinality u(id, place) where _counts is null
-  union all
-  select tusk.id_after(r.first, k), row_number() over (order by r.no, k)
-  from unnest(_firsts, _counts) with ordinality r(first, count, no)
-  cross join generate_series(0, r.count - 1) k
-  where _counts is not null
-$$;
+-- The ids of runs, one by one. Not in SQL: what is inlined is taken for a hundred times
+-- as many rows, and compiled.
+create function tusk.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint) language plpgsql immutable rows 100 as $$
+begin
+  if _counts is null then
+    return query select u.id, u.place from unnest(_firsts) with ordinality u(id, place);
+  else
+    return query
+    select tusk.id_after(r.first, k), row_number() over (order by r.no, k)
+    from unnest(_firsts, _counts) with ordinality r(first, count, no)
+    cross join generate_series(0, r.count - 1) k;
+  end if;
+end $$;
 
 -- The place of an id in runs; null: it is not there.
 create function tusk.place_of(_firsts uuid[], _counts int[], _id uuid) returns int language plpgsql immutable as $$
+declare
+  _block uuid := tusk.block_of(_id);
 begin
   if _counts is null then
     return array_position(_firsts, _id);
@@ -61,14 +67,14 @@ begin
     from (
       select u.first, u.count, sum(u.count) over (order by u.no) as upto
       from unnest(_firsts, _counts) with ordinality u(first, count, no)) r
-    where r.first between tusk.block_of(_id) and _id and tusk.ids_between(r.first, _id) < r.count);
+    where r.first between _block and _id and tusk.ids_between(r.first, _id) < r.count);
 end $$;
 
 -- The tasks in a row of the log, with their places in the lane.
 create function tusk.places_of(_id uuid, _n bigint, _packed bytea[]) returns table (id uuid, n bigint) language sql immutable as $$
   select _id, _n where _packed is null
   union all
-  select tusk.id_after(_id, k), _n + k + 1 from generate_series(0, cardinality(_packed) - 1) k where _packed is not null
+  select tusk.id_after(_id, u.place::int - 1), _n + u.place from unnest(_packed) with ordinality u(args, place)
 $$;
 
 -- Makes rows of the packs that hold these tasks, in lanes whose locks are held, and
@@ -113,13 +119,14 @@ language sql stable rows 1 as $$
   select o.at, o.worker, o.claimed_at,
     case when o.ago is null then o.finished_at
       else greatest(o.finished_at - coalesce(o.ago[tusk.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms', o.claimed_at) end
-  from unnest(tusk.nodes_of(_xid)) d(node)
+  from (select tusk.block_of(_id) as block offset 0) b
+  cross join unnest(tusk.nodes_of(_xid)) d(node)
   cross join lateral (
     select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.firsts, y.counts, y.ago
     from tusk.outcome y
-    where y.lane = _lane and y.node = d.node and exists (
+    where y.lane = _lane and y.node = d.node and (_id = any(y.firsts) or exists (
       select from unnest(y.firsts, y.counts) r(first, count)
-      where r.first between tusk.block_of(_id) and _id and tusk.ids_between(r.first, _id) < coalesce(r.count, 1))
+      where y.counts is not null and r.first between b.block and _id and tusk.ids_between(r.first, _id) < r.count))
     offset 0) o
 $$;
 
@@ -252,10 +259,11 @@ create function tusk.state_of(_id uuid) returns setof tusk.task_state language s
     where tusk.unclaimed(t.lane, t.xid, t.n)
     union all
     select 4::smallint, l.claimed_at, null, l.token, l.worker
-    from tusk.lease l
-    where l.lane = t.lane and t.xid between l.lo and l.hi and exists (
+    from (select tusk.block_of(t.id) as block offset 0) b
+    cross join tusk.lease l
+    where l.lane = t.lane and t.xid between l.lo and l.hi and (t.id = any(l.firsts) or exists (
         select from unnest(l.firsts, l.counts) r(first, count)
-        where r.first between tusk.block_of(t.id) and t.id and tusk.ids_between(r.first, t.id) < coalesce(r.count, 1))
+        where l.counts is not null and r.first between b.block and t.id and tusk.ids_between(r.first, t.id) < r.count))
       and (l.open is null or get_bit(l.open, tusk.place_of(l.firsts, l.counts, t.id) - 1) = 1)
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     union all

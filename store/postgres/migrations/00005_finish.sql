@@ -239,11 +239,13 @@ begin
     select array_position(l.firsts, u.first) from unnest(_firsts) with ordinality u(first, no) order by u.no)
   else array(
     select r.upto - r.count + 1 + tusk.ids_between(r.first, u.first)
-    from unnest(_firsts, _counts) with ordinality u(first, count, no)
+    from (
+      select y.first, coalesce(y.count, 1) as count, y.no, tusk.block_of(y.first) as block
+      from unnest(_firsts, _counts) with ordinality y(first, count, no) offset 0) u
     left join (
       select y.first, coalesce(y.count, 1) as count, (sum(coalesce(y.count, 1)) over (order by y.no))::int as upto
       from unnest(l.firsts, l.counts) with ordinality y(first, count, no) offset 0) r
-      on r.first between tusk.block_of(u.first) and u.first and tusk.ids_between(r.first, u.first) + coalesce(u.count, 1) <= r.count
+      on r.first between u.block and u.first and tusk.ids_between(r.first, u.first) + u.count <= r.count
     order by u.no) end;
   if array_position(_places, null) is not null then
     return null;

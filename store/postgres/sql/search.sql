@@ -36,7 +36,7 @@ select * from (
      where l.packed is not null and l.id < {cursor}
      order by l.id desc
      limit {packs}) l
-   cross join lateral (select tusk.id_after(l.id, k) as id from generate_series(0, cardinality(l.packed) - 1) k) u
+   cross join lateral tusk.places_of(l.id, 0, l.packed) u
    where u.id < {cursor})) s
 
 -- name: look_kinds
