@@ -27,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		}
 	}
 	lock := int64(binary.BigEndian.Uint64(r.Token[:8]))
-	c := claimed{about: min(int(s.claimed.Load()), r.Limit)}
+	c := claimed{about: min(2*int(s.claimed.Load()), r.Limit)}
 	err := s.query(ctx, "claim", c.read, [16]byte(r.Worker), [16]byte(r.Token), queues, r.Limit, r.Again, lock, s.fuller.Load(), s.packed.Load())
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)

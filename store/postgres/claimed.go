@@ -15,7 +15,7 @@ type claimed struct {
 	lanes []int64 // of each
 	full  bool    // some tasks have more than the least
 	packs int32   // how many pieces of packs there were
-	about int     // how many tasks there may be: as many as in the last claim
+	about int     // how many tasks there may be
 
 	kind string // the last one: most lists have few kinds
 	room []byte // where args lie side by side
