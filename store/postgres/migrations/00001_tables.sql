@@ -177,7 +177,6 @@ create table tusk.lease (
 );
 alter table tusk.lease set (toast_tuple_target = 8160, fillfactor = 80);
 alter table tusk.lease alter firsts set storage external;
-create index lease_worker on tusk.lease (worker);
 
 -- Attempts that were ended inside somebody's open transaction.
 create table tusk.finished (
@@ -207,8 +206,7 @@ create table tusk.outcome (
 alter table tusk.outcome set (toast_tuple_target = 8160);
 alter table tusk.outcome alter firsts set storage external;
 create index outcome_node on tusk.outcome (lane, node);
-create index outcome_finished on tusk.outcome (finished_at);
-create index outcome_stats on tusk.outcome (xid) where stats is not null;
+create index outcome_xid on tusk.outcome (xid);
 
 -- Statistics, summed up by minute, by hour and by day, so that a chart costs as many
 -- rows as it has points however many flushes there were; and those of flushes that

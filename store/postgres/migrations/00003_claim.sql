@@ -25,11 +25,12 @@ as $$
 declare
   _alive  boolean;
   _known  boolean; -- the token
+  _lanes  bigint[];
   _lane   bigint;
   _want   int := _limit;
   _got    int; -- from the lane
   _size   int; -- of the last piece
-  _first  boolean := true;
+  _first  boolean;
   _plain  boolean;
   _packs  boolean;
   _skip   int; -- of a pack
@@ -56,10 +57,12 @@ begin
     perform tusk.need_read_committed();
   end if;
   -- A request and its repetition: the one that comes second sees what the
-  -- first did, whichever that is.
-  perform pg_advisory_xact_lock(_lock), set_config('synchronous_commit', 'off', true);
-  select exists (select from tusk.worker w where w.id = _worker and not w.dead), exists (select from tusk.lease l where l.token = _token)
-  into _alive, _known;
+  -- first did, whichever that is. Assigned, for to perform it costs ten times as much.
+  _first := pg_advisory_xact_lock(_lock) is not null and set_config('synchronous_commit', 'off', true) is not null;
+  select exists (select from tusk.worker w where w.id = _worker and not w.dead), exists (select from tusk.lease l where l.token = _token),
+    case when cardinality(_queues) = 1 then array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
+      else tusk.lanes_to_try(_queues) end
+  into _alive, _known, _lanes;
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
   end if;
@@ -73,10 +76,9 @@ begin
     end if;
     return;
   end if;
-  foreach _lane in array tusk.lanes_to_try(_queues) loop
+  foreach _lane in array _lanes loop
     if _first then
-      perform pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31));
-      _first := false;
+      _first := pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is null; -- which it is not
     elsif not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
       continue;
     end if;
@@ -254,12 +256,9 @@ language sql stable as $$
   where u.args is null
 $$;
 
--- The lanes of queues, in order.
+-- The lanes of several queues, in order.
 create function tusk.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
 begin
-  if cardinality(_queues) = 1 then
-    return array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id);
-  end if;
   if cardinality(_queues) > 4 then
     return tusk.lanes_with_rows(_queues);
   end if;

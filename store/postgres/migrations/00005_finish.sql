@@ -137,7 +137,7 @@ begin
       for i in 1 .. coalesce(cardinality(_keys), 0) loop
         perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
       end loop;
-      if exists (select from tusk.stop) then
+      if pg_relation_size('tusk.stop') > 0 then
         delete from tusk.stop x where x.token = _tokens[1] and tusk.place_of(_firsts, _counts, x.id) is not null;
       end if;
       if pg_relation_size('tusk.open_need') > 0 then
@@ -210,7 +210,7 @@ begin
       perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
     end if;
   end loop;
-  if exists (select from tusk.stop) then
+  if pg_relation_size('tusk.stop') > 0 then
     delete from tusk.stop x where x.token = any(_tokens) and tusk.place_of(_firsts, _counts, x.id) is not null;
   end if;
   if pg_relation_size('tusk.open_need') > 0 then

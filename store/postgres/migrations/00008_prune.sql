@@ -49,7 +49,7 @@ begin
     select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed from tusk.outcome x
     left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
-    order by x.finished_at
+    order by x.xid
     for update of x skip locked
   loop
     exit when _count >= _limit;

@@ -75,8 +75,8 @@ left join d on d.queue = g.queue and d.kind = g.kind and d.failure = g.fingerpri
 order by g.last_at desc, g.fingerprint, g.queue
 
 -- name: workers
-select w.id, w.about, w.started_at, w.beat_at, w.expires_at,
-  (select coalesce(sum(l.tasks), 0)::bigint from tusk.load l where l.worker = w.id)
+select w.id, w.about, w.started_at, w.beat_at, w.expires_at, coalesce(l.tasks, 0)
 from tusk.worker w
+left join (select l.worker, sum(l.tasks)::bigint as tasks from tusk.load l group by l.worker) l on l.worker = w.id
 where not w.dead
 order by w.started_at, w.id
