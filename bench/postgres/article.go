@@ -80,15 +80,19 @@ func (r peerRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 
 // together produces and consumes at the same time.
 func (r peerRun) together(ctx context.Context, pool *pgxpool.Pool, tasks int) (int, error) {
-	var made, handled atomic.Int64
+	var made, stored, handled atomic.Int64
 	total := int64(tasks / r.batch * r.batch)
 	var all errgroup.Group
 	for range hands {
 		all.Go(func() error {
 			for made.Add(int64(r.batch)) <= total {
+				for stored.Load()-handled.Load() > mostWaiting*int64(r.batch) {
+					time.Sleep(time.Millisecond)
+				}
 				if err := r.produce(ctx, pool); err != nil {
 					return err
 				}
+				stored.Add(int64(r.batch))
 			}
 			return nil
 		})

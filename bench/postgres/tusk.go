@@ -104,7 +104,7 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 	for range hands {
 		producers.Go(func() error {
 			for !enough() {
-				for stored.Load()-handled.Load() > 100*int64(r.batch) { // no use in a backlog without end
+				for stored.Load()-handled.Load() > mostWaiting*int64(r.batch) {
 					time.Sleep(time.Millisecond)
 				}
 				if err := enqueue(ctx, client, "default", r.batch); err != nil {
@@ -128,6 +128,10 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 
 // warmUp is how many batches go before what is measured.
 const warmUp = 10
+
+// mostWaiting is how many batches may wait before producers do: no use in a backlog
+// without end.
+const mostWaiting = 100
 
 // hands is how many produce, and how many consume.
 const hands = 2
