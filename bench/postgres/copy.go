@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -14,81 +13,103 @@ import (
 )
 
 // compareCopy is enqueueing in batches of MaxBatch against the limit: a bare COPY
-// of the same rows into a bare copy of the log, with the same indexes.
+// of the same rows into a bare copy of the log, with the same indexes. Producing the args
+// is part of both, and each has stored a batch before it is measured.
 func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.tasks
 	if tasks == 0 {
 		tasks = b.size(200_000, 1_000_000)
 	}
-	var all, enqueued []float64
-	for range b.pairs {
-		client, err := fresh(ctx, b.pool, postgres.Options{})
-		if err != nil {
-			return nil, err
-		}
-		begun := time.Now()
-		for range tasks / tusk.MaxBatch {
-			if err := enqueue(ctx, client, "default", tusk.MaxBatch); err != nil {
-				return nil, err
+	var rows []logRow
+	all, err := compare(ctx, b, "enqueue", []contender{
+		{"tusk", func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (n int, err error) {
+			client, err := fresh(ctx, pool, postgres.Options{})
+			if err != nil {
+				return 0, err
 			}
-		}
-		took := time.Since(begun)
-		copied, err := bareCopy(ctx, b.pool, tasks)
-		if err != nil {
-			return nil, err
-		}
-		all, enqueued = append(all, copied.Seconds()/took.Seconds()), append(enqueued, float64(tasks)/took.Seconds())
+			err = byTheClock(ctx, clock, tasks, func() (int, error) {
+				return tusk.MaxBatch, enqueue(ctx, client, "default", tusk.MaxBatch)
+			})
+			if err == nil {
+				rows, err = rowsOfLog(ctx, pool)
+			}
+			return tasks, err
+		}},
+		{"bare COPY", func(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
+			_, err := pool.Exec(ctx, `
+				drop table if exists tusk.bare;
+				create table tusk.bare (like tusk.log including defaults including indexes including storage including constraints)`)
+			if err != nil {
+				return 0, err
+			}
+			rest := rows
+			return tasks, byTheClock(ctx, clock, tasks, func() (n int, err error) {
+				rest, n, err = bareCopy(ctx, pool, rest)
+				return n, err
+			})
+		}},
+	})
+	if err != nil {
+		return nil, err
 	}
-	return []bar{atLeast(0.8, median(all), "enqueueing, of a bare COPY of the same rows", "%.0f tasks/s", median(enqueued))}, nil
+	return []bar{
+		atLeast(0.8, ratios(all["tusk"], all["bare COPY"], speed), "enqueueing, of a bare COPY of the same rows", "%.0f to %.0f tasks/s",
+			medianOf(all["tusk"], speed), medianOf(all["bare COPY"], speed)),
+	}, nil
 }
 
-func bareCopy(ctx context.Context, pool *pgxpool.Pool, tasks int) (time.Duration, error) {
-	// The rows that were enqueued, read back outside the measured time.
+// byTheClock stores a batch, and then tasks by the clock.
+func byTheClock(ctx context.Context, clock *clock, tasks int, batch func() (int, error)) error {
+	if _, err := batch(); err != nil {
+		return err
+	}
+	clock.start(ctx)
+	defer clock.stop(ctx)
+	for stored := 0; stored < tasks; {
+		n, err := batch()
+		if err != nil || n == 0 {
+			return err
+		}
+		stored += n
+	}
+	return nil
+}
+
+// rowsOfLog reads back what was enqueued.
+func rowsOfLog(ctx context.Context, pool *pgxpool.Pool) (all []logRow, err error) {
 	rows, err := pool.Query(ctx, "select id, lane, kind, args, packed from tusk.log")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var copies []logRow
+	defer rows.Close()
 	for rows.Next() {
 		var r logRow
 		if err := rows.Scan(&r.id, &r.lane, &r.kind, &r.args, &r.packed); err != nil {
-			return 0, err
+			return nil, err
 		}
-		copies = append(copies, r)
+		all = append(all, r)
 	}
-	if err := rows.Err(); err != nil {
-		return 0, err
-	}
-	_, err = pool.Exec(ctx, `
-		drop table if exists tusk.bare;
-		create table tusk.bare (like tusk.log including defaults including indexes including storage including constraints)`)
-	if err != nil {
-		return 0, err
-	}
-	begun := time.Now()
-	for at, copied := 0, 0; copied < tasks; {
-		n := 0 // tasks of this batch
-		source := pgx.CopyFromFunc(func() ([]any, error) {
-			if n >= tusk.MaxBatch || at == len(copies) {
-				return nil, nil
-			}
-			r := &copies[at]
-			at++
-			for range max(1, len(r.packed)) {
-				// Producing the args is part of both.
-				if _, err := json.Marshal(work{copied + n, pad}); err != nil {
-					return nil, err
-				}
-				n++
-			}
-			return []any{r.id, r.lane, r.kind, r.args, r.packed}, nil
-		})
-		if _, err := pool.CopyFrom(ctx, pgx.Identifier{"tusk", "bare"}, []string{"id", "lane", "kind", "args", "packed"}, source); err != nil {
-			return 0, err
+	return all, rows.Err()
+}
+
+// bareCopy copies a batch of rows, and returns the others and how many tasks it was.
+func bareCopy(ctx context.Context, pool *pgxpool.Pool, rows []logRow) (rest []logRow, tasks int, err error) {
+	source := pgx.CopyFromFunc(func() ([]any, error) {
+		if tasks >= tusk.MaxBatch || len(rows) == 0 {
+			return nil, nil
 		}
-		copied += n
-	}
-	return time.Since(begun), nil
+		r := &rows[0]
+		rows = rows[1:]
+		for range max(1, len(r.packed)) {
+			if _, err := json.Marshal(work{tasks, pad}); err != nil {
+				return nil, err
+			}
+			tasks++
+		}
+		return []any{r.id, r.lane, r.kind, r.args, r.packed}, nil
+	})
+	_, err = pool.CopyFrom(ctx, pgx.Identifier{"tusk", "bare"}, []string{"id", "lane", "kind", "args", "packed"}, source)
+	return rows, tasks, err
 }
 
 // logRow is a row of the log: a task, or a pack.
