@@ -1,10 +1,10 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"slices"
+	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -14,68 +14,100 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const (
-	copyFrom  = 64   // tasks from which COPY is quicker than an insert
-	packLeast = 16   // tasks of a pack
-	packMost  = 128  // of the 255 that there may be
-	packRoom  = 7900 // bytes of a pack: a row that a page has room for
-)
+const copyFrom = 64 // tasks from which COPY is quicker than an insert
 
 // copy stores plain tasks by COPY, in one round trip: the rows follow the
 // command without waiting for its answer.
-func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask) error {
+func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask, have *survey) error {
 	s.trips.Add(1)
-	b := buffers.Get().(*[]byte)
-	var name string
-	*b, name = appendCopy((*b)[:0], tasks, s.packLeast)
-	if _, err := c.Conn().PgConn().CopyFrom(ctx, bytes.NewReader(*b), s.sql[name]); err != nil {
-		return translate(err)
-	}
-	buffers.Put(b) // after a failure it may still be read from
-	return nil
+	rows, name := rowsOf(tasks, have, s.packLeast)
+	defer rows.close()
+	_, err := c.Conn().PgConn().CopyFrom(ctx, rows, s.sql[name])
+	return translate(err)
 }
 
-// buffers are those that COPY's data is written to.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// haveMore reports whether plain tasks say more than they have to.
-func haveMore(tasks []store.NewTask) bool {
-	for i := range tasks {
-		t := &tasks[i]
-		if t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero() {
-			return true
-		}
-	}
-	return false
+// copyRows are tasks in COPY's binary format. They are made while they are read, so that
+// the server stores the first while the last are written.
+type copyRows struct {
+	mu      sync.Mutex // a read may outlast a COPY that failed
+	closed  bool
+	tasks   []store.NewTask // that are not made yet
+	columns byte            // 0: all is made
+	least   int
+	lanes   lanes
+	made    []byte // and not read yet from at on
+	at      int
 }
 
-// appendCopy appends tasks in COPY's binary format, and returns the name of the
-// statement with its columns.
-func appendCopy(b []byte, tasks []store.NewTask, least int) ([]byte, string) {
-	name, columns := "copy", byte(4)
+// rowsOf returns the rows, and the name of the statement with their columns.
+func rowsOf(tasks []store.NewTask, have *survey, least int) (*copyRows, string) {
+	r := &copyRows{tasks: tasks, least: least, columns: 4}
+	name := "copy"
 	switch {
 	case havePack(tasks, least):
-		name, columns = "copy_packs", 9
-	case haveMore(tasks):
-		name, columns = "copy_more", 8
+		name, r.columns = "copy_packs", 9
+	case have.more:
+		name, r.columns = "copy_more", 8
 	}
-	var l lanes
-	b = append(b, "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
-	for len(tasks) > 0 {
-		run, size := 1, 0
-		if columns == 9 {
-			run, size = runOf(tasks)
-		}
-		for run > 0 {
-			n := packOf(tasks[:run], size, least)
-			b = appendRow(b, &l, tasks[:n], columns)
-			for i := range n {
-				size -= packSize(&tasks[i])
-			}
-			tasks, run = tasks[n:], run-n
-		}
+	buffer := buffers.Get().(*[]byte)
+	r.made = append((*buffer)[:0], "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
+	return r, name
+}
+
+// buffers are those that rows are made in.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// errClosed ends a COPY that nobody waits for any more: io.EOF would complete it.
+var errClosed = errors.New("the rows are closed")
+
+// Read implements io.Reader.
+func (r *copyRows) Read(p []byte) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, errClosed
 	}
-	return append(b, 0xff, 0xff), name
+	for n < len(p) {
+		if r.at == len(r.made) && !r.more() {
+			return n, io.EOF
+		}
+		k := copy(p[n:], r.made[r.at:])
+		n, r.at = n+k, r.at+k
+	}
+	return n, nil
+}
+
+// close ends reading: afterwards the tasks belong to their owner.
+func (r *copyRows) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.tasks = true, nil
+	buffers.Put(&r.made)
+}
+
+// more makes the rows of the next run of tasks, and after the last the end; false: that
+// has been read.
+func (r *copyRows) more() bool {
+	if r.at, r.made = 0, r.made[:0]; r.columns == 0 {
+		return false
+	}
+	if len(r.tasks) == 0 {
+		r.made, r.columns = append(r.made, 0xff, 0xff), 0
+		return true
+	}
+	run, size := 1, 0
+	if r.columns == 9 {
+		run, size = runOf(r.tasks)
+	}
+	for run > 0 {
+		n := packOf(r.tasks[:run], size, r.least)
+		r.made = appendRow(r.made, &r.lanes, r.tasks[:n], r.columns)
+		for i := range n {
+			size -= packSize(&r.tasks[i])
+		}
+		r.tasks, run = r.tasks[n:], run-n
+	}
+	return true
 }
 
 // appendRow appends a row: a task, or a pack of several.
@@ -100,72 +132,6 @@ func appendRow(b []byte, l *lanes, tasks []store.NewTask, columns byte) []byte {
 		b = appendPack(b, tasks)
 	}
 	return b
-}
-
-// havePack reports whether some of the tasks make a pack.
-func havePack(tasks []store.NewTask, least int) bool {
-	for len(tasks) >= least {
-		run, size := runOf(tasks)
-		if packOf(tasks[:run], size, least) > 1 {
-			return true
-		}
-		tasks = tasks[1:]
-	}
-	return false
-}
-
-// runOf returns how many of the first tasks differ in nothing but their args, with ids
-// one after the other, and what room they take.
-func runOf(tasks []store.NewTask) (n, size int) {
-	first := &tasks[0]
-	for n < len(tasks) && (n == 0 || first.Tenant == "" && follows(&tasks[n].ID, &tasks[n-1].ID) && alike(&tasks[n], first)) {
-		size += packSize(&tasks[n])
-		n++
-	}
-	return n, size
-}
-
-// packSize is the room that a task takes in a pack.
-func packSize(t *store.NewTask) int { return len(t.Args) + 8 }
-
-// packOf returns how many of the first tasks of a run go into one row, so that the
-// rows of the run are about as full as one another: the disk's pages have no room for
-// two. There are at least so many in a pack.
-func packOf(run []store.NewTask, size, least int) int {
-	first := &run[0]
-	room := packRoom - len(first.Kind) - len(first.Settings) - textsLen(first.Tags)
-	if len(run) < least || room <= 0 {
-		return 1
-	}
-	rows := max((size+room-1)/room, (len(run)+packMost-1)/packMost)
-	n, taken := 0, 0
-	for n < min(len(run), packMost) && taken < (size+rows-1)/rows && taken+packSize(&run[n]) <= room {
-		taken += packSize(&run[n])
-		n++
-	}
-	if n < least {
-		return 1
-	}
-	return n
-}
-
-// follows reports whether an id is the next after another, in the same block of 256.
-func follows(id, before *store.ID) bool {
-	last := len(id) - 1
-	return id[last] != 0 && id[last] == before[last]+1 && bytes.Equal(id[:last], before[:last])
-}
-
-// alike reports whether plain tasks differ in their ids and args alone.
-func alike(a, b *store.NewTask) bool {
-	return a.Queue == b.Queue && a.Priority == b.Priority && a.Kind == b.Kind && a.Tenant == b.Tenant &&
-		slices.Equal(a.Tags, b.Tags) && bytes.Equal(a.Settings, b.Settings) && a.ExpiresAt.Equal(b.ExpiresAt)
-}
-
-func textsLen(texts []string) (n int) {
-	for _, text := range texts {
-		n += len(text) + 4
-	}
-	return n
 }
 
 // appendPack appends the args of a pack; of a task by itself, null.

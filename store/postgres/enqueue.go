@@ -18,43 +18,72 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	if err := s.atHome(ctx); err != nil {
 		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
 	}
+	have := surveyOf(tasks)
 	err = s.repeat(ctx, func() error {
-		results, err = s.commit(ctx, tasks)
+		results, err = s.commit(ctx, tasks, have)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	s.ringFor(tasks)
-	s.settle(ctx, tasks)
+	s.ringFor(have)
+	s.settle(ctx, have.doubts)
 	return results, nil
 }
 
-// ringFor tells listeners of the queues of tasks.
-func (s *Store) ringFor(tasks []store.NewTask) {
+// survey is what has to be known of the tasks of a call, found in one look: a long list
+// is too large for the processor's caches, so that each look costs as much as writing it.
+type survey struct {
+	lanes  []int64 // as they come, mostly one
+	queues []string
+	plain  bool  // all go straight into the log, and say nothing rare
+	more   bool  // some say more than they have to
+	doubts uuids // those that need others than those of the call
+}
+
+func surveyOf(tasks []store.NewTask) *survey {
+	s, needs := &survey{plain: true}, false
 	for i := range tasks {
-		if i == 0 || tasks[i].Queue != tasks[i-1].Queue {
-			s.ring(tasks[i].Queue)
+		t := &tasks[i]
+		if i == 0 || t.Queue != tasks[i-1].Queue || t.Priority != tasks[i-1].Priority {
+			s.lanes, s.queues = append(s.lanes, laneOf(t.Queue, t.Priority)), append(s.queues, t.Queue)
+		}
+		needs = needs || len(t.Needs) > 0
+		s.plain = s.plain && t.Key == "" && t.RunAt.IsZero() && t.Delay <= 0 && t.ExpiresIn <= 0 && !isRare(t) && !needs
+		s.more = s.more || t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero()
+	}
+	if needs {
+		s.doubts = inDoubt(tasks)
+	}
+	return s
+}
+
+// ringFor tells listeners of the queues of tasks.
+func (s *Store) ringFor(have *survey) {
+	for i, queue := range have.queues {
+		if i == 0 || queue != have.queues[i-1] {
+			s.ring(queue)
 		}
 	}
 }
 
 // commit stores tasks in a transaction of their own, and finds out what became
 // of one that was not answered.
-func (s *Store) commit(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey) ([]store.Enqueued, error) {
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
 	}
 	defer c.Release()
-	if err := s.nameLanes(ctx, driverSession{c}, tasks, true); err != nil {
+	if err := s.nameLanes(ctx, driverSession{c}, have, true); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	var results []store.Enqueued
-	if len(tasks) >= s.copyFrom && plain(tasks) {
-		results, err = added(tasks), s.copy(ctx, c, tasks)
+	if len(tasks) >= s.copyFrom && have.plain {
+		err = s.copy(ctx, c, tasks, have)
+		results = added(tasks)
 	} else {
-		results, err = s.enqueue(ctx, driverSession{c}, tasks)
+		results, err = s.enqueue(ctx, driverSession{c}, tasks, have)
 	}
 	switch {
 	case err == nil:
@@ -68,9 +97,9 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask) ([]store.Enqu
 }
 
 // enqueue stores tasks whose lanes have names.
-func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask) ([]store.Enqueued, error) {
+func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask, have *survey) ([]store.Enqueued, error) {
 	s.trips.Add(1)
-	if !plain(tasks) {
+	if !have.plain {
 		results, err := s.put(ctx, c, tasks)
 		return results, translate(err)
 	}
@@ -88,31 +117,15 @@ func added(tasks []store.NewTask) []store.Enqueued {
 	return results
 }
 
-// plain reports whether all tasks go straight into the log, and say nothing rare.
-func plain(tasks []store.NewTask) bool {
-	for i := range tasks {
-		t := &tasks[i]
-		if t.Key != "" || !t.RunAt.IsZero() || t.Delay > 0 || t.ExpiresIn > 0 || isRare(t) || len(t.Needs) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // nameLanes makes sure that the lanes of tasks have names in the database. It
 // remembers what it named, unless that may yet be rolled back.
-func (s *Store) nameLanes(ctx context.Context, c session, tasks []store.NewTask, committed bool) error {
+func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committed bool) error {
 	var lanes []int64
 	var queues []string
-	for i := range tasks {
-		if i > 0 && tasks[i].Queue == tasks[i-1].Queue && tasks[i].Priority == tasks[i-1].Priority {
-			continue
+	for i, lane := range have.lanes {
+		if _, known := s.lanes.Load(lane); !known {
+			lanes, queues = append(lanes, lane), append(queues, have.queues[i])
 		}
-		lane := laneOf(tasks[i].Queue, tasks[i].Priority)
-		if _, known := s.lanes.Load(lane); known {
-			continue
-		}
-		lanes, queues = append(lanes, lane), append(queues, tasks[i].Queue)
 	}
 	if len(lanes) == 0 {
 		return nil

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -18,7 +19,8 @@ const LookTime = lookTime
 
 // PackedCopy returns the data of a COPY of tasks, and its statement.
 func (s *Store) PackedCopy(tasks []store.NewTask) (data []byte, text string) {
-	data, name := appendCopy(nil, tasks, s.packLeast)
+	rows, name := rowsOf(tasks, surveyOf(tasks), s.packLeast)
+	data, _ = io.ReadAll(rows)
 	return data, s.sql[name]
 }
 

@@ -62,7 +62,7 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		var x *extras
 		if hasExtras(rest[0]) {
 			x = extrasOf(rest)
-			if err := s.nameLanes(ctx, driverSession{s.pool}, x.tasks, true); err != nil {
+			if err := s.nameLanes(ctx, driverSession{s.pool}, x.survey, true); err != nil {
 				return nil, nil, err
 			}
 			name, args = "finish_more", append(args, x.args()...)
@@ -89,8 +89,8 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 			return append(lost, l...), append(held, h...), err
 		case len(gone) == 0:
 			if x != nil {
-				s.ringFor(x.tasks)
-				s.settleChildren(ctx, x.doubts)
+				s.ringFor(x.survey)
+				s.settle(ctx, x.doubts)
 			}
 			return lost, held, nil
 		}
@@ -329,7 +329,7 @@ func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (do
 	name := "finish_tx"
 	if hasExtras(o) {
 		x := extrasOf([]*store.Outcome{o})
-		if err := s.nameLanes(ctx, tx, x.tasks, false); err != nil {
+		if err := s.nameLanes(ctx, tx, x.survey, false); err != nil {
 			return false, err
 		}
 		name, args = "finish_tx_more", append(args, x.args()...)

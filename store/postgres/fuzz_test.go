@@ -3,8 +3,10 @@ package postgres
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"slices"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -100,7 +102,11 @@ func FuzzCopy(f *testing.F) {
 			}
 		}
 		least = max(least, 2)
-		data, name := appendCopy(nil, tasks, int(least))
+		copied, name := rowsOf(tasks, surveyOf(tasks), int(least))
+		data, err := io.ReadAll(iotest.HalfReader(copied))
+		if err != nil {
+			t.Fatal(err)
+		}
 		rows, rest := data[19:], tasks
 		field := func() []byte {
 			n := int32(binary.BigEndian.Uint32(rows))

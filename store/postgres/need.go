@@ -23,11 +23,7 @@ func needColumns(tasks []store.NewTask) []any {
 // one of them may have ended at the same moment, when its worker did not see the
 // child and the child did not see the end. What cannot be seen yet, because
 // somebody is just ending it, is left to Admit, like everything that fails here.
-func (s *Store) settle(ctx context.Context, tasks []store.NewTask) {
-	s.settleChildren(ctx, inDoubt(tasks))
-}
-
-func (s *Store) settleChildren(ctx context.Context, children uuids) {
+func (s *Store) settle(ctx context.Context, children uuids) {
 	if len(children) == 0 {
 		return
 	}
@@ -82,6 +78,7 @@ func newIDs(tasks []store.NewTask) map[store.ID]bool {
 // extras are what comes with outcomes besides the ends of their attempts.
 type extras struct {
 	tasks       []store.NewTask // to enqueue
+	survey      *survey         // of them
 	children    uuids           // tasks that go to pending
 	of          []int32         // the number of the child, from 1, of each of their needs
 	parents     uuids
@@ -114,7 +111,8 @@ func extrasOf(outcomes []*store.Outcome) *extras {
 			}
 		}
 	}
-	x.doubts = inDoubt(x.tasks)
+	x.survey = surveyOf(x.tasks)
+	x.doubts = x.survey.doubts
 	own := newIDs(x.tasks)
 	for _, o := range outcomes {
 		if o.State != store.Pending {

@@ -27,24 +27,25 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 
 // PutRecord implements store.Recorder.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
+	have := surveyOf(p.Tasks)
 	err = s.repeat(ctx, func() error {
-		if err := s.nameLanes(ctx, driverSession{s.pool}, p.Tasks, true); err != nil {
+		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
 			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 		}
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			version, results, err = s.putRecord(ctx, tx, p)
+			version, results, err = s.putRecord(ctx, tx, p, have)
 			return translate(err)
 		})
 	})
 	if err != nil {
 		return 0, nil, fmt.Errorf("put record: %w", translate(err))
 	}
-	s.ringFor(p.Tasks)
-	s.settle(ctx, p.Tasks)
+	s.ringFor(have)
+	s.settle(ctx, have.doubts)
 	return version, results, nil
 }
 
-func (s *Store) putRecord(ctx context.Context, tx pgx.Tx, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
+func (s *Store) putRecord(ctx context.Context, tx pgx.Tx, p store.PutRecord, have *survey) (version int64, results []store.Enqueued, err error) {
 	if p.Term != 0 {
 		if _, err := tx.Exec(ctx, s.sql["hold_lead"], p.Term); err != nil {
 			return 0, nil, err
@@ -58,7 +59,7 @@ func (s *Store) putRecord(ctx context.Context, tx pgx.Tx, p store.PutRecord) (ve
 	if err != nil || len(p.Tasks) == 0 {
 		return version, nil, err
 	}
-	results, err = s.enqueue(ctx, driverSession{tx}, p.Tasks)
+	results, err = s.enqueue(ctx, driverSession{tx}, p.Tasks, have)
 	return version, results, err
 }
 

@@ -42,10 +42,11 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	if err := u.s.nameLanes(ctx, u.session, tasks, false); err != nil {
+	have := surveyOf(tasks)
+	if err := u.s.nameLanes(ctx, u.session, have, false); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	results, err := u.s.enqueue(ctx, u.session, tasks)
+	results, err := u.s.enqueue(ctx, u.session, tasks, have)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}

@@ -1,0 +1,80 @@
+package postgres
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	packLeast = 16   // tasks of a pack
+	packMost  = 128  // of the 255 that there may be
+	packRoom  = 7900 // bytes of a pack: a row that a page has room for
+)
+
+// havePack reports whether some of the tasks make a pack.
+func havePack(tasks []store.NewTask, least int) bool {
+	for len(tasks) >= least {
+		run, size := runOf(tasks)
+		if packOf(tasks[:run], size, least) > 1 {
+			return true
+		}
+		tasks = tasks[1:]
+	}
+	return false
+}
+
+// runOf returns how many of the first tasks differ in nothing but their args, with ids
+// one after the other, and what room they take.
+func runOf(tasks []store.NewTask) (n, size int) {
+	first := &tasks[0]
+	for n < len(tasks) && (n == 0 || first.Tenant == "" && follows(&tasks[n].ID, &tasks[n-1].ID) && alike(&tasks[n], first)) {
+		size += packSize(&tasks[n])
+		n++
+	}
+	return n, size
+}
+
+// packSize is the room that a task takes in a pack.
+func packSize(t *store.NewTask) int { return len(t.Args) + 8 }
+
+// packOf returns how many of the first tasks of a run go into one row, so that the
+// rows of the run are about as full as one another: the disk's pages have no room for
+// two. There are at least so many in a pack.
+func packOf(run []store.NewTask, size, least int) int {
+	first := &run[0]
+	room := packRoom - len(first.Kind) - len(first.Settings) - textsLen(first.Tags)
+	if len(run) < least || room <= 0 {
+		return 1
+	}
+	rows := max((size+room-1)/room, (len(run)+packMost-1)/packMost)
+	n, taken := 0, 0
+	for n < min(len(run), packMost) && taken < (size+rows-1)/rows && taken+packSize(&run[n]) <= room {
+		taken += packSize(&run[n])
+		n++
+	}
+	if n < least {
+		return 1
+	}
+	return n
+}
+
+// follows reports whether an id is the next after another, in the same block of 256.
+func follows(id, before *store.ID) bool {
+	last := len(id) - 1
+	return id[last] != 0 && id[last] == before[last]+1 && bytes.Equal(id[:last], before[:last])
+}
+
+// alike reports whether plain tasks differ in their ids and args alone.
+func alike(a, b *store.NewTask) bool {
+	return a.Queue == b.Queue && a.Priority == b.Priority && a.Kind == b.Kind && a.Tenant == b.Tenant &&
+		slices.Equal(a.Tags, b.Tags) && bytes.Equal(a.Settings, b.Settings) && a.ExpiresAt.Equal(b.ExpiresAt)
+}
+
+func textsLen(texts []string) (n int) {
+	for _, text := range texts {
+		n += len(text) + 4
+	}
+	return n
+}
