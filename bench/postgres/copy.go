@@ -18,7 +18,7 @@ import (
 func compareCopy(ctx context.Context, b *bench) ([]bar, error) {
 	tasks := b.tasks
 	if tasks == 0 {
-		tasks = b.size(200_000, 1_000_000)
+		tasks = b.size(400_000, 1_000_000)
 	}
 	var rows []logRow
 	all, err := compare(ctx, b, "enqueue", []contender{

@@ -53,19 +53,19 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	return [][]*store.Outcome{plain, more}
 }
 
-// flush writes outcomes by one call of the function finish or finish_more; when
+// flush writes outcomes by one call of the function finish_lease, finish or finish_more; when
 // that finds lost tasks it writes nothing, and is called again without them.
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
 		f := flushOf(rest)
-		name, args := "finish", f.args()
+		name, args := f.call()
 		var x *extras
 		if hasExtras(rest[0]) {
 			x = extrasOf(rest)
 			if err := s.nameLanes(ctx, driverSession{s.pool}, x.survey, true); err != nil {
 				return nil, nil, err
 			}
-			name, args = "finish_more", append(args, x.args()...)
+			name, args = "finish_more", append(f.args(), x.args()...)
 		}
 		gone, calledOff := map[attempt]bool{}, false
 		err := s.query(ctx, name, func(raw [][]byte) error {
@@ -262,6 +262,15 @@ func isPlain(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Crashes == 0 && o.Attempt == o.Task.Attempt
 }
 
+// call returns the function that a flush takes, and its parameters.
+func (f *flush) call() (name string, args []any) {
+	if len(f.tokens) > 1 || len(f.odds) > 0 {
+		return "finish", f.args()
+	}
+	queues, keys, ids := f.keys()
+	return "finish_lease", []any{f.tokens[0], f.lanes[0], f.keyed[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats, queues, keys, ids}
+}
+
 // args returns the parameters of the function finish.
 func (f *flush) args() []any {
 	n := len(f.odds)
@@ -277,15 +286,21 @@ func (f *flush) args() []any {
 	if odd == nil {
 		odd = []int32{}
 	}
-	queues, keys, keyIDs := []int64{}, []string{}, []*[16]byte{}
-	for _, o := range f.keyedEnds {
-		queues, keys, keyIDs = append(queues, hashOf(o.Task.Queue)), append(keys, o.Task.Key), append(keyIDs, nil)
-		if isPlain(o) {
-			keyIDs[len(keyIDs)-1] = (*[16]byte)(&o.Task.ID)
-		}
-	}
+	queues, keys, keyIDs := f.keys()
 	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
 		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
+}
+
+// keys returns the keys of tasks in columns; without an id are those that are not free yet.
+func (f *flush) keys() (queues []int64, keys []string, ids []*[16]byte) {
+	queues, keys, ids = []int64{}, []string{}, []*[16]byte{}
+	for _, o := range f.keyedEnds {
+		queues, keys, ids = append(queues, hashOf(o.Task.Queue)), append(keys, o.Task.Key), append(ids, nil)
+		if isPlain(o) {
+			ids[len(ids)-1] = (*[16]byte)(&o.Task.ID)
+		}
+	}
+	return queues, keys, ids
 }
 
 // clean makes text that the database can store of what a handler said: bytes

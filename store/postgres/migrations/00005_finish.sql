@@ -82,9 +82,66 @@ returns void language sql volatile as $$
     logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
 $$;
 
+-- The common flush: plain completions of one lease, in runs as it was claimed, which is
+-- closed as a whole. Anything else is left to finish. Among the keys, all have an id.
+--
 -- Only where a table of needs has pages is it asked for them: a relation's size is
 -- the cheapest thing to know of it.
---
+create function tusk.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea,
+  _key_queues bigint[], _keys text[], _key_ids uuid[])
+returns table (token uuid, id uuid, held boolean, queue text)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now     timestamptz := clock_timestamp();
+  _at      tid;
+  _lo      xid8;
+  _hi      xid8;
+  _worker  uuid;
+  _claimed timestamptz;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform tusk.need_read_committed();
+  end if;
+  if cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0 then
+    perform tusk.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
+  end if;
+  -- A lease that an open transaction has finished tasks of cannot be locked so.
+  -- What was finished before the lock is judged after it, by a new statement.
+  select y.ctid, y.lo, y.hi, y.worker, y.claimed_at into _at, _lo, _hi, _worker, _claimed
+  from tusk.lease y
+  where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
+  for update skip locked;
+  if _at is null or pg_relation_size('tusk.finished') > 0 and tusk.has_finished(_token) then
+    return query
+    select * from tusk.finish(array[_token], array[_lane], '{0}', array[cardinality(_firsts)], array[_keyed], _firsts, _counts, array[_tasks], _ago,
+      _stats, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', _key_queues, _keys, _key_ids);
+    return;
+  end if;
+  delete from tusk.lease y where y.ctid = _at;
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
+  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed, _now,
+    _keyed, _stats, _firsts, _counts, _ago);
+  for i in 1 .. cardinality(_keys) loop
+    perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+  end loop;
+  if pg_relation_size('tusk.stop') > 0 then
+    delete from tusk.stop x where x.token = _token and tusk.place_of(_firsts, _counts, x.id) is not null;
+  end if;
+  if pg_relation_size('tusk.open_need') > 0 then
+    return query select null::uuid, null::uuid, null::boolean, q
+    from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), '{}') q;
+  end if;
+end $$;
+
+-- Whether an open transaction has ended attempts of a lease, and was committed.
+create function tusk.has_finished(_token uuid) returns boolean language plpgsql as $$
+begin
+  return exists (select from tusk.finished f where f.token = _token);
+end $$;
+
 -- Ends attempts. They come in runs, grouped by lease: group g is of _tokens[g] and
 -- _lanes[g] and has the _sizes[g] runs after the first _offs[g]; with it come the first
 -- _ends[g] tasks. Where a lease is finished as it was claimed, its runs are the same.
@@ -121,31 +178,6 @@ begin
   end if;
   if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0) then
     perform tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
-  end if;
-  if cardinality(_tokens) = 1 and cardinality(_odd) = 0 then
-    -- The common flush: one lease, closed as a whole. A lease that an open
-    -- transaction has finished tasks of cannot be locked so.
-    -- What was finished before the lock is judged after it, by a new statement.
-    select * into l from tusk.lease y
-    where y.token = _tokens[1] and y.lane = _lanes[1] and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
-    for update skip locked;
-    if found and not (pg_relation_size('tusk.finished') > 0 and exists (select from tusk.finished f where f.token = _tokens[1])) then
-      delete from tusk.lease y where y.token = l.token and y.lane = l.lane;
-      insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-      values (l.lane, case when l.lo = l.hi then l.lo::text::bigint * 2 + 1 else tusk.node_of(l.lo, l.hi) end, l.lo, l.token, l.worker,
-        l.claimed_at, _now, _keyed[1], _stats, _firsts, _counts, _ago);
-      for i in 1 .. coalesce(cardinality(_keys), 0) loop
-        perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
-      end loop;
-      if pg_relation_size('tusk.stop') > 0 then
-        delete from tusk.stop x where x.token = _tokens[1] and tusk.place_of(_firsts, _counts, x.id) is not null;
-      end if;
-      if pg_relation_size('tusk.open_need') > 0 then
-        return query select null::uuid, null::uuid, null::boolean, q
-        from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), '{}') q;
-      end if;
-      return;
-    end if;
   end if;
   -- A lease that an open transaction has finished tasks of cannot be locked so.
   _locked := array(select x.ctid from tusk.lease x where x.token = any(_tokens) for update skip locked);
@@ -368,5 +400,5 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.write_notes,
+drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.has_finished, tusk.finish_lease, tusk.write_notes,
   tusk.cancelled_stat, tusk.end_attempt;

@@ -1,6 +1,9 @@
 -- name: write_notes
 select tusk.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
+-- name: finish_lease
+select token, id, held, queue from tusk.finish_lease($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
 -- name: finish
 select token, id, held, queue
 from tusk.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
