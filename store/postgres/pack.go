@@ -17,10 +17,14 @@ const (
 func havePack(tasks []store.NewTask, least int) bool {
 	for len(tasks) >= least {
 		run, size := runOf(tasks)
-		if packOf(tasks[:run], size, least) > 1 {
-			return true
+		for run >= least {
+			if packOf(tasks[:run], size, least) > 1 {
+				return true
+			}
+			size -= packSize(&tasks[0])
+			tasks, run = tasks[1:], run-1
 		}
-		tasks = tasks[1:]
+		tasks = tasks[run:]
 	}
 	return false
 }
