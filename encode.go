@@ -216,7 +216,7 @@ var lists = sync.Pool{New: func() any {
 	return l
 }}
 
-// maxKept bounds the args of a list that is kept.
+// maxKept bounds the memory for args that is kept with a list.
 const maxKept = 4 << 20
 
 func listOf(n int) *list {
@@ -239,8 +239,8 @@ func (l *list) encode(v any) ([]byte, error) {
 func (l *list) recycle() {
 	clear(l.tasks)
 	l.tasks = l.tasks[:0]
-	l.args.Reset()
-	if l.args.Cap() <= maxKept {
-		lists.Put(l)
+	if l.args.Reset(); l.args.Cap() > maxKept {
+		l.args = bytes.Buffer{}
 	}
+	lists.Put(l)
 }
