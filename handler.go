@@ -139,7 +139,9 @@ func decodeArgs[T any](args []byte, into *T) error {
 	}
 	d := decoders.Get().(*decoder)
 	if d.decode(args, into) {
-		decoders.Put(d)
+		if len(args) <= mostKept {
+			decoders.Put(d)
+		}
 		return nil
 	}
 	*into = *new(T)
@@ -149,8 +151,12 @@ func decodeArgs[T any](args []byte, into *T) error {
 	return nil
 }
 
+// mostKept is how large args may be for what decoded them to be kept.
+const mostKept = 64 << 10
+
 // decoder does what json.Unmarshal does, and can do it again: what that allocates
-// each time is most of what a short task does.
+// each time is most of what a short task does. As with Unmarshal, an UnmarshalJSON that
+// keeps its input must copy it.
 type decoder struct {
 	text bytes.Reader
 	json *json.Decoder

@@ -194,9 +194,10 @@ type Task struct {
 	Lease  Token // the open lease; zero unless running
 	Worker ID    // who holds the lease
 
-	// Hint is what the engine likes to know again when the attempt ends: set by Claim
-	// alone, and of no meaning to others. Without it Finish does the same.
-	Hint int32
+	// Piece is what the engine likes to know again when the attempt ends, of where it
+	// found the task: set by Claim alone, and of no meaning to others. Without it Finish
+	// does the same.
+	Piece int32
 
 	// Filled in by List only when its Filter asks for Detail.
 	Detail *Detail

@@ -24,10 +24,10 @@ type claimed struct {
 // read takes in one row.
 func (c *claimed) read(raw [][]byte) error {
 	lane, ids, args := int64Of(raw[0]), idsIn(raw[2]), arrayOf(raw[4])
-	n, hint := ids.each.n, int32(0)
+	n, piece := ids.each.n, int32(0)
 	if n == 1 && args.n > 1 {
 		c.packs++
-		n, hint = args.n, c.packs
+		n, piece = args.n, c.packs
 	}
 	if raw[1] == nil {
 		return c.readLarge(ids.next(), args.next())
@@ -40,7 +40,7 @@ func (c *claimed) read(raw [][]byte) error {
 	for i := at; i < len(c.tasks); i++ {
 		t := &c.tasks[i]
 		c.lanes = append(c.lanes, lane)
-		t.ID, t.Hint = ids.next(), hint
+		t.ID, t.Piece = ids.next(), piece
 		if kind := kinds.next(); string(kind) != c.kind {
 			c.kind = string(kind)
 		}

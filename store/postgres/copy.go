@@ -16,6 +16,14 @@ import (
 
 const copyFrom = 64 // tasks from which COPY is quicker than an insert
 
+// How many columns a COPY has: of tasks that have only what they must have, of others,
+// and of packs.
+const (
+	copyLeast = 4
+	copyMore  = 8
+	copyPacks = 9
+)
+
 // copy stores plain tasks by COPY, in one round trip: the rows follow the
 // command without waiting for its answer.
 func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask, have *survey) error {
@@ -32,7 +40,7 @@ type copyRows struct {
 	mu      sync.Mutex // a read may outlast a COPY that failed
 	closed  bool
 	tasks   []store.NewTask // that are not made yet
-	columns byte            // 0: all is made
+	columns byte            // of each row; 0: all is made
 	least   int
 	lanes   lanes
 	made    []byte // and not read yet from at on
@@ -41,18 +49,21 @@ type copyRows struct {
 
 // rowsOf returns the rows, and the name of the statement with their columns.
 func rowsOf(tasks []store.NewTask, have *survey, least int) (*copyRows, string) {
-	r := &copyRows{tasks: tasks, least: least, columns: 4}
+	r := &copyRows{tasks: tasks, least: least, columns: copyLeast}
 	name := "copy"
 	switch {
 	case havePack(tasks, least):
-		name, r.columns = "copy_packs", 9
+		name, r.columns = "copy_packs", copyPacks
 	case have.more:
-		name, r.columns = "copy_more", 8
+		name, r.columns = "copy_more", copyMore
 	}
 	buffer := buffers.Get().(*[]byte)
 	r.made = append((*buffer)[:0], "PGCOPY\n\377\r\n\000\000\000\000\000\000\000\000\000"...)
 	return r, name
 }
+
+// mostKept is how large a buffer may be to be kept.
+const mostKept = 1 << 20
 
 // buffers are those that rows are made in.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
@@ -77,12 +88,15 @@ func (r *copyRows) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// close ends reading: afterwards the tasks belong to their owner.
+// close ends reading: afterwards the tasks belong to their owner, and the room that rows
+// were made in to the next COPY.
 func (r *copyRows) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed, r.tasks = true, nil
-	buffers.Put(&r.made)
+	if cap(r.made) <= mostKept {
+		buffers.Put(&r.made)
+	}
 }
 
 // more makes the rows of the next run of tasks, and after the last the end; false: that
@@ -96,16 +110,13 @@ func (r *copyRows) more() bool {
 		return true
 	}
 	run, size := 1, 0
-	if r.columns == 9 {
+	if r.columns == copyPacks {
 		run, size = runOf(r.tasks)
 	}
 	for run > 0 {
-		n := packOf(r.tasks[:run], size, r.least)
+		n, taken := packOf(r.tasks[:run], size, r.least)
 		r.made = appendRow(r.made, &r.lanes, r.tasks[:n], r.columns)
-		for i := range n {
-			size -= packSize(&r.tasks[i])
-		}
-		r.tasks, run = r.tasks[n:], run-n
+		r.tasks, run, size = r.tasks[n:], run-n, size-taken
 	}
 	return true
 }
@@ -122,13 +133,13 @@ func appendRow(b []byte, l *lanes, tasks []store.NewTask, columns byte) []byte {
 	} else {
 		b = appendLen(b, 0)
 	}
-	if columns > 4 {
+	if columns >= copyMore {
 		b = appendField(b, nullIfEmpty(t.Tenant))
 		b = appendTexts(b, t.Tags)
 		b = appendField(b, t.Settings)
 		b = appendTime(b, t.ExpiresAt)
 	}
-	if columns == 9 {
+	if columns == copyPacks {
 		b = appendPack(b, tasks)
 	}
 	return b

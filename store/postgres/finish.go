@@ -169,8 +169,8 @@ func (s *Store) writeNotes(ctx context.Context, list []store.Note) error {
 	return s.query(ctx, "write_notes", func([][]byte) error { return nil }, n.ids, n.tokens, n.progress, n.outputs, n.logs)
 }
 
-// flush is a batch of outcomes in columns, as the function finish takes them:
-// grouped by lease, and in each group in runs of ids.
+// flush is a batch of outcomes in columns, as the functions finish and finish_lease take
+// them: grouped by lease, and in each group in runs of ids.
 type flush struct {
 	tokens      uuids
 	lanes       []int64
@@ -201,7 +201,7 @@ func flushOf(outcomes []*store.Outcome) *flush {
 			f.keyed, last = append(f.keyed, 0), nil
 		}
 		g := len(f.tokens) - 1
-		if last != nil && t.Hint != 0 && t.Hint == last.Hint && follows(&t.ID, &last.ID) {
+		if last != nil && t.Piece != 0 && t.Piece == last.Piece && follows(&t.ID, &last.ID) {
 			f.counts[len(f.counts)-1]++
 		} else {
 			f.firsts, f.counts = append(f.firsts, t.ID), append(f.counts, 1)

@@ -14,17 +14,17 @@ import (
 // before is lost all the same, and what an open transaction holds is held. So it is when
 // somebody has lost what the claim said of where the tasks lay, or says something else.
 func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
-	for name, hint := range map[string]func(i int, given int32) int32{
-		"as claimed":      func(_ int, given int32) int32 { return given },
-		"without hints":   func(int, int32) int32 { return 0 },
-		"some hints lost": func(i int, given int32) int32 { return given * int32(i/30%2) },
-		"other hints":     func(int, int32) int32 { return 7 },
+	for name, piece := range map[string]func(i int, given int32) int32{
+		"as claimed":     func(_ int, given int32) int32 { return given },
+		"forgotten":      func(int, int32) int32 { return 0 },
+		"some forgotten": func(i int, given int32) int32 { return given * int32(i/30%2) },
+		"all the same":   func(int, int32) int32 { return 7 },
 	} {
-		t.Run(name, func(t *testing.T) { partsOfALease(t, hint) })
+		t.Run(name, func(t *testing.T) { partsOfALease(t, piece) })
 	}
 }
 
-func partsOfALease(t *testing.T, hint func(i int, given int32) int32) {
+func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	ctx := t.Context()
 	s, pool := fresh(t)
 	w := startWorker(t, s)
@@ -36,7 +36,7 @@ func partsOfALease(t *testing.T, hint func(i int, given int32) int32) {
 		t.Fatalf("%d tasks, %v", len(tasks), err)
 	}
 	for i := range tasks {
-		tasks[i].Hint = hint(i, tasks[i].Hint)
+		tasks[i].Piece = piece(i, tasks[i].Piece)
 	}
 	finish := func(part []store.Task, want ...store.ID) {
 		t.Helper()
@@ -101,7 +101,7 @@ func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
 	ctx := t.Context()
 	s, pool := fresh(t)
 	w := startWorker(t, s)
-	for _, hint := range []bool{true, false} {
+	for _, known := range []bool{true, false} {
 		for _, n := range []int{100, 3, 70} { // three tasks are rows, and one follows the other
 			if _, err := s.Enqueue(ctx, newPacks(n, "q")); err != nil {
 				t.Fatal(err)
@@ -111,9 +111,9 @@ func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
 		if err != nil || len(tasks) != 173 {
 			t.Fatalf("%d tasks, %v", len(tasks), err)
 		}
-		if !hint {
+		if !known {
 			for i := range tasks {
-				tasks[i].Hint = 0
+				tasks[i].Piece = 0
 			}
 		}
 		if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {

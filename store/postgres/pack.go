@@ -18,7 +18,7 @@ func havePack(tasks []store.NewTask, least int) bool {
 	for len(tasks) >= least {
 		run, size := runOf(tasks)
 		for run >= least {
-			if packOf(tasks[:run], size, least) > 1 {
+			if n, _ := packOf(tasks[:run], size, least); n > 1 {
 				return true
 			}
 			size -= packSize(&tasks[0])
@@ -43,25 +43,24 @@ func runOf(tasks []store.NewTask) (n, size int) {
 // packSize is the room that a task takes in a pack.
 func packSize(t *store.NewTask) int { return len(t.Args) + 8 }
 
-// packOf returns how many of the first tasks of a run go into one row, so that the
-// rows of the run are about as full as one another: the disk's pages have no room for
-// two. There are at least so many in a pack.
-func packOf(run []store.NewTask, size, least int) int {
+// packOf returns how many of the first tasks of a run go into one row, and what room they
+// take. Each row takes a page of its own, so those of a run are made about as full as one
+// another. There are at least so many tasks in a pack.
+func packOf(run []store.NewTask, size, least int) (n, taken int) {
 	first := &run[0]
 	room := packRoom - len(first.Kind) - len(first.Settings) - textsLen(first.Tags)
 	if len(run) < least || room <= 0 {
-		return 1
+		return 1, packSize(first)
 	}
 	rows := max((size+room-1)/room, (len(run)+packMost-1)/packMost)
-	n, taken := 0, 0
 	for n < min(len(run), packMost) && taken < (size+rows-1)/rows && taken+packSize(&run[n]) <= room {
 		taken += packSize(&run[n])
 		n++
 	}
 	if n < least {
-		return 1
+		return 1, packSize(first)
 	}
-	return n
+	return n, taken
 }
 
 // follows reports whether an id is the next after another, in the same block of 256.

@@ -143,7 +143,7 @@ begin
 end $$;
 
 -- Ends attempts. They come in runs, grouped by lease: group g is of _tokens[g] and
--- _lanes[g] and has the _sizes[g] runs after the first _offs[g]; with it come the first
+-- _lanes[g] and has the _sizes[g] runs after the first _offs[g]; up to its end there are
 -- _ends[g] tasks. Where a lease is finished as it was claimed, its runs are the same.
 -- The ends that are no plain completions come once more in the arrays from
 -- _odd on. Among the keys, those with an id are to be freed; those without are

@@ -249,15 +249,45 @@ func (s *Server) Kill() error {
 }
 
 // Run starts a killed server again on its data and its port, as soon as the
-// processes of the killed one have ended, and waits until it answers.
+// processes of the killed one have ended, and waits until it answers. PostgreSQL does not
+// promise that they do: those that are left after twenty seconds are killed, as an init
+// system would do at once.
 func (s *Server) Run() error {
 	bin, err := binaries()
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if err = s.run(bin); err == nil || time.Now().After(end) {
+	begun := time.Now()
+	for left := false; ; time.Sleep(50 * time.Millisecond) {
+		if err = s.run(bin); err == nil || time.Since(begun) > time.Minute {
 			return err
+		}
+		if !left && time.Since(begun) > 20*time.Second {
+			left = true
+			s.killLeft()
+		}
+	}
+}
+
+// killLeft kills the processes that work on the server's data, and writes into its log
+// what they were at.
+func (s *Server) killLeft() {
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return
+	}
+	defer log.Close()
+	folders, _ := filepath.Glob("/proc/[0-9]*/cwd") // the pattern is sound
+	for _, folder := range folders {
+		process := filepath.Dir(folder)
+		if at, err := os.Readlink(folder); err != nil || at != filepath.Join(s.Dir, "data") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(process)); err == nil {
+			doing, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+			status, _ := os.ReadFile(filepath.Join(process, "status"))
+			fmt.Fprintf(log, "left and killed: %d %q\n%s\n", pid, doing, status)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
 }
