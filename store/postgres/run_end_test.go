@@ -6,16 +6,55 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// TestRunsKeepEachTasksOwnEnd finishes parts of several leases of packs and of single tasks at
-// once, with failures among them, takes single tasks out of what was completed, prunes
-// it in parts, and asks all the time what became of each task and when.
+// Parts of several leases of packs and of single tasks are finished at once, with failures
+// among them; single tasks are taken out of what was completed, and it is pruned in
+// parts: after each step every task is what it should be, and ended when it did.
 func TestRunsKeepEachTasksOwnEnd(t *testing.T) {
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { runsKeepEnds(t, rand.New(rand.NewPCG(seed, 1))) })
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	s, pool := fresh(t)
+	s.PackAll()
+	h := &ends{T: t, s: s, pool: pool, worker: startWorker(t, s), r: rand.New(rand.NewPCG(seed, 1)), want: map[store.ID]end{}}
+	for range 14 {
+		for range 1 + h.r.IntN(3) {
+			h.enqueue()
+		}
+		if h.r.IntN(3) == 0 {
+			h.delete(store.Available, 1)
+		}
+		for range 1 + h.r.IntN(3) {
+			h.claim()
+		}
+		h.finish()
+		h.delete(store.Completed, 5)
+		h.check()
 	}
+	if n := number(t, pool, "select count(*) from tusk.outcome where counts is not null"); n == 0 {
+		t.Error("no runs")
+	}
+	h.prune()
+	if n := number(t, pool, "select count(*) from tusk.outcome"); n != 0 {
+		t.Error(n, "outcomes are left")
+	}
+}
+
+// ends is a made-up history, and what should have become of each task.
+type ends struct {
+	*testing.T
+	s       *postgres.Store
+	pool    *pgxpool.Pool
+	worker  store.ID
+	r       *rand.Rand
+	all     []store.ID
+	want    map[store.ID]end
+	open    []store.Task
+	flushes int
 }
 
 type end struct {
@@ -24,166 +63,149 @@ type end struct {
 	flush int
 }
 
-func runsKeepEnds(t *testing.T, r *rand.Rand) {
-	ctx := t.Context()
-	s, pool := fresh(t)
-	s.PackAll()
-	w := startWorker(t, s)
-	want := map[store.ID]end{}
-	var all []store.ID
-	var open []store.Task
-	flushes := 0
-	for range 14 {
-		for range 1 + r.IntN(3) {
-			n := 1 + r.IntN(300)
-			tasks := newPacks(n, fmt.Sprint("q", r.IntN(2)))
-			first := 256 - n
-			if n <= 256 && r.IntN(2) == 0 {
-				for i := range tasks {
-					tasks[i].ID[15] = byte(first + i)
-				}
-			}
-			if r.IntN(4) == 0 {
-				for i := range tasks {
-					tasks[i].Kind = fmt.Sprint("k", i/37%3)
-				}
-			}
-			if _, err := s.Enqueue(ctx, tasks); err != nil {
-				t.Fatal(err)
-			}
-			for i := range tasks {
-				all = append(all, tasks[i].ID)
-				want[tasks[i].ID] = end{state: store.Available}
-			}
-		}
-		if r.IntN(3) == 0 { // somebody takes a pack apart
-			id := all[r.IntN(len(all))]
-			if want[id].state == store.Available {
-				if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{id}, Change: store.Change{Op: store.Delete}}); err != nil {
-					t.Fatal(err)
-				}
-				delete(want, id)
-			}
-		}
-		for range 1 + r.IntN(3) {
-			got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Token: store.NewToken(), Queues: []string{"q0", "q1"}, Limit: 1 + r.IntN(260)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, task := range got {
-				if e, ok := want[task.ID]; !ok || e.state != store.Available {
-					t.Fatalf("claimed %v which is %v", task.ID, e.state)
-				}
-				want[task.ID] = end{state: store.Running}
-			}
-			open = append(open, got...)
-		}
-		if _, err := pool.Exec(ctx, "update tusk.lease set claimed_at = claimed_at - interval '1 hour' where claimed_at > now() - interval '30 minutes'"); err != nil {
-			t.Fatal(err)
-		}
-		flushes++
-		share := r.IntN(5)
-		var outs []store.Outcome
-		var rest []store.Task
-		failing := r.IntN(2) == 0
-		for _, task := range open {
-			if share > 0 && r.IntN(60) < 30-share*7 || share == 1 && task.ID[15] < 100 {
-				rest = append(rest, task)
-				continue
-			}
-			if r.IntN(200) == 0 {
-				task.Piece = 0
-			}
-			o := store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt, Ago: time.Duration(r.IntN(100000)) * time.Millisecond}
-			if failing && r.IntN(10) == 0 {
-				o.State, o.Error, o.Fingerprint = store.Discarded, "no", "f"
-			}
-			outs = append(outs, o)
-			want[task.ID] = end{o.State, o.Ago, flushes}
-		}
-		open = rest
-		r.Shuffle(len(outs), func(i, j int) { outs[i], outs[j] = outs[j], outs[i] })
-		if lost, err := s.Finish(ctx, outs); err != nil || len(lost) > 0 {
-			t.Fatal(len(lost), err)
-		}
-		if lost, err := s.Finish(ctx, outs); err != nil || len(lost) != len(outs) {
-			t.Fatal("accepted twice", len(lost), len(outs), err)
-		}
-		for id, e := range want {
-			if e.state == store.Completed && r.IntN(60) == 0 {
-				if _, err := s.Edit(ctx, store.Edit{IDs: []store.ID{id}, Change: store.Change{Op: store.Delete}}); err != nil {
-					t.Fatal(err)
-				}
-				delete(want, id)
-			}
-		}
-		checkEnds(t, s, all, want)
-	}
-	if n := number(t, pool, "select count(*) from tusk.outcome where counts is not null"); n == 0 {
-		t.Error("no runs")
-	}
-	term := lead(t, s)
-	before := 0
-	for _, e := range want {
-		if e.state == store.Completed {
-			before++
-		}
-	}
-	for before > 0 {
-		n, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 333)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n == 0 || n > 333 {
-			t.Fatal("pruned", n, "left", before)
-		}
-		before -= n
-		gone := 0
-		for i, state := range states(t, s, all) {
-			if e, ok := want[all[i]]; ok && state == 0 {
-				if e.state != store.Completed {
-					t.Fatal("pruned one that is", e.state)
-				}
-				gone++
-				delete(want, all[i])
-			}
-		}
-		if gone != n {
-			t.Fatal("pruned", gone, "said", n)
-		}
-		checkEnds(t, s, all, want)
-	}
-	if n := number(t, pool, "select count(*) from tusk.outcome"); n != 0 {
-		t.Error(n, "outcomes left")
+func (h *ends) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
 	}
 }
 
-func checkEnds(t *testing.T, s store.Store, all []store.ID, want map[store.ID]end) {
-	t.Helper()
-	at := map[int]time.Time{}
-	found := map[store.ID]bool{}
-	for i := 0; i < len(all); i += store.MaxPage {
-		list, err := s.List(t.Context(), store.Filter{IDs: all[i:min(i+store.MaxPage, len(all))], Limit: store.MaxPage})
-		if err != nil {
-			t.Fatal(err)
+// enqueue stores packs, some of which reach the end of their block of ids.
+func (h *ends) enqueue() {
+	n := 1 + h.r.IntN(300)
+	tasks := newPacks(n, fmt.Sprint("q", h.r.IntN(2)))
+	if n <= 256 && h.r.IntN(2) == 0 {
+		for i := range tasks {
+			tasks[i].ID[15] = byte(256 - n + i)
 		}
-		for _, task := range list {
-			e, ok := want[task.ID]
-			if !ok || e.state != task.State {
-				t.Fatalf("%v is %v, want %v", task.ID, task.State, e.state)
+	}
+	if h.r.IntN(4) == 0 {
+		for i := range tasks {
+			tasks[i].Kind = fmt.Sprint("k", i/37%3)
+		}
+	}
+	_, err := h.s.Enqueue(h.Context(), tasks)
+	h.must(err)
+	for i := range tasks {
+		h.all = append(h.all, tasks[i].ID)
+		h.want[tasks[i].ID] = end{state: store.Available}
+	}
+}
+
+func (h *ends) claim() {
+	got, err := h.s.Claim(h.Context(), store.ClaimRequest{Worker: h.worker, Token: store.NewToken(), Queues: []string{"q0", "q1"}, Limit: 1 + h.r.IntN(260)})
+	h.must(err)
+	for _, task := range got {
+		if e := h.want[task.ID]; e.state != store.Available {
+			h.Fatalf("claimed %v, which is %v", task.ID, e.state)
+		}
+		h.want[task.ID] = end{state: store.Running}
+	}
+	h.open = append(h.open, got...)
+	_, err = h.pool.Exec(h.Context(), "update tusk.lease set claimed_at = claimed_at - interval '1 hour' where claimed_at > now() - interval '30 minutes'")
+	h.must(err)
+}
+
+// finish ends some attempts of each lease, in no order, and tries to do it again.
+func (h *ends) finish() {
+	h.flushes++
+	share, failing := h.r.IntN(5), h.r.IntN(2) == 0
+	var outcomes []store.Outcome
+	var rest []store.Task
+	for _, task := range h.open {
+		if share > 0 && h.r.IntN(60) < 30-share*7 || share == 1 && task.ID[15] < 100 {
+			rest = append(rest, task)
+			continue
+		}
+		if h.r.IntN(200) == 0 {
+			task.Piece = 0
+		}
+		o := store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt, Ago: time.Duration(h.r.IntN(100000)) * time.Millisecond}
+		if failing && h.r.IntN(10) == 0 {
+			o.State, o.Error, o.Fingerprint = store.Discarded, "no", "f"
+		}
+		outcomes = append(outcomes, o)
+		h.want[task.ID] = end{o.State, o.Ago, h.flushes}
+	}
+	h.open = rest
+	h.r.Shuffle(len(outcomes), func(i, j int) { outcomes[i], outcomes[j] = outcomes[j], outcomes[i] })
+	for _, lost := range []int{0, len(outcomes)} {
+		if ids, err := h.s.Finish(h.Context(), outcomes); err != nil || len(ids) != lost {
+			h.Fatalf("lost %d of %d, %v; want %d", len(ids), len(outcomes), err, lost)
+		}
+	}
+}
+
+// delete takes out some tasks of a state.
+func (h *ends) delete(state store.State, most int) {
+	for id, e := range h.want { // in no order
+		if most == 0 {
+			return
+		}
+		if e.state == state {
+			_, err := h.s.Edit(h.Context(), store.Edit{IDs: []store.ID{id}, Change: store.Change{Op: store.Delete}})
+			h.must(err)
+			delete(h.want, id)
+			most--
+		}
+	}
+}
+
+// prune deletes what was completed, in parts.
+func (h *ends) prune() {
+	term := lead(h.T, h.s)
+	for {
+		n, err := h.s.Prune(h.Context(), term, store.Retention{Completed: time.Microsecond}, 333)
+		h.must(err)
+		if n == 0 {
+			break
+		}
+		gone := 0
+		for i, state := range states(h.T, h.s, h.all) {
+			if e, known := h.want[h.all[i]]; known && state == 0 && e.state == store.Completed {
+				gone++
+				delete(h.want, h.all[i])
 			}
-			found[task.ID] = true
-			if e.flush > 0 {
-				now := task.FinishedAt.Add(e.ago)
-				if at[e.flush].IsZero() {
-					at[e.flush] = now
-				} else if d := now.Sub(at[e.flush]).Abs(); d > 2*time.Millisecond {
-					t.Fatalf("%v ended %v off", task.ID, d)
-				}
+		}
+		if gone != n || n > 333 {
+			h.Fatalf("%d are gone, and %d were pruned", gone, n)
+		}
+		h.check()
+	}
+	for id, e := range h.want {
+		if e.state == store.Completed {
+			h.Fatalf("%v was not pruned", id)
+		}
+	}
+}
+
+// check compares all tasks with what they should be. Those of one flush ended so long
+// before the same instant.
+func (h *ends) check() {
+	h.Helper()
+	at, found := map[int]time.Time{}, 0
+	for i := 0; i < len(h.all); i += store.MaxPage {
+		list, err := h.s.List(h.Context(), store.Filter{IDs: h.all[i:min(i+store.MaxPage, len(h.all))], Limit: store.MaxPage})
+		h.must(err)
+		found += len(list)
+		for _, task := range list {
+			e := h.want[task.ID]
+			if e.state != task.State {
+				h.Fatalf("%v is %v, want %v", task.ID, task.State, e.state)
+			}
+			if e.flush == 0 {
+				continue
+			}
+			flushed := task.FinishedAt.Add(e.ago)
+			if _, known := at[e.flush]; !known {
+				at[e.flush] = flushed
+			}
+			if off := flushed.Sub(at[e.flush]).Abs(); off > 2*time.Millisecond {
+				h.Fatalf("%v ended %v off", task.ID, off)
 			}
 		}
 	}
-	if len(found) != len(want) {
-		t.Fatalf("%d tasks, want %d", len(found), len(want))
+	if found != len(h.want) {
+		h.Fatalf("%d tasks, want %d", found, len(h.want))
 	}
 }
