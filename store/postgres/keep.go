@@ -3,10 +3,15 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
+
+// rescueAll is how often all leases are looked at for dead workers, although none has
+// died of late.
+const rescueAll = 30 * time.Second
 
 // forgetAfter is how long a dead worker is remembered, so that one that was
 // only suspended is still told when it wakes up.
@@ -46,15 +51,21 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 // Rescue implements store.Keeper.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
 	var tasks []store.Task
+	all := s.lookout.due(term)
 	err := s.query(ctx, "rescue", func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
 		t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[17]), idOf(raw[18]), string(raw[19])
 		tasks = append(tasks, t)
 		return nil
-	}, term, limit)
+	}, term, limit, all)
 	if err != nil {
 		return nil, fmt.Errorf("rescue: %w", err)
+	}
+	if all && len(tasks) == 0 {
+		s.lookout.lookedAtAll(term)
+	} else if len(tasks) > 0 {
+		s.lookout.lookedAtAll(0) // there may be more
 	}
 	return tasks, nil
 }
@@ -81,3 +92,23 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 
 // kept returns a retention in microseconds, rounded up: zero keeps for ever.
 func kept(d time.Duration) int64 { return int64((max(d, 0) + time.Microsecond - 1) / time.Microsecond) }
+
+// lookout remembers when it was that nobody dead held anything.
+type lookout struct {
+	mu   sync.Mutex
+	term int64 // of the leader who looked; 0: none
+	at   time.Time
+}
+
+// due reports whether a leader shall look at all leases.
+func (l *lookout) due(term int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term != term || time.Since(l.at) >= rescueAll
+}
+
+func (l *lookout) lookedAtAll(term int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term, l.at = term, time.Now()
+}

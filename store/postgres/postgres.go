@@ -55,6 +55,7 @@ type Store struct {
 	claimed atomic.Int32 // so many came together
 
 	witness witness
+	lookout lookout
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int

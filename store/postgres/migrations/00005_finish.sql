@@ -184,7 +184,7 @@ begin
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
   from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
   join tusk.lease x on x.token = s.token and x.lane = s.lane
-  where x.open is null and x.firsts = _firsts[s.off + 1 : s.off + s.size] and x.ctid = any(_locked)
+  where x.token = any(_tokens) and x.open is null and x.firsts = _firsts[s.off + 1 : s.off + s.size] and x.ctid = any(_locked)
     and (x.counts = _counts[s.off + 1 : s.off + s.size] or x.counts is null and s.size = _ends[s.g] - coalesce(_ends[s.g - 1], 0))
     and not exists (select from tusk.finished f where f.token = x.token);
   if coalesce(cardinality(_whole), 0) < cardinality(_tokens) then
@@ -225,7 +225,8 @@ begin
     select u.token, u.lane, u.g, coalesce(_ends[u.g - 1], 0) as before,
       _firsts[u.off + 1 : u.off + u.size] as firsts, _counts[u.off + 1 : u.off + u.size] as counts
     from unnest(_tokens, _lanes, _offs, _sizes) with ordinality u(token, lane, off, size, g)) s
-  join tusk.lease x on x.token = s.token and x.lane = s.lane;
+  join tusk.lease x on x.token = s.token and x.lane = s.lane
+  where x.token = any(_tokens);
   delete from tusk.lease x where x.ctid = any(_full);
   foreach g in array coalesce(_part, '{}') loop
     if _open[g] is null then

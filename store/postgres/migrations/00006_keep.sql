@@ -34,8 +34,7 @@ begin
   end if;
   return query
   select s.id, s.token from tusk.stop s
-  join tusk.running r on r.token = s.token and r.id = s.id
-  where r.worker = _id;
+  cross join lateral (select from tusk.running r where r.token = s.token and r.id = s.id and r.worker = _id offset 0) r;
 end $$;
 
 -- The lock that a session of a worker's process holds.
@@ -164,8 +163,10 @@ begin
     else (extract(epoch from greatest(_next - _now, interval '0')) * 1000000)::bigint end;
 end $$;
 
--- Declares workers dead and returns what dead workers hold.
-create function tusk.rescue(_term bigint, _limit int)
+-- Declares workers dead and returns what dead workers hold. To look at all leases, and
+-- at what is left of those that ended, is worth it when one died just now; a claim that
+-- was long under way then is found when _all is asked for.
+create function tusk.rescue(_term bigint, _limit int, _all boolean)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
@@ -184,8 +185,12 @@ begin
   if exists (select from tusk.worker w where not w.dead and w.expires_at <= _now) then
     perform tusk.hold_lead(_term);
     update tusk.worker w set dead = true where not w.dead and w.expires_at <= _now;
+    _all := true;
   end if;
   perform tusk.miss_workers(_term);
+  if not _all and not exists (select from tusk.worker w where w.dead and greatest(w.beat_at, w.left_at) > _now - interval '1 minute') then
+    return;
+  end if;
   return query
   select h.*, l.token, l.worker
   from (

@@ -8,7 +8,7 @@ set local lock_timeout = '5s';
 -- completed, cancelled, discarded; 0 keeps for ever.
 create function tusk.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
   _discarded bigint[], _keep_stats bigint, _forget bigint)
-returns int language plpgsql set jit = off as $$
+returns int language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
@@ -19,8 +19,17 @@ declare
   _keys  text[];
   _of    bigint[];
   _upto  xid8;
+  _old   timestamptz;
+  _short bigint; -- the shortest time that something completed is kept
   o      record;
   d      record;
+  _flushes cursor for
+    select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed from tusk.outcome x
+    left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
+    where x.finished_at between _now - _short * interval '1 us' and _now -- it is later where the clock was set back
+      or x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
+    order by x.xid
+    for update of x skip locked;
 begin
   perform tusk.need_read_committed();
   perform tusk.lead(_term);
@@ -45,14 +54,12 @@ begin
   delete from tusk.dead x where x.id = any(_ids);
   perform tusk.forget_tasks(_ids);
   select e.upto into _upto from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
-  for o in
-    select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed from tusk.outcome x
-    left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
-    where x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
-    order by x.xid
-    for update of x skip locked
+  select min(k) into _short from unnest(_completed || _keep[1]) k where k > 0;
+  open _flushes;
   loop
-    exit when _count >= _limit;
+    exit when _short is null or _count >= _limit;
+    fetch _flushes into o; -- one at a time, for the first that is too young is the last
+    exit when not found or o.finished_at > _now - _short * interval '1 us';
     _all := array(select i.id from tusk.ids_of(o.firsts, o.counts) i order by i.place);
     _ids := _all[1 : _limit - _count];
     if o.keyed > 0 then
@@ -73,11 +80,12 @@ begin
   if _keep_stats > 0 then
     delete from tusk.stat x using unnest('{0,1,60,1440}'::int[]) m(minutes)
     where x.minutes = m.minutes and x.at <= _now - _keep_stats * interval '1 us' - (m.minutes + 1) * interval '1 minute';
-    update tusk.outcome x set stats = null
-    where x.ctid = any(array(
-      select y.ctid from tusk.outcome y
-      where y.stats is not null and y.xid >= _upto and y.finished_at <= _now - _keep_stats * interval '1 us' - interval '1 minute'
-      for update skip locked));
+    _old := _now - _keep_stats * interval '1 us' - interval '1 minute';
+    if (select y.finished_at <= _old from tusk.outcome y where y.xid >= _upto order by y.xid limit 1) then
+      update tusk.outcome x set stats = null
+      where x.ctid = any(array(
+        select y.ctid from tusk.outcome y where y.stats is not null and y.xid >= _upto and y.finished_at <= _old for update skip locked));
+    end if;
   end if;
   delete from tusk.worker w
   where w.dead and w.beat_at < _now - _forget * interval '1 us'

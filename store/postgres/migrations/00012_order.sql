@@ -115,6 +115,7 @@ begin
   end if;
   if cardinality(_tokens) > 1 or cardinality(_keys) > 0 or cardinality(_children) > 0 then
     perform 1 from tusk.lease x join unnest(_tokens, _lanes) s(token, lane) on x.token = s.token and x.lane = s.lane
+    where x.token = any(_tokens) -- or all of the index might be walked, with what is left of leases that ended
     order by x.token, x.lane for no key update of x;
   end if;
   if cardinality(_keys) > 0 then

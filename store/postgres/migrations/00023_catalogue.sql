@@ -43,7 +43,9 @@ set enable_seqscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
   _end   bigint := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+  _top   bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
   _added bigint;
+  _left  numeric; -- rows from _lo to _top
   _lo    bigint;
   _hi    bigint;
   _rows  bigint;
@@ -53,10 +55,11 @@ begin
   select * into m from tusk.catalogue_end;
   select coalesce(sum(a.added), 0)::bigint into _added from tusk.lane_tally a;
   _lo := m.upto::text::bigint;
-  if _added - m.added < _least or _lo >= _end then
+  _left := _added - m.added;
+  if _left < _least or _lo >= _end then
     return false;
   end if;
-  _hi := least(_end, _lo + ceil((_end - _lo)::numeric * _aim / (_added - m.added)));
+  _hi := least(_end, _lo + ceil((_top - _lo) * _aim / _left));
   with log as materialized (
     select t.lane, t.kind, t.tags, t.id, t.enqueued_at, cardinality(t.packed) as tasks,
       tusk.id_after(t.id, cardinality(t.packed) - 1) as newest, t.xid, t.n
@@ -91,7 +94,7 @@ begin
     union all
     select p.lane, p.kind, p.tag, _lo::text::xid8, _hi::text::xid8, p.newest, p.oldest, p.from_at, p.until_at, p.tasks, null, p.xids, p.ns from packed p)
   select coalesce(sum(coalesce(g.tasks, 1)), 0) into _rows from log g;
-  update tusk.catalogue_end e set upto = _hi::text::xid8, added = case when _hi = _end then _added else least(m.added + _rows, _added - 1) end;
+  update tusk.catalogue_end e set upto = _hi::text::xid8, added = case when _hi = _end then _added - _left * (_top - _hi) / (_top - _lo) else least(m.added + _rows, _added - 1) end;
   return _hi < _end;
 end $$;
 

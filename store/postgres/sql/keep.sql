@@ -8,7 +8,7 @@ select tasks, cancelled, queues, next from tusk.admit_all($1, $2)
 select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings,
   workflow, turn, partition, token, worker,
   tusk.queue_of(lane)
-from tusk.rescue($1, $2)
+from tusk.rescue($1, $2, $3)
 
 -- name: prune
 select tusk.prune($1, $2, $3, $4, $5, $6, $7, $8, $9)

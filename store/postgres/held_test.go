@@ -1,0 +1,121 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// A transaction that is open for long keeps what is left of every lease that ends.
+func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	if _, err := s.Lead(ctx, store.Candidate{ID: w, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	const leases = 3000
+	if _, err := s.Enqueue(ctx, newTasks(leases+6, "q")); err != nil {
+		t.Fatal(err)
+	}
+	early, err := pool.Acquire(ctx) // its plans are made while there is next to nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer early.Release()
+	before := pagesOf(t, s, early, w)
+	held, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(ctx)
+	if _, err := held.Exec(ctx, "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	for range leases {
+		if _, err := s.Finish(ctx, completed([]store.Task{claimNext(t, s, w)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pool.Exec(ctx, "vacuum analyze tusk.lease"); err != nil { // as the server does by itself
+		t.Fatal(err)
+	}
+	late, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Release()
+	for plans, c := range map[string]*pgxpool.Conn{"early": early, "late": late} {
+		for what, pages := range pagesOf(t, s, c, w) {
+			t.Logf("%s, plans made %s: %d pages, %d before", what, plans, pages, before[what])
+			if pages > before[what]+leases/100 {
+				t.Errorf("%s, plans made %s: touches %d pages after %d leases ended, %d before", what, plans, pages, leases, before[what])
+			}
+		}
+	}
+}
+
+// pagesOf returns how many pages some calls touch, none of which lasts.
+func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[string]int {
+	t.Helper()
+	ctx := context.Background()
+	a, b := claimNext(t, s, w), claimNext(t, s, w)
+	tasks := []store.Task{a, b}
+	calls := map[string]struct {
+		text string
+		args []any
+	}{
+		"a flush of two leases": {`tusk.finish(array[$1, $2]::uuid[], array[tusk.lane_of('q', 0), tusk.lane_of('q', 0)], '{0,1}', '{1,1}', '{0,0}',
+			array[$3, $4]::uuid[], null, '{1,2}', null, '', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')`,
+			[]any{[16]byte(a.Lease), [16]byte(b.Lease), [16]byte(a.ID), [16]byte(b.ID)}},
+		"a heartbeat":             {"tusk.beat($1, '{}', 3600000000, 1000000, '{}', '{}', '{}', '{}', '{}')", []any{[16]byte(w)}},
+		"a look for dead workers": {"tusk.rescue(1, 1000, false)", nil},
+		"pruning":                 {"tusk.prune(1, 1000, '{3600000000,3600000000,3600000000}', '{}', '{}', '{}', '{}', 3600000000, 3600000000)", nil},
+	}
+	pages := map[string]int{}
+	for what, call := range calls {
+		pages[what] = 1 << 30
+		for range 3 { // once for catalogs and plans
+			tx, err := c.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text []byte
+			if err := tx.QueryRow(ctx, "explain (analyze, buffers, format json) select * from "+call.text, call.args...).Scan(&text); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if err := tx.Rollback(ctx); err != nil {
+				t.Fatal(err)
+			}
+			var plans []struct {
+				Plan struct {
+					Hit  int `json:"Shared Hit Blocks"`
+					Read int `json:"Shared Read Blocks"`
+				}
+			}
+			if err := json.Unmarshal(text, &plans); err != nil {
+				t.Fatal(err)
+			}
+			pages[what] = min(pages[what], plans[0].Plan.Hit+plans[0].Plan.Read)
+		}
+	}
+	if _, err := s.Finish(ctx, completed(tasks)); err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+func claimNext(t *testing.T, s *postgres.Store, worker store.ID) store.Task {
+	t.Helper()
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	if err != nil || len(tasks) != 1 {
+		t.Fatalf("claimed %d tasks: %v", len(tasks), err)
+	}
+	return tasks[0]
+}
