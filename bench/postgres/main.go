@@ -70,6 +70,7 @@ var scenarios = []struct {
 	{"invisible", invisible},
 	{"backlog", backlog},
 	{"small", small},
+	{"slow", slow},
 	{"queues", manyQueues},
 	{"life", life},
 	{"latency", latency},

@@ -14,6 +14,9 @@ func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWi
 // PackAll makes packs wherever there may be one.
 func (s *Store) PackAll() { s.copyFrom, s.packLeast = 2, 2 }
 
+// PruneLooks lets one call of Prune look at so many flushes.
+func (s *Store) PruneLooks(n int) { s.pruneLooks = n }
+
 // LookTime is after how long a search goes no further.
 const LookTime = lookTime
 

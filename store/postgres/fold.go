@@ -40,14 +40,15 @@ func (s *Store) foldStats(ctx context.Context, term int64) error {
 func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var upto int64
-		if err := tx.QueryRow(ctx, s.sql["stat_end"]).Scan(&upto); err != nil {
+		var here string // the snapshot that is summed up
+		if err := tx.QueryRow(ctx, s.sql["stat_end"]).Scan(&upto, &here); err != nil {
 			return err
 		}
 		sums := map[foldKey]*stats{}
 		err := eachIn(ctx, tx, s.sql["next_stats"], func(raw [][]byte) error {
-			rows, upto = rows+1, int64Of(raw[0])+1
+			rows, upto = rows+1, max(upto, int64Of(raw[0])+1)
 			return foldInto(sums, timeOf(raw[1]), raw[2])
-		}, upto, foldRows, foldLeast)
+		}, upto, foldRows, foldLeast, here)
 		if err != nil {
 			return err
 		}
@@ -58,7 +59,7 @@ func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) 
 		if err := s.putSums(ctx, tx, sums); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql["end_stats"], upto); err != nil {
+		if _, err := tx.Exec(ctx, s.sql["end_stats"], upto, here); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, s.sql["hold_lead"], term)

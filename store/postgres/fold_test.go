@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -122,4 +124,88 @@ func TestStatisticsSayTheSameWhenFlushesAreSummedUpPrunedAndRebased(t *testing.T
 		t.Errorf("%d flushes are not summed up", n)
 	}
 	same("all are summed up")
+}
+
+// Who has an open transaction holds up no sums, and is added to them when it ends.
+func TestStatisticsAreSummedUpPastAnOpenTransaction(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	w := startWorker(t, s)
+	term := lead(t, s)
+	var open [3]pgx.Tx
+	for i := range open {
+		if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		task := claimOne(t, s, w)
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(ctx)
+		u, err := s.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lost, err := u.Finish(ctx, completed([]store.Task{task})); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+		open[i] = tx
+	}
+	want := int64(0)
+	check := func(when string, unread int64) {
+		t.Helper()
+		stats, err := s.Stats(ctx, store.StatsFilter{From: time.Now().Add(-time.Hour), Bucket: 2 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := int64(0)
+		for i := range stats {
+			got += stats[i].Completed
+		}
+		if got != want {
+			t.Errorf("%s: %d completed, not %d", when, got, want)
+		}
+		if n := number(t, pool, "select count(*) from tusk.outcome where stats is not null and xid >= (select upto from tusk.stat_end)"); n > unread {
+			t.Errorf("%s: %d flushes are not summed up, of %d at most", when, n, unread)
+		}
+	}
+	maintain := func() {
+		t.Helper()
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 510 {
+		goRound(t, s, w, 1)
+	}
+	want = 510
+	check("before", 510)
+	maintain()
+	check("beside three open transactions", 0)
+	for i, end := range []func(context.Context) error{open[0].Commit, open[1].Rollback} {
+		if err := end(ctx); err != nil {
+			t.Fatal(err)
+		}
+		want += int64(1 - i)
+	}
+	check("one has committed, one is undone", 0)
+	maintain()
+	check("one has committed, one is undone, and all is summed up", 0)
+	if n := number(t, pool, "select cardinality(late) from tusk.stat_end"); n != 1 {
+		t.Errorf("%d transactions are waited for, not one", n)
+	}
+	if err := open[2].Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want++
+	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond, Stats: time.Hour}, 10000); err != nil {
+		t.Fatal(err)
+	}
+	check("the last has committed, and is pruned", 0)
+	maintain()
+	check("at the end", 0)
+	if n := number(t, pool, "select cardinality(late) from tusk.stat_end"); n != 0 {
+		t.Errorf("%d transactions are waited for", n)
+	}
 }

@@ -13,6 +13,9 @@ import (
 // died of late.
 const rescueAll = 30 * time.Second
 
+// pruneLooks is how many flushes one call of Prune looks at.
+const pruneLooks = 100_000
+
 // forgetAfter is how long a dead worker is remembered, so that one that was
 // only suspended is still told when it wakes up.
 const forgetAfter = 24 * time.Hour
@@ -82,8 +85,9 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	all := []int64{kept(keep.Completed), kept(keep.Cancelled), kept(keep.Discarded)}
 	err = s.query(ctx, "prune", func(raw [][]byte) error {
 		deleted = int(int32Of(raw[0]))
+		s.hand.Store(int64Of(raw[1]))
 		return nil
-	}, term, limit, all, queues, completed, cancelled, discarded, kept(keep.Stats), forgetAfter.Microseconds())
+	}, term, limit, all, queues, completed, cancelled, discarded, kept(keep.Stats), forgetAfter.Microseconds(), s.hand.Load(), s.pruneLooks)
 	if err != nil {
 		return 0, fmt.Errorf("prune: %w", err)
 	}

@@ -56,9 +56,11 @@ type Store struct {
 
 	witness witness
 	lookout lookout
+	hand    atomic.Int64 // where pruning goes on; 0: from the oldest flush
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int
+	pruneLooks            int
 
 	trips, claims, repeats atomic.Int64
 }
@@ -80,7 +82,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
 	}
 	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin,
-		copyFrom: copyFrom, packLeast: packLeast}
+		copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks}
 	s.witness.s = s
 	files, err := statements.ReadDir("sql")
 	if err != nil {

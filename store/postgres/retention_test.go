@@ -105,3 +105,41 @@ func TestQueuesOfAnotherRetentionHaveTablesThatGoByThemselves(t *testing.T) {
 		t.Logf("a claim touches %d pages, in segments of one table %d", pages, one)
 	}
 }
+
+// What a queue keeps for long stands in front of what others are rid of.
+func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	term, w := lead(t, s), startWorker(t, s)
+	const rounds, looks = 20, 7
+	for range rounds {
+		goRoundOf(t, s, w, "audit", 2)
+		goRoundOf(t, s, w, "q", 2)
+	}
+	s.PruneLooks(looks)
+	keep := store.Retention{Completed: time.Microsecond, Queues: map[string]store.Retention{"audit": {Completed: time.Hour}}}
+	for call := range 2*rounds/looks + 1 {
+		n, err := s.Prune(ctx, term, keep, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > looks+1 {
+			t.Errorf("call %d deleted %d tasks of at most %d flushes", call, n, looks)
+		}
+	}
+	if n := number(t, pool, "select count(*) from tusk.tasks where queue = 'q'"); n != 0 {
+		t.Errorf("%d tasks are left that are over", n)
+	}
+	if n := number(t, pool, "select count(*) from tusk.tasks where queue = 'audit'"); n != 2*rounds {
+		t.Errorf("%d tasks of %d are kept", n, 2*rounds)
+	}
+	goRoundOf(t, s, w, "q", 2)
+	for range 2*rounds/looks + 1 { // from the oldest again
+		if _, err := s.Prune(ctx, term, keep, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, pool, "select count(*) from tusk.tasks where queue = 'q'"); n != 0 {
+		t.Errorf("%d tasks are left that ended after the last round", n)
+	}
+}

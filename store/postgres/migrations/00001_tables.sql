@@ -218,10 +218,12 @@ create table tusk.stat (
 );
 create index stat_at on tusk.stat (minutes, at);
 
--- The statistics of flushes whose xid is below upto are summed up.
+-- The statistics of flushes whose xid is below upto are summed up, but for those that
+-- were still being written.
 create table tusk.stat_end (
   one  boolean not null primary key default true check (one),
-  upto xid8    not null
+  upto xid8    not null,
+  late xid8[]  not null default '{}'
 );
 insert into tusk.stat_end (upto) values ('0');
 

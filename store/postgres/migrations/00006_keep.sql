@@ -45,13 +45,15 @@ $$;
 -- Takes the locks of workers for the session, and makes it known that it has them.
 create function tusk.attend(_ids uuid[]) returns void language sql as $$
   select pg_advisory_lock(tusk.worker_lock(u)) from unnest(_ids) u order by tusk.worker_lock(u);
-  update tusk.worker w set attended = pg_postmaster_start_time(), suspected_at = null where w.id = any(_ids) and not w.dead;
+  update tusk.worker w set attended = pg_postmaster_start_time(), suspected_at = null
+  where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and not x.dead order by x.id for no key update));
 $$;
 
 -- Makes it known that a process lives which has lost its session: its workers live
 -- by their beats alone.
 create function tusk.unattend(_ids uuid[]) returns void language sql as $$
-  update tusk.worker w set attended = null, suspected_at = null where w.id = any(_ids) and w.attended is not null
+  update tusk.worker w set attended = null, suspected_at = null
+  where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and x.attended is not null order by x.id for no key update))
 $$;
 
 -- Declares workers dead whose session has gone, if their beat is overdue as well and
@@ -62,7 +64,7 @@ declare
   _now timestamptz := clock_timestamp();
   w    tusk.worker;
 begin
-  for w in select * from tusk.worker x where not x.dead and x.attended = pg_postmaster_start_time() loop
+  for w in select * from tusk.worker x where not x.dead and x.attended = pg_postmaster_start_time() order by x.id loop
     continue when not pg_try_advisory_xact_lock(tusk.worker_lock(w.id));
     if w.suspected_at is null then
       perform tusk.hold_lead(_term);
@@ -80,7 +82,8 @@ create function tusk.follow_clock() returns void language sql as $$
   update tusk.worker w
   set expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at), beat_at = c.now
   from (select clock_timestamp() as now) c
-  where not w.dead and w.beat_at > clock_timestamp() + interval '1 second'
+  where w.id = any(array(
+    select x.id from tusk.worker x where not x.dead and x.beat_at > clock_timestamp() + interval '1 second' order by x.id for no key update))
 $$;
 
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
@@ -184,7 +187,8 @@ begin
   end if;
   if exists (select from tusk.worker w where not w.dead and w.expires_at <= _now) then
     perform tusk.hold_lead(_term);
-    update tusk.worker w set dead = true where not w.dead and w.expires_at <= _now;
+    update tusk.worker w set dead = true
+    where w.id = any(array(select x.id from tusk.worker x where not x.dead and x.expires_at <= _now order by x.id for no key update));
     _all := true;
   end if;
   perform tusk.miss_workers(_term);

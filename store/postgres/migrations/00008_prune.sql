@@ -6,31 +6,32 @@ set local lock_timeout = '5s';
 -- completed ones go with their batch's row: their rows in the log mean nothing
 -- without it, and leave with their segment. Retentions are in microseconds, for
 -- completed, cancelled, discarded; 0 keeps for ever.
+--
+-- Flushes are looked at in the order of their xids, which is nearly that in which they
+-- ended, up to one that no queue would be rid of. In front of it may be any number that
+-- some queue keeps for longer: so _looks are looked at, and the next call goes on from hand.
 create function tusk.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
-  _discarded bigint[], _keep_stats bigint, _forget bigint)
-returns int language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
+  _discarded bigint[], _keep_stats bigint, _forget bigint, _from bigint, _looks int, out deleted int, out hand bigint)
+language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
-  _count int := 0;
+  _look  int := 0;
   _ids   uuid[];
   _all   uuid[];
   _named uuid[]; -- those of them that have keys
   _keys  text[];
   _of    bigint[];
   _upto  xid8;
+  _late  xid8[];
   _old   timestamptz;
-  _short bigint; -- the shortest time that something completed is kept
+  _young timestamptz; -- no queue is rid of what was completed later
+  f      record;
   o      record;
   d      record;
-  _flushes cursor for
-    select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed from tusk.outcome x
-    left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
-    where x.finished_at between _now - _short * interval '1 us' and _now -- it is later where the clock was set back
-      or x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us'
-    order by x.xid
-    for update of x skip locked;
 begin
+  deleted := 0;
+  hand := 0;
   perform tusk.need_read_committed();
   perform tusk.lead(_term);
   perform tusk.classify(_term, _keep[1], _queues, _completed);
@@ -48,20 +49,34 @@ begin
       continue when not tusk.try_keys(array[d.lane >> 16], array[d.key]);
       perform tusk.forget_key(d.lane >> 16, d.key, d.id);
     end if;
-    _count := _count + 1;
+    deleted := deleted + 1;
     _ids := _ids || d.id;
   end loop;
   delete from tusk.dead x where x.id = any(_ids);
   perform tusk.forget_tasks(_ids);
-  select e.upto into _upto from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
-  select min(k) into _short from unnest(_completed || _keep[1]) k where k > 0;
-  open _flushes;
+  select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
+  _young := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep[1]) k where k > 0);
+  for f in
+    select x.ctid as at, x.xid, x.finished_at,
+      x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us' as over
+    from tusk.outcome x
+    left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
+    where x.xid >= _from::text::xid8 and _young is not null
+    order by x.xid
   loop
-    exit when _short is null or _count >= _limit;
-    fetch _flushes into o; -- one at a time, for the first that is too young is the last
-    exit when not found or o.finished_at > _now - _short * interval '1 us';
+    exit when f.finished_at > _young and f.finished_at <= _now; -- it may be later, where the clock was set back
+    _look := _look + 1;
+    if deleted >= _limit or _look > _looks then
+      hand := f.xid::text::bigint;
+      exit;
+    end if;
+    continue when f.over is not true;
+    select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed into o
+    from tusk.outcome x where x.ctid = f.at
+    for update skip locked;
+    continue when not found;
     _all := array(select i.id from tusk.ids_of(o.firsts, o.counts) i order by i.place);
-    _ids := _all[1 : _limit - _count];
+    _ids := _all[1 : _limit - deleted];
     if o.keyed > 0 then
       select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
       from (select distinct t.id, t.key from tusk.log t where t.id = any(_ids) and t.packed is null and t.lane = o.lane and t.key is not null) t;
@@ -69,11 +84,13 @@ begin
       perform tusk.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
     end if;
     perform tusk.forget_tasks(_ids);
-    _count := _count + cardinality(_ids);
+    deleted := deleted + cardinality(_ids);
     if cardinality(_ids) < cardinality(_all) then
       update tusk.outcome x set firsts = _all[cardinality(_ids) + 1 :], counts = null, ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
+      hand := f.xid::text::bigint;
+      exit;
     else
-      insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null and o.xid >= _upto;
+      insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null and (o.xid >= _upto or o.xid = any(_late));
       delete from tusk.outcome x where x.ctid = o.at;
     end if;
   end loop;
@@ -90,10 +107,9 @@ begin
   delete from tusk.worker w
   where w.dead and w.beat_at < _now - _forget * interval '1 us'
     and not exists (select from tusk.lease l where l.worker = w.id);
-  if _count > 0 then
+  if deleted > 0 then
     perform tusk.hold_lead(_term);
   end if;
-  return _count;
 end $$;
 
 -- Notes which queues keep completed tasks for much less than others, or for much longer.

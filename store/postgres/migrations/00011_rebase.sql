@@ -59,8 +59,9 @@ begin
     execute format('drop table %s', _name);
   end loop;
   insert into tusk.stat (at, stats)
-  select o.finished_at, o.stats from tusk.outcome o where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e);
-  update tusk.stat_end e set upto = '0';
+  select o.finished_at, o.stats from tusk.outcome o where o.stats is not null
+    and (o.xid >= (select e.upto from tusk.stat_end e) or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
+  update tusk.stat_end e set upto = '0', late = '{}';
   update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3'), stats = null;
   delete from tusk.lease;
   delete from tusk.finished;

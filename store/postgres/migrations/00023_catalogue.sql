@@ -34,7 +34,7 @@ create table tusk.catalogue_end (
   upto  xid8    not null,
   added bigint  not null
 );
-insert into tusk.catalogue_end (upto, added) values ('0', 0);
+insert into tusk.catalogue_end (upto, added) select coalesce(min(t.xid::text::bigint)::text::xid8, pg_current_xact_id()), 0 from tusk.log t;
 
 -- Writes down the next stretch of the log, of _aim rows or so, once there are _least
 -- rows behind which nobody writes any more. Says whether there is more to do.

@@ -11,4 +11,4 @@ select lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, 
 from tusk.rescue($1, $2, $3)
 
 -- name: prune
-select tusk.prune($1, $2, $3, $4, $5, $6, $7, $8, $9)
+select deleted, hand from tusk.prune($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)

@@ -54,6 +54,9 @@ select s.at, s.stats from tusk.stat s where s.minutes = 0 and s.at >= $1 and s.a
 union all
 select o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e) and o.finished_at >= $1 and o.finished_at < $6
+union all
+select o.finished_at, o.stats from tusk.outcome o
+where o.stats is not null and o.xid = any(array(select unnest(e.late) from tusk.stat_end e)) and o.finished_at >= $1 and o.finished_at < $6
 
 -- name: errors
 with g as (

@@ -22,19 +22,23 @@ where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s
   and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
 
 -- name: stat_end
-select e.upto::text::bigint from tusk.stat_end e for update
+select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update
 
 -- name: next_stats
--- Of flushes from xid $1 on behind which nobody writes any more, about $2 of them,
--- once there are $3.
-select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
-where o.stats is not null and o.xid >= $1::bigint::text::xid8 and o.xid < pg_snapshot_xmin(pg_current_snapshot())
+-- Of flushes from xid $1 on that are visible in snapshot $4, about $2 of them, once there
+-- are $3; and of those that were written late.
+(select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
+where o.stats is not null
+  and o.xid = any(array(select x from tusk.stat_end e cross join unnest(e.late) x where pg_visible_in_snapshot(x, $4::text::pg_snapshot))))
+union all
+(select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
+where o.stats is not null and o.xid >= $1::bigint::text::xid8 and pg_visible_in_snapshot(o.xid, $4::text::pg_snapshot)
   and (select count(*) from (
     select from tusk.outcome x
-    where x.stats is not null and x.xid >= $1::bigint::text::xid8 and x.xid < pg_snapshot_xmin(pg_current_snapshot())
+    where x.stats is not null and x.xid >= $1::bigint::text::xid8 and pg_visible_in_snapshot(x.xid, $4::text::pg_snapshot)
     limit $3) few) = $3
 order by o.xid
-fetch first $2 rows with ties
+fetch first $2 rows with ties)
 
 -- name: loose_stats
 delete from tusk.stat x
@@ -51,4 +55,10 @@ insert into tusk.stat (at, minutes, stats)
 select s.at, s.minutes, s.stats from unnest($1::timestamptz[], $2::int[], $3::bytea[]) s(at, minutes, stats)
 
 -- name: end_stats
-update tusk.stat_end e set upto = $1::bigint::text::xid8 where e.upto <> $1::bigint::text::xid8
+update tusk.stat_end e
+set upto = $1::bigint::text::xid8,
+  late = array(
+    select x from unnest(e.late) x where not pg_visible_in_snapshot(x, $2::text::pg_snapshot)
+    union all
+    select x from pg_snapshot_xip($2::text::pg_snapshot) x where x >= e.upto and x < $1::bigint::text::xid8)
+where e.upto <> $1::bigint::text::xid8 or cardinality(e.late) > 0

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// slowTasks is a worker whose tasks take a tenth of a second, as many at a time as it
+// runs by default: they end one by one. The backlog is there before.
+type slowTasks struct {
+	tasks     int // that end while it is measured
+	readAhead int // of Tusk
+}
+
+const (
+	slowAtATime = 50
+	slowTakes   = 100 * time.Millisecond
+	slowWarm    = 10 * slowAtATime // tasks before what is measured
+)
+
+// slow is tasks that end one by one, through the library, beside as many loops that
+// take each by SKIP LOCKED.
+func slow(ctx context.Context, b *bench) ([]bar, error) {
+	tasks := b.tasks
+	if tasks == 0 {
+		tasks = b.size(2500, 25_000)
+	}
+	all, err := compare(ctx, b, "a tenth of a second each", []contender{
+		{"tusk", slowTasks{tasks, 0}.tusk},
+		{"tusk, none ahead", slowTasks{tasks, -1}.tusk},
+		{"skip locked", slowTasks{tasks: tasks}.skipLocked},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var bars []bar
+	for _, name := range []string{"tusk", "tusk, none ahead"} {
+		bars = append(bars, atMost(1, ratios(all[name], all["skip locked"], server), "server CPU of a slow task, 50 at a time, of SKIP LOCKED: "+name, "%.0f us to %.0f us",
+			medianOf(all[name], server), medianOf(all["skip locked"], server)))
+	}
+	return bars, nil
+}
+
+func (l slowTasks) tusk(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
+	client, err := fresh(ctx, pool, postgres.Options{})
+	if err != nil {
+		return 0, err
+	}
+	for left := l.all(); left > 0; left -= 1000 {
+		if err := enqueue(ctx, client, "default", min(left, 1000)); err != nil {
+			return 0, err
+		}
+	}
+	mux := tusk.NewMux()
+	var ended atomic.Int64
+	tusk.HandleFunc(mux, func(ctx context.Context, w work) error {
+		time.Sleep(slowTakes)
+		ended.Add(1)
+		return handle(ctx, w)
+	})
+	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: slowAtATime, ReadAhead: l.readAhead})
+	if err != nil {
+		return 0, err
+	}
+	working, stop := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error { return worker.Run(working) })
+	n, err := l.watch(ctx, &ended, clock)
+	stop()
+	if problem := group.Wait(); err == nil {
+		err = problem
+	}
+	return n, err
+}
+
+func (l slowTasks) skipLocked(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
+	if _, err := pool.Exec(ctx, oneByOneSchema); err != nil {
+		return 0, err
+	}
+	defer pool.Exec(context.WithoutCancel(ctx), "drop schema onebyone cascade")
+	source := pgx.CopyFromSlice(l.all(), func(i int) ([]any, error) { return []any{fmt.Sprintf(`{"n":%d,"pad":%q}`, i, pad)}, nil })
+	if _, err := pool.CopyFrom(ctx, pgx.Identifier{"onebyone", "task"}, []string{"args"}, source); err != nil {
+		return 0, err
+	}
+	var ended atomic.Int64
+	loops, working := errgroup.WithContext(ctx)
+	enough := make(chan struct{})
+	for range slowAtATime {
+		loops.Go(func() error {
+			for {
+				select {
+				case <-enough:
+					return nil
+				default:
+				}
+				if err := takeOne(working, pool, func() { time.Sleep(slowTakes) }); err != nil {
+					return err
+				}
+				ended.Add(1)
+			}
+		})
+	}
+	n, err := l.watch(working, &ended, clock)
+	close(enough)
+	if problem := loops.Wait(); problem != nil {
+		err = problem
+	}
+	return n, err
+}
+
+// all is more than will have begun when what is measured has ended.
+func (l slowTasks) all() int { return l.tasks + 2*slowWarm }
+
+// watch runs the clock while so many tasks end, and returns how many.
+func (l slowTasks) watch(ctx context.Context, ended *atomic.Int64, clock *clock) (int, error) {
+	for ended.Load() < slowWarm && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	clock.start(ctx)
+	before := ended.Load()
+	for ended.Load() < before+int64(l.tasks) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	clock.stop(ctx)
+	return int(ended.Load() - before), ctx.Err()
+}
