@@ -183,7 +183,7 @@ func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 // claimMore wakes the claimer when there is room again: nothing else would, before
 // its next poll.
 func (w *Worker) claimMore() {
-	if w.room() > 0 {
+	if n, _ := w.room(); n > 0 {
 		w.source.Wake()
 	}
 }
@@ -210,14 +210,22 @@ func (w *Worker) asks() []claim.Ask {
 	return asks
 }
 
-// room is how many more tasks the worker could take. It is zero while enough are
-// read ahead, so that claims come in batches.
-func (w *Worker) room() int {
+// claimPause is between claims of a few tasks, while more slots are about to be free.
+const claimPause = 5 * time.Millisecond
+
+// room is how many more tasks the worker could take, and if none, when that is worth
+// another look. It is zero while enough are read ahead, or a few slots are free and
+// more will be in a moment, so that claims come in batches.
+func (w *Worker) room() (n int, after time.Duration) {
 	held, ahead := w.slots.Held(), w.readAhead()
 	if w.finish.Full() || held-w.config.Concurrency > ahead/2 {
-		return 0
+		return 0, w.config.Poll
 	}
-	return max(w.config.Concurrency+ahead-held, 0)
+	n = max(w.config.Concurrency+ahead-held, 0)
+	if pause := claimPause - w.slots.Taken(); pause > 0 && n <= w.config.Concurrency/8 && w.slots.Ending(claimPause) > 0 {
+		return 0, pause
+	}
+	return n, w.config.Poll
 }
 
 // readAhead keeps the time short that a task waits inside the worker.

@@ -131,7 +131,7 @@ func (w *Worker) assemble() {
 	}
 	w.slots = run.NewSlots(c.Concurrency + c.ReadAhead)
 	w.slots.Handle, w.slots.Timeout, w.slots.Done = w.runAttempt, w.timeout, w.ended
-	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.Concurrency+c.ReadAhead), Linger: 2 * time.Millisecond,
+	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.Concurrency+c.ReadAhead), Linger: 2 * time.Millisecond, Soon: w.slots.Ending,
 		Deadline: 30 * time.Second, Log: w.log, Done: w.written})
 	host, _ := os.Hostname()
 	w.heart = lease.New(s, lease.Options{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 )
 
 func TestWorkers(t *testing.T) {
@@ -237,6 +238,41 @@ func TestWorkers(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	inBubble(t, "slots that become free one by one are claimed for together", func(t *testing.T, s *shop) {
+		const tasks, slots = 400, 40
+		claims := &claimCounter{Store: s.store}
+		mux := tusk.NewMux()
+		var n atomic.Int64
+		tusk.HandleFunc(mux, func(context.Context, count) error {
+			time.Sleep(time.Duration(50+n.Add(1)*37%101) * time.Millisecond) // each ends at another time
+			return nil
+		})
+		ids := make([]tusk.ID, tasks)
+		for i := range ids {
+			ids[i] = s.enqueue(count{}, nil)
+		}
+		w, err := tusk.NewWorker(clientOf(t, claims), mux, &tusk.WorkerConfig{Concurrency: slots, ReadAhead: -1, NeverLead: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		for _, id := range ids {
+			s.await(id, tusk.StateCompleted)
+		}
+		if took := time.Since(begun); took > 1300*time.Millisecond {
+			t.Errorf("%d tasks of a tenth of a second took %v in %d slots: slots stood idle", tasks, took, slots)
+		}
+		if c := claims.some.Load(); c > tasks/2 {
+			t.Errorf("%d claims for %d tasks", c, tasks)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 	inBubble(t, "a hundred workers that start and stop at once leave nothing behind", func(t *testing.T, s *shop) {
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
 		id := s.enqueue(count{}, nil)
@@ -254,4 +290,18 @@ func TestWorkers(t *testing.T) {
 			t.Errorf("%+v", task)
 		}
 	})
+}
+
+// claimCounter counts the claims that bring tasks.
+type claimCounter struct {
+	store.Store
+	some atomic.Int64
+}
+
+func (c *claimCounter) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	tasks, err := c.Store.Claim(ctx, r)
+	if len(tasks) > 0 {
+		c.some.Add(1)
+	}
+	return tasks, err
 }

@@ -13,12 +13,13 @@ create function tusk.bench_add(_n int, _kind text, _args text) returns void lang
   select tusk.lane_of('default', 0), tusk.bench_id(g), _kind, convert_to(_args, 'UTF8') from generate_series(1, _n) g
 $$;
 
--- The same in transactions of so many.
+-- The same in transactions of so many at most.
 create procedure tusk.bench_fill(_n int, _batch int, _kind text, _args text) language plpgsql as $$
 begin
-  for i in 1 .. _n / _batch loop
-    perform tusk.bench_add(_batch, _kind, _args);
+  while _n > 0 loop
+    perform tusk.bench_add(least(_n, _batch), _kind, _args);
     commit;
+    _n := _n - _batch;
   end loop;
 end $$;
 
@@ -29,14 +30,15 @@ declare
   _token uuid;
   l      tusk.lease;
 begin
-  for i in 1 .. _n / _batch loop
+  while _n > 0 loop
     _token := gen_random_uuid();
-    perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], _batch, false, i, false, false);
+    perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], least(_n, _batch), false, _n, false, false);
     commit;
     select * into l from tusk.lease x where x.token = _token;
     perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0], l.firsts, l.counts,
       array[cardinality(l.firsts)], null, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
     commit;
+    _n := _n - _batch;
   end loop;
 end $$;
 

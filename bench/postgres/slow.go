@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// slowTasks is a worker whose tasks take a tenth of a second, as many at a time as it
+// slowTasks is a worker whose tasks take about a tenth of a second, as many at a time as it
 // runs by default: they end one by one. The backlog is there before.
 type slowTasks struct {
 	tasks     int // that end while it is measured
@@ -23,9 +24,11 @@ type slowTasks struct {
 
 const (
 	slowAtATime = 50
-	slowTakes   = 100 * time.Millisecond
 	slowWarm    = 10 * slowAtATime // tasks before what is measured
 )
+
+// doSlowly takes a tenth of a second, give or take a half of it.
+func doSlowly() { time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond)) }
 
 // slow is tasks that end one by one, through the library, beside as many loops that
 // take each by SKIP LOCKED.
@@ -63,7 +66,7 @@ func (l slowTasks) tusk(ctx context.Context, pool *pgxpool.Pool, clock *clock) (
 	mux := tusk.NewMux()
 	var ended atomic.Int64
 	tusk.HandleFunc(mux, func(ctx context.Context, w work) error {
-		time.Sleep(slowTakes)
+		doSlowly()
 		ended.Add(1)
 		return handle(ctx, w)
 	})
@@ -102,7 +105,7 @@ func (l slowTasks) skipLocked(ctx context.Context, pool *pgxpool.Pool, clock *cl
 					return nil
 				default:
 				}
-				if err := takeOne(working, pool, func() { time.Sleep(slowTakes) }); err != nil {
+				if err := takeOne(working, pool, doSlowly); err != nil {
 					return err
 				}
 				ended.Add(1)

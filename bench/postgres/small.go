@@ -83,8 +83,11 @@ func tuskOneByOne(ctx context.Context, b *bench, tasks int, clock *clock) error 
 	defer clock.stop(ctx)
 	for range tasks {
 		got, err := c.engine.Claim(ctx, store.ClaimRequest{Worker: c.worker, Queues: []string{"default"}, Limit: 1, Token: store.NewToken()})
-		if err != nil || len(got) != 1 {
-			return fmt.Errorf("claimed %d: %w", len(got), err)
+		if err != nil {
+			return err
+		}
+		if len(got) != 1 {
+			return fmt.Errorf("claimed %d tasks, not one", len(got))
 		}
 		if _, err := c.engine.Finish(ctx, []store.Outcome{{Task: &got[0], State: store.Completed, Attempt: got[0].Attempt}}); err != nil {
 			return err

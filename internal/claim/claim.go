@@ -24,11 +24,11 @@ type Claimer interface {
 // Options of a Source. All are needed.
 type Options struct {
 	Worker func() (id store.ID, alive bool)
-	Dead   func(id store.ID)        // the store calls the worker dead
-	Asks   func() []Ask             // what to claim from
-	Room   func() int               // how many tasks could be taken now
-	Take   func(tasks []store.Task) // takes them
-	Poll   time.Duration            // the longest pause between polls of idle queues
+	Dead   func(id store.ID)                   // the store calls the worker dead
+	Asks   func() []Ask                        // what to claim from
+	Room   func() (n int, after time.Duration) // how many tasks could be taken now; if none, when to ask again at the latest
+	Take   func(tasks []store.Task)            // takes them
+	Poll   time.Duration                       // the longest pause between polls of idle queues
 	Log    *slog.Logger
 }
 
@@ -79,13 +79,14 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	if !alive {
 		return firstIdle, nil
 	}
-	r := c.request(id)
+	room, after := c.o.Room()
+	r := c.request(id, room)
 	if r.Limit <= 0 {
 		for _, ask := range c.round {
 			c.hints.add(ask.Queues...)
 		}
 		c.round = nil
-		return c.o.Poll, nil
+		return after, nil
 	}
 	if len(r.Queues) == 0 {
 		return c.hints.untilSweep(), nil
@@ -107,11 +108,11 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 
 // request repeats a claim whose answer was lost, and makes a new one otherwise.
 // Queues take turns at being first, and so do asks.
-func (c *Source) request(id store.ID) store.ClaimRequest {
+func (c *Source) request(id store.ID, room int) store.ClaimRequest {
 	if c.unanswered != nil && c.unanswered.Worker == id {
 		return *c.unanswered
 	}
-	r := store.ClaimRequest{Worker: id, Limit: c.o.Room(), Token: store.NewToken()}
+	r := store.ClaimRequest{Worker: id, Limit: room, Token: store.NewToken()}
 	if len(c.round) == 0 && r.Limit > 0 {
 		c.turn++
 		c.round, c.found = c.hints.choose(rotated(c.o.Asks(), c.turn)), false

@@ -67,7 +67,7 @@ func (w *worker) source(c *counter, queues ...string) *Source {
 		Worker: func() (store.ID, bool) { return w.id, !w.id.IsZero() },
 		Dead:   func(id store.ID) { w.died = append(w.died, id); w.id[0]++ },
 		Asks:   func() []Ask { return append([]Ask{{Queues: slices.Clone(queues)}}, w.limited...) },
-		Room:   func() int { return w.room },
+		Room:   func() (int, time.Duration) { return w.room, time.Second },
 		Take:   func(tasks []store.Task) { w.taken += len(tasks); w.room -= len(tasks) },
 		Poll:   time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -199,6 +199,10 @@ func TestWithoutRoomNothingIsAskedUntilThereIs(t *testing.T) {
 			}
 			synctest.Wait()
 			w.room = 5
+			synctest.Wait()
+			if w.taken > 0 {
+				t.Error("it looked for room before it was time, and nobody woke it")
+			}
 			s.Wake()
 			synctest.Wait()
 			if w.taken != 5 {
@@ -328,7 +332,7 @@ func TestWhereAClaimFoundMoreThanItCouldTakeItLooksAgainAtOnce(t *testing.T) {
 		c := &counter{stock: 25}
 		w := &worker{id: store.ID{1}}
 		s := w.source(c, manyNames()...)
-		s.o.Room = func() int { return 10 }
+		s.o.Room = func() (int, time.Duration) { return 10, 0 }
 		run(t, s, func() { time.Sleep(time.Second) })
 		if took := c.at[2].Sub(c.at[0]); took > 100*time.Millisecond {
 			t.Errorf("three claims of what was there took %v", took)

@@ -31,6 +31,7 @@ type Gatherer struct {
 	log      *slog.Logger
 	largest  int
 	linger   time.Duration
+	soon     func(within time.Duration) int
 	deadline time.Duration
 	done     func(written []store.Outcome, lost map[store.ID]bool)
 
@@ -69,9 +70,10 @@ type trial struct {
 
 // Options of a Gatherer.
 type Options struct {
-	Largest  int           // outcomes in one write, unless more come from one claim
-	Linger   time.Duration // how long a batch waits for others
-	Deadline time.Duration // of one write
+	Largest  int                            // outcomes in one write, unless more come from one claim
+	Linger   time.Duration                  // how long a batch waits for others
+	Soon     func(within time.Duration) int // how many more outcomes are likely to come
+	Deadline time.Duration                  // of one write
 	Log      *slog.Logger
 	// Done is told what was written, and which of it the store refused because
 	// the lease was no longer open. It must not keep the slice.
@@ -80,7 +82,7 @@ type Options struct {
 
 // New makes a gatherer.
 func New(s Finisher, o Options) *Gatherer {
-	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, deadline: o.Deadline, done: o.Done,
+	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, soon: o.Soon, deadline: o.Deadline, done: o.Done,
 		open: map[store.Token]*batch{}, trials: map[*store.Task]*trial{}, bell: make(chan struct{}, 1), quit: make(chan struct{})}
 	g.room.L = &g.mu
 	g.success.Store(time.Now().UnixNano())
@@ -203,11 +205,13 @@ func (g *Gatherer) next() batch {
 	}
 }
 
-// patience is how long an outcome waits for others of its claim, and asidePause how
-// long one that was set aside waits for its next try.
+// patience is how long an outcome waits for others of its claim, or any while they are
+// few and more are likely to come, and asidePause how long one that was set aside waits
+// for its next try.
 const (
 	patience   = 10 * time.Millisecond
 	asidePause = time.Second
+	few        = 32 // outcomes: a write costs more than they do
 )
 
 // take returns what is to be written now, or how long to wait for it.
@@ -223,9 +227,16 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 		}
 	}
 	if len(g.ready) > 0 && !g.Full() && !closed {
-		if waited := now.Sub(g.ready[0].since); waited < g.linger {
-			return b, min(wait, g.linger-waited)
+		linger := g.linger
+		if g.count.Load() < few && g.soon(patience) > 1 {
+			linger = max(linger, patience)
 		}
+		if waited := now.Sub(g.ready[0].since); waited < linger {
+			return b, min(wait, linger-waited)
+		}
+	}
+	if n := g.count.Load(); n > 0 && n < few {
+		g.completeFew()
 	}
 	for len(g.ready) > 0 && (len(b.outcomes) == 0 || len(b.outcomes)+len(g.ready[0].outcomes) <= g.largest) {
 		b.add(g.ready[0])
@@ -236,6 +247,16 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	g.room.Broadcast()
 	g.addDue(&b, now, closed)
 	return b, wait
+}
+
+// completeFew has a small write take along what waits for others of its claim, which
+// would be the next write. The lock is held.
+func (g *Gatherer) completeFew() {
+	for lease, part := range g.open {
+		if len(part.outcomes) < few {
+			g.complete(lease, part)
+		}
+	}
 }
 
 // batches are those that were written: outcomes are much of what a worker allocates.

@@ -64,7 +64,7 @@ func add(g *Gatherer, o store.Outcome) {
 
 // quiet are options for small batches, whose log nobody reads.
 func quiet(done func(store.Outcome)) Options {
-	return Options{Largest: 10, Linger: time.Millisecond, Deadline: time.Second, Log: slog.New(slog.DiscardHandler),
+	return Options{Largest: 10, Linger: time.Millisecond, Soon: func(time.Duration) int { return 0 }, Deadline: time.Second, Log: slog.New(slog.DiscardHandler),
 		Done: func(outcomes []store.Outcome, _ map[store.ID]bool) {
 			for _, o := range outcomes {
 				done(o)
@@ -247,6 +247,55 @@ func TestOutcomesOfOneClaimAreWrittenTogetherOrAfterAWhile(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		if l.taken(10) != 1 {
 			t.Error("waits for the others of its claim for ever")
+		}
+	})
+}
+
+func TestAFewOutcomesWaitForThoseThatAreAboutToCome(t *testing.T) {
+	writes := func(soon int) int {
+		var l ledger
+		o := quiet(func(store.Outcome) {})
+		o.Largest, o.Linger, o.Soon = 100, 2*time.Millisecond, func(time.Duration) int { return soon }
+		gathering(t, &l, o, func(g *Gatherer) {
+			for i := range 30 {
+				add(g, outcome(byte(i)))
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(time.Second)
+		})
+		return l.calls
+	}
+	if n := writes(10); n > 4 {
+		t.Errorf("%d writes of 30 outcomes within 30 ms, and more to come", n)
+	}
+	if n := writes(1); n < 10 {
+		t.Errorf("%d writes of 30 outcomes within 30 ms, and no more to come: they waited", n)
+	}
+}
+
+func TestASmallWriteTakesAlongWhatWaitsForItsClaim(t *testing.T) {
+	var l ledger
+	o := quiet(func(store.Outcome) {})
+	o.Largest, o.Linger = 100, 2*time.Millisecond
+	gathering(t, &l, o, func(g *Gatherer) {
+		var open, many atomic.Int64
+		open.Store(5)
+		g.Add(outcome(1), time.Now(), &open)
+		many.Store(1000)
+		for i := range few {
+			o := outcome(byte(100 + i))
+			o.Task.Lease = store.Token{1}
+			g.Add(o, time.Now(), &many)
+		}
+		alone := outcome(2)
+		alone.Task.Lease = store.Token{2}
+		add(g, alone)
+		time.Sleep(5 * time.Millisecond)
+		if l.taken(1) != 1 || l.taken(2) != 1 {
+			t.Error("what waited for others of its claim was not taken along")
+		}
+		if l.taken(100) != 0 {
+			t.Error("much of a large claim was taken along")
 		}
 	})
 }

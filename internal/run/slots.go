@@ -40,6 +40,7 @@ type Slots struct {
 	held    map[*claimed]struct{}
 	count   atomic.Int64 // of their attempts that have not ended
 	running atomic.Int64
+	taken   atomic.Int64 // when tasks were last added, in nanoseconds of the clock
 	mean    atomic.Int64 // nanoseconds: a moving average of run times; 0: nothing ran yet
 }
 
@@ -76,6 +77,7 @@ func (s *Slots) Take(tasks []store.Task) {
 	s.held[c] = struct{}{}
 	s.mu.Unlock()
 	s.count.Add(int64(len(tasks)))
+	s.taken.Store(c.at.UnixNano())
 	for i := range c.attempts {
 		s.queue <- &c.attempts[i]
 	}
@@ -100,11 +102,24 @@ func (s *Slots) HeldOf(queue string) (n int) {
 	return n
 }
 
+// Taken is how long ago tasks were last added.
+func (s *Slots) Taken() time.Duration { return time.Duration(time.Now().UnixNano() - s.taken.Load()) }
+
 // Running is the number of handlers at work.
 func (s *Slots) Running() int { return int(s.running.Load()) }
 
 // Mean is about how long handlers take lately; 0 when none has run yet.
 func (s *Slots) Mean() time.Duration { return time.Duration(s.mean.Load()) }
+
+// Ending is how many attempts are likely to end within a time, going by those that
+// ended lately.
+func (s *Slots) Ending(within time.Duration) int {
+	mean := s.mean.Load()
+	if mean == 0 {
+		return 0
+	}
+	return int(s.running.Load() * int64(within) / mean)
+}
 
 // Find returns the attempt of a task under a lease, or nil.
 func (s *Slots) Find(id store.ID, lease store.Token) *Attempt {

@@ -193,7 +193,7 @@ begin
       perform 1 from tusk.lease x where x.token = _tokens[1] and x.lane = _lanes[1] for no key update;
     end if;
     foreach g in array _part loop
-      if _sizes[g] * 4 <= _ends[g] - coalesce(_ends[g - 1], 0) + 4 then
+      if _sizes[g] <= 16 or _sizes[g] * 4 <= _ends[g] - coalesce(_ends[g - 1], 0) + 4 then
         _open[g] := tusk.open_after(_tokens[g], _lanes[g], _firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
           _counts[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
         continue when _open[g] is not null;
