@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -191,8 +190,10 @@ func TestTheProcessBehavesInAShell(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintln(in, `{"kind":"a"}`)
-		time.Sleep(500 * time.Millisecond) // it has nothing to tell us by
+		// More than a pipe holds: it reads when this is written.
+		if _, err := fmt.Fprintf(in, `{"kind":"a","args":%q}`+"\n", strings.Repeat("x", 100_000)); err != nil {
+			t.Fatal(err)
+		}
 		if err := c.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)
 		}
