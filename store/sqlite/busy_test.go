@@ -23,7 +23,7 @@ func TestAWriteWaitsForAUsersTransactionButNotForEver(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), task); !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Error(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := s.Count(ctx); err != nil {
 		t.Error("a reader waits for a writer:", err)
