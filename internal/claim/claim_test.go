@@ -199,14 +199,35 @@ func TestWithoutRoomNothingIsAskedUntilThereIs(t *testing.T) {
 			}
 			synctest.Wait()
 			w.room = 5
-			synctest.Wait()
-			if w.taken > 0 {
-				t.Error("it looked for room before it was time, and nobody woke it")
-			}
 			s.Wake()
 			synctest.Wait()
 			if w.taken != 5 {
 				t.Errorf("%d tasks were taken when room came, want 5 at once", w.taken)
+			}
+		})
+	})
+}
+
+func TestWithoutRoomItLooksAgainWhenItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{stock: 5}
+		w := &worker{id: store.ID{1}}
+		s := w.source(c, "q")
+		begun := time.Now()
+		s.o.Room = func() (int, time.Duration) {
+			if left := 5*time.Millisecond - time.Since(begun); left > 0 {
+				return 0, left
+			}
+			return 5, time.Second
+		}
+		run(t, s, func() {
+			time.Sleep(4 * time.Millisecond)
+			if w.taken > 0 {
+				t.Error("tasks were taken before there was room")
+			}
+			time.Sleep(2 * time.Millisecond)
+			if w.taken != 5 {
+				t.Errorf("%d tasks were taken after 6 ms, want 5", w.taken)
 			}
 		})
 	})

@@ -40,7 +40,8 @@ type Slots struct {
 	held    map[*claimed]struct{}
 	count   atomic.Int64 // of their attempts that have not ended
 	running atomic.Int64
-	taken   atomic.Int64 // when tasks were last added, in nanoseconds of the clock
+	begun   time.Time    // what taken counts from: a clock that is set must not matter
+	taken   atomic.Int64 // nanoseconds: when tasks were last added
 	mean    atomic.Int64 // nanoseconds: a moving average of run times; 0: nothing ran yet
 }
 
@@ -54,7 +55,7 @@ type claimed struct {
 
 // NewSlots makes slots that can hold up to capacity tasks.
 func NewSlots(capacity int) *Slots {
-	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[*claimed]struct{})}
+	return &Slots{queue: make(chan *Attempt, capacity), held: make(map[*claimed]struct{}), begun: time.Now()}
 }
 
 // Start starts n slots. The context is the parent of every handler's.
@@ -77,7 +78,7 @@ func (s *Slots) Take(tasks []store.Task) {
 	s.held[c] = struct{}{}
 	s.mu.Unlock()
 	s.count.Add(int64(len(tasks)))
-	s.taken.Store(c.at.UnixNano())
+	s.taken.Store(int64(time.Since(s.begun)))
 	for i := range c.attempts {
 		s.queue <- &c.attempts[i]
 	}
@@ -103,7 +104,7 @@ func (s *Slots) HeldOf(queue string) (n int) {
 }
 
 // Taken is how long ago tasks were last added.
-func (s *Slots) Taken() time.Duration { return time.Duration(time.Now().UnixNano() - s.taken.Load()) }
+func (s *Slots) Taken() time.Duration { return time.Since(s.begun) - time.Duration(s.taken.Load()) }
 
 // Running is the number of handlers at work.
 func (s *Slots) Running() int { return int(s.running.Load()) }

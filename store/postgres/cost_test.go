@@ -26,29 +26,36 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	defer c.Release()
 	least := 1 << 30
 	for range 4 {
-		var text []byte
-		err := c.QueryRow(ctx, `explain (analyze, buffers, format json)
-			select unnest(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], $2, false, 0, false, false)`, [16]byte(worker), limit).Scan(&text)
-		if err != nil {
-			t.Fatal(err)
+		pages, rows := touched(t, c, `
+			select unnest(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], $2, false, 0, false, false)`, [16]byte(worker), limit)
+		if rows != limit {
+			t.Fatalf("claimed %d of %d", rows, limit)
 		}
-		var plans []struct {
-			Plan struct {
-				Hit   int `json:"Shared Hit Blocks"`
-				Read  int `json:"Shared Read Blocks"`
-				Rows  int `json:"Actual Rows"`
-				Dirty int `json:"Shared Dirtied Blocks"`
-			}
-		}
-		if err := json.Unmarshal(text, &plans); err != nil {
-			t.Fatal(err)
-		}
-		if plans[0].Plan.Rows != limit {
-			t.Fatalf("claimed %d of %d", plans[0].Plan.Rows, limit)
-		}
-		least = min(least, plans[0].Plan.Hit+plans[0].Plan.Read)
+		least = min(least, pages)
 	}
 	return least
+}
+
+// touched runs a statement, and returns how many pages it touched and how many rows it returned.
+func touched(t *testing.T, on interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, statement string, args ...any) (pages, rows int) {
+	t.Helper()
+	var text []byte
+	if err := on.QueryRow(context.Background(), "explain (analyze, buffers, format json) "+statement, args...).Scan(&text); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+			Rows int `json:"Actual Rows"`
+		}
+	}
+	if err := json.Unmarshal(text, &plans); err != nil {
+		t.Fatal(err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read, plans[0].Plan.Rows
 }
 
 func fill(t *testing.T, s store.Store, n int) {

@@ -192,7 +192,7 @@ begin
     _all := true;
   end if;
   perform tusk.miss_workers(_term);
-  if not _all and not exists (select from tusk.worker w where w.dead and greatest(w.beat_at, w.left_at) > _now - interval '1 minute') then
+  if not _all and not exists (select from tusk.worker w where w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute') then
     return;
   end if;
   return query
