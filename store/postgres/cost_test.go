@@ -36,6 +36,49 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	return least
 }
 
+// buffersOfOne is the same for a claim of one task that goes the short way.
+func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
+	t.Helper()
+	ctx := context.Background()
+	c, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	if _, err := c.Exec(ctx, "set track_functions = 'pl'"); err != nil {
+		t.Fatal(err)
+	}
+	claims := func(tx pgx.Tx) (n int) {
+		if err := tx.QueryRow(ctx, `
+			select coalesce(sum(calls), 0)::int from pg_stat_xact_user_functions where schemaname = 'tusk' and funcname = 'claim'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	least, short := 1<<30, 0
+	for range 4 {
+		if err := pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+			before := claims(tx)
+			pages, rows := touched(t, tx, `
+				select unnest(ids)
+				from tusk.claim_next($1, gen_random_uuid(), tusk.lane_of('q', -32768), 0, false, tusk.lane_of('q', 0))`, [16]byte(worker))
+			if rows != 1 {
+				t.Fatalf("claimed %d tasks, not one", rows)
+			}
+			if claims(tx) == before {
+				least, short = min(least, pages), short+1
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if short == 0 {
+		t.Error("no claim of one task went the short way")
+	}
+	return least
+}
+
 // touched runs a statement, and returns how many pages it touched and how many rows it returned.
 func touched(t *testing.T, on interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
@@ -72,9 +115,12 @@ func TestAClaimCostsTheSameWhateverElseThereIs(t *testing.T) {
 	ctx := context.Background()
 	w := startWorker(t, s)
 	fill(t, s, 5000)
-	alone := buffers(t, s, pool, w, 50)
+	alone, one := buffers(t, s, pool, w, 50), buffersOfOne(t, pool, w)
 	fair := func(what string) {
 		t.Helper()
+		if got := buffersOfOne(t, pool, w); got > one*3/2+10 {
+			t.Errorf("a claim of one task touches %d pages with %s, %d without", got, what, one)
+		}
 		if got := buffers(t, s, pool, w, 50); got > alone*3/2+10 {
 			t.Errorf("a claim touches %d pages with %s, %d without", got, what, alone)
 		} else {

@@ -27,6 +27,7 @@ type history struct {
 	term int64
 
 	stop   atomic.Bool
+	inside atomic.Bool // users' transactions finish tasks, too
 	claims atomic.Int64
 	again  atomic.Int64
 	rescue atomic.Int64
@@ -88,7 +89,9 @@ func (h *history) run(length time.Duration) {
 	others.Go(func() { h.loop(h.keep) })
 	others.Go(func() { h.loop(h.cancel) })
 	others.Go(func() { h.loop(h.turn) })
-	time.Sleep(length)
+	time.Sleep(length / 3)
+	h.inside.Store(true)
+	time.Sleep(length - length/3)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !h.t.Failed(); time.Sleep(100 * time.Millisecond) {
 		if _, gone := h.segments(); gone > 0 {
 			break

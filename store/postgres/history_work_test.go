@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // work is a worker's life; at its end it dies with what it holds, and another
@@ -15,14 +17,25 @@ import (
 func (h *history) work() {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	ctx := context.Background()
+	s, err := postgres.New(h.pool, postgres.Options{}) // its own, with what it remembers of its last claim
+	if err != nil {
+		h.t.Error(err)
+		return
+	}
+	s.PackAll()
 	for !h.stop.Load() && !h.t.Failed() {
 		id := newID()
 		if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); err != nil {
 			h.t.Error(err)
 			return
 		}
+		c := store.ClaimRequest{Worker: id, Queues: slices.Clone(historyQueues)}
+		r.Shuffle(len(c.Queues), func(i, j int) { c.Queues[i], c.Queues[j] = c.Queues[j], c.Queues[i] })
+		if r.IntN(2) == 0 { // it has one slot
+			c.Queues, c.Limit = c.Queues[:1], 1
+		}
 		for range 100 {
-			err := h.attempt(ctx, r, id)
+			err := h.attempt(ctx, r, s, c)
 			if errors.Is(err, store.ErrWorkerDead) {
 				break
 			}
@@ -39,16 +52,17 @@ func (h *history) work() {
 
 // attempt claims and finishes, whole or in parts, in any order; some answers
 // get lost and some tasks stay behind.
-func (h *history) attempt(ctx context.Context, r *rand.Rand, worker store.ID) error {
-	queues := []string{"a", "b", "c"}
-	r.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
-	c := store.ClaimRequest{Worker: worker, Queues: queues, Limit: 1 + r.IntN(60), Token: store.NewToken()}
-	tasks, err := h.s.Claim(ctx, c)
+func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest) error {
+	c.Token = store.NewToken()
+	if c.Limit == 0 {
+		c.Limit = 1 + r.IntN(60)
+	}
+	tasks, err := s.Claim(ctx, c)
 	if err == nil && r.IntN(5) == 0 { // the answer was lost
 		h.again.Add(1)
 		c.Again = true
 		before := len(tasks)
-		if tasks, err = h.s.Claim(ctx, c); before > len(tasks) && err == nil {
+		if tasks, err = s.Claim(ctx, c); before > len(tasks) && err == nil {
 			h.t.Errorf("a claim returned %d tasks, its repetition %d", before, len(tasks))
 		}
 	}
@@ -103,7 +117,7 @@ func (h *history) end(ctx context.Context, r *rand.Rand, tasks []store.Task) err
 		}
 	}
 	h.mu.Unlock()
-	if r.IntN(5) == 0 {
+	if h.inside.Load() && r.IntN(5) == 0 {
 		return h.endInside(ctx, r, outcomes)
 	}
 	lost, err := h.s.Finish(ctx, outcomes)

@@ -53,6 +53,7 @@ type Store struct {
 	fuller  atomic.Bool  // tasks that were claimed lately had more than the least
 	packed  atomic.Bool  // they came in packs
 	claimed atomic.Int32 // so many came together
+	lane    atomic.Int64 // the first came from there; 0: there was none
 
 	witness witness
 	lookout lookout

@@ -178,6 +178,10 @@ create table tusk.lease (
 alter table tusk.lease set (toast_tuple_target = 8160, fillfactor = 80);
 alter table tusk.lease alter firsts set storage external;
 
+-- Counts what was put into finished and open_need, before it was: while it has no
+-- value, nobody need look there.
+create sequence tusk.beside;
+
 -- Attempts that were ended inside somebody's open transaction.
 create table tusk.finished (
   token uuid not null,
@@ -419,4 +423,4 @@ drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note
   tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
   tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
 drop function tusk.first_segments;
-drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n;
+drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n, tusk.beside;

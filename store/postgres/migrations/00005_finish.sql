@@ -85,13 +85,13 @@ $$;
 -- The common flush: plain completions of one lease, in runs as it was claimed, which is
 -- closed as a whole. Anything else is left to finish. Among the keys, all have an id.
 --
--- Only where a table of needs has pages is it asked for them: a relation's size is
--- the cheapest thing to know of it.
+-- Where nothing was ever put beside leases, there is nothing to look for once this one
+-- is locked. Otherwise only tables that have pages are asked.
 create function tusk.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea,
   _key_queues bigint[], _keys text[], _key_ids uuid[])
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -104,6 +104,23 @@ declare
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
+  end if;
+  if pg_sequence_last_value('tusk.beside') is null and cardinality(_keys) = 0 then
+    delete from tusk.lease y
+    where y.ctid = (
+      select x.ctid from tusk.lease x
+      where x.token = _token and x.lane = _lane and x.open is null and x.firsts = _firsts and x.counts is not distinct from _counts
+      for update skip locked)
+    returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _worker, _claimed;
+    if _lo is not null then
+      insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
+      values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed, _now,
+        0, _stats, _firsts, _counts, _ago);
+      if pg_sequence_last_value('tusk.beside') is not null then
+        perform tusk.begin_anew(); -- now there is
+      end if;
+      return;
+    end if;
   end if;
   if cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0 then
     perform tusk.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
@@ -127,9 +144,6 @@ begin
   for i in 1 .. cardinality(_keys) loop
     perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
   end loop;
-  if pg_relation_size('tusk.stop') > 0 then
-    delete from tusk.stop x where x.token = _token and tusk.place_of(_firsts, _counts, x.id) is not null;
-  end if;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
     from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), '{}') q;
@@ -243,9 +257,6 @@ begin
       perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
     end if;
   end loop;
-  if pg_relation_size('tusk.stop') > 0 then
-    delete from tusk.stop x where x.token = any(_tokens) and tusk.place_of(_firsts, _counts, x.id) is not null;
-  end if;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
     from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), _odd_ids) q;
@@ -383,6 +394,7 @@ begin
     or not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
     return false;
   end if;
+  perform nextval('tusk.beside');
   insert into tusk.finished (token, id) values (_token, _id);
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _ended := greatest(_now - _ago * interval '1 us', l.claimed_at);
@@ -395,7 +407,6 @@ begin
   if _plain and _keyed then
     perform tusk.free_key(_lane >> 16, _key, _id, _now);
   end if;
-  delete from tusk.stop x where x.token = _token and x.id = _id;
   return true;
 end $$;
 

@@ -34,6 +34,7 @@ begin
     commit;
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
+  delete from tusk.stop s where not exists (select from tusk.running r where r.token = s.token and r.id = s.id);
 end $$;
 
 -- The lanes that have something to be tidied.

@@ -71,6 +71,7 @@ begin
   end loop;
   insert into tusk.need (child, place, parent, policy)
   select _ids[_of[k]], k, _parents[k], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]];
+  perform nextval('tusk.beside');
   insert into tusk.open_need (parent, child, policy)
   select _parents[k], _ids[_of[k]], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] order by k
   on conflict do nothing;
@@ -99,6 +100,7 @@ declare
 begin
   select array_agg(n.parent order by n.place), array_agg(n.policy order by n.place) into _parents, _policies
   from tusk.need n where n.child = _child;
+  perform nextval('tusk.beside');
   with j as materialized (select * from tusk.judge_needs(_parents, _policies, _new, '{}') j where j.open),
   added as (
     insert into tusk.open_need (parent, child, policy)

@@ -36,7 +36,8 @@ from n left join s on s.id = n.parent
 order by n.child, n.place
 
 -- name: stops
-select id from tusk.stop where id = any($1)
+select s.id from tusk.stop s
+where s.id = any($1) and exists (select from tusk.running r where r.token = s.token and r.id = s.id)
 
 -- name: count
 select queue, state, tasks, oldest, clock_timestamp() from tusk.counts()
