@@ -81,7 +81,7 @@ func main() {
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"), "server; default $TUSK_BENCH_POSTGRES, else one that is started with stock settings")
+	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"), "server; default $TUSK_BENCH_POSTGRES, else one that is started with stock settings, but 300 connections")
 	chosen := flag.String("scenario", strings.Join(names, ","), "which, by commas")
 	long := flag.Bool("long", false, "the long form: hours in all, and 20 GB of disk")
 	tasks := flag.Int("tasks", 0, "tasks of a run of article, copy and small; default: by form")
@@ -103,7 +103,7 @@ func main() {
 // onServer opens the server, and starts one if none is named.
 func onServer(ctx context.Context, b *bench, dsn string, do func() error) (err error) {
 	if dsn == "" {
-		server, err := pgtest.Start()
+		server, err := pgtest.Start("max_connections=300")
 		if err != nil {
 			return err
 		}

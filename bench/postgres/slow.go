@@ -15,11 +15,12 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// slowTasks is a worker whose tasks take about a tenth of a second, as many at a time as it
+// slowTasks are tasks that take about a tenth of a second, as many at a time as a worker
 // runs by default: they end one by one. The backlog is there before.
 type slowTasks struct {
 	tasks     int // that end while it is measured
-	readAhead int // of Tusk
+	workers   int // of Tusk, each with connections of its own, as processes have
+	readAhead int
 }
 
 const (
@@ -38,15 +39,16 @@ func slow(ctx context.Context, b *bench) ([]bar, error) {
 		tasks = b.size(2500, 25_000)
 	}
 	all, err := compare(ctx, b, "a tenth of a second each", []contender{
-		{"tusk", slowTasks{tasks, 0}.tusk},
-		{"tusk, none ahead", slowTasks{tasks, -1}.tusk},
+		{"tusk", slowTasks{tasks, 1, 0}.tusk},
+		{"tusk, none ahead", slowTasks{tasks, 1, -1}.tusk},
+		{"tusk, fifty workers of one slot", slowTasks{tasks, slowAtATime, -1}.tusk},
 		{"skip locked", slowTasks{tasks: tasks}.skipLocked},
 	})
 	if err != nil {
 		return nil, err
 	}
 	var bars []bar
-	for _, name := range []string{"tusk", "tusk, none ahead"} {
+	for _, name := range []string{"tusk", "tusk, none ahead", "tusk, fifty workers of one slot"} {
 		bars = append(bars, atMost(1, ratios(all[name], all["skip locked"], server), "server CPU of a slow task, 50 at a time, of SKIP LOCKED: "+name, "%.0f us to %.0f us",
 			medianOf(all[name], server), medianOf(all["skip locked"], server)))
 	}
@@ -70,13 +72,26 @@ func (l slowTasks) tusk(ctx context.Context, pool *pgxpool.Pool, clock *clock) (
 		ended.Add(1)
 		return handle(ctx, w)
 	})
-	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: slowAtATime, ReadAhead: l.readAhead})
-	if err != nil {
-		return 0, err
-	}
 	working, stop := context.WithCancel(ctx)
+	defer stop()
 	var group errgroup.Group
-	group.Go(func() error { return worker.Run(working) })
+	for range l.workers {
+		if l.workers > 1 {
+			engine, err := postgres.Open(ctx, pool.Config().ConnString())
+			if err != nil {
+				return 0, err
+			}
+			defer engine.Close()
+			if client, err = newClient(engine); err != nil {
+				return 0, err
+			}
+		}
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: slowAtATime / l.workers, ReadAhead: l.readAhead})
+		if err != nil {
+			return 0, err
+		}
+		group.Go(func() error { return worker.Run(working) })
+	}
 	n, err := l.watch(ctx, &ended, clock)
 	stop()
 	if problem := group.Wait(); err == nil {

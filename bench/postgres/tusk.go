@@ -40,6 +40,10 @@ func fresh(ctx context.Context, pool *pgxpool.Pool, o postgres.Options) (*tusk.C
 	if _, err := engine.Migrate(ctx, -1); err != nil {
 		return nil, err
 	}
+	return newClient(engine)
+}
+
+func newClient(engine *postgres.Store) (*tusk.Client, error) {
 	return tusk.NewClient(engine, &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 }
 

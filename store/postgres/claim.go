@@ -54,7 +54,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 // last one. 0: it takes a closer look.
 func (s *Store) likely(r *store.ClaimRequest, queues []int64) int64 {
 	lane := s.lane.Load()
-	if r.Limit != 1 || len(queues) != 1 || r.Again || s.packed.Load() || lane&^0xffff != queues[0] {
+	if r.Limit != 1 || len(queues) != 1 || r.Again || lane&^0xffff != queues[0] {
 		return 0
 	}
 	return lane

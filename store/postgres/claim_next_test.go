@@ -90,9 +90,16 @@ func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 	w.wants("urgent tasks first", urgent[0].ID, urgent[1].ID, patient[1].ID)
 
 	s.PackAll()
-	packs := newPacks(5, "q")
+	packs, plain := slices.Concat(newPacks(100, "q"), newPacks(3, "q")), newTasks(2, "q")
+	packs[100].Tags = []string{"a"}
 	w.add(packs...)
-	w.wants("a pack", idsOf(packs)...)
+	w.add(plain...)
+	for i := range packs {
+		if got := w.next(); got == nil || got.ID != packs[i].ID || !bytes.Equal(got.Args, packs[i].Args) || !slices.Equal(got.Tags, packs[i].Tags) {
+			t.Fatalf("task %d of packs: claimed %v, want %v", i, got, packs[i])
+		}
+	}
+	w.wants("what follows packs", idsOf(plain)...)
 
 	called := newTasks(3, "q")
 	w.add(called...)

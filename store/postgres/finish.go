@@ -53,7 +53,7 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	return [][]*store.Outcome{plain, more}
 }
 
-// flush writes outcomes by one call of the function finish_lease, finish or finish_more; when
+// flush writes outcomes by one call of the function finish_plain, finish_lease, finish or finish_more; when
 // that finds lost tasks it writes nothing, and is called again without them.
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
@@ -266,6 +266,9 @@ func isPlain(o *store.Outcome) bool {
 func (f *flush) call() (name string, args []any) {
 	if len(f.tokens) > 1 || len(f.odds) > 0 {
 		return "finish", f.args()
+	}
+	if len(f.keyedEnds) == 0 {
+		return "finish_plain", []any{f.tokens[0], f.lanes[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats}
 	}
 	queues, keys, ids := f.keys()
 	return "finish_lease", []any{f.tokens[0], f.lanes[0], f.keyed[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats, queues, keys, ids}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -26,9 +27,8 @@ var _ store.Notifier = (*Store)(nil)
 // errDeaf says that notifications do not arrive.
 var errDeaf = errors.New("notifications do not arrive, as behind a pooler in transaction mode")
 
-// Listen implements store.Notifier, on a connection of its own. It sends itself
-// a ping whenever it has heard nothing for a while: a connection can be alive
-// and deaf. Wakes are sent by Enqueue and Admit after their commit, at once and
+// Listen implements store.Notifier, on a connection of its own. It sends a ping
+// whenever it has heard nothing for a while: a connection can be alive and deaf. Wakes are sent by Enqueue and Admit after their commit, at once and
 // then at most every 20 ms for a queue and process.
 func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 	c, err := s.startListening(ctx)
@@ -58,38 +58,41 @@ func (s *Store) startListening(ctx context.Context) (*pgx.Conn, error) {
 
 func (s *Store) channel() string { return s.schema + "_wake" }
 
-// hear passes notifications on until they stop to arrive. It begins with a
-// ping, and wakes everybody: what came before it listened was missed.
+// hear passes notifications on until they stop to arrive. Whatever arrives shows that it
+// hears; the first wakes everybody, because what came before it listened was missed.
+//
+// Each ping is heard by every listener, so they do not all send theirs at a time, and
+// one that has heard another's sends none.
 func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...string)) error {
-	ping := "\x01" + store.NewToken().String()
-	for pinged := false; ; {
-		wait := s.pingEvery
-		if !pinged {
-			if err := s.ping(ctx, ping); err != nil {
-				return err
-			}
-			pinged, wait = true, s.pingWithin
-		}
+	ping := pingPrefix + store.NewToken().String()
+	heard, asked, wait := false, false, rand.N(s.pingWithin/20)
+	for {
 		quiet, cancel := context.WithTimeout(ctx, wait)
 		n, err := c.WaitForNotification(quiet)
 		cancel()
 		switch {
-		case err != nil && quiet.Err() != nil && ctx.Err() == nil && wait == s.pingEvery:
-			pinged = false
-		case err != nil && quiet.Err() != nil && ctx.Err() == nil:
-			return errDeaf
-		case err != nil:
+		case err == nil:
+			if !heard {
+				wake()
+			}
+			if !strings.HasPrefix(n.Payload, pingPrefix) {
+				wake(n.Payload)
+			}
+			heard, asked, wait = true, false, s.pingEvery+rand.N(s.pingEvery/4)
+		case ctx.Err() != nil || quiet.Err() == nil:
 			return err
-		case n.Payload == ping:
-			wake()
-		case !strings.HasPrefix(n.Payload, "\x01"):
-			wake(n.Payload)
-		}
-		if wait == s.pingWithin && err == nil && n.Payload != ping {
-			pinged = false // it may be behind others; ask again
+		case asked:
+			return errDeaf
+		default:
+			if err := s.ping(ctx, ping); err != nil {
+				return err
+			}
+			asked, wait = true, s.pingWithin
 		}
 	}
 }
+
+const pingPrefix = "\x01" // no queue's name has it
 
 // ping sends a notification from another session: a pooler lets one hear itself.
 // That session may have died silently, too.

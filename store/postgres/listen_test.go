@@ -73,6 +73,52 @@ func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
 	}
 }
 
+// Each ping goes to every listener: were all to send theirs, or one for each that they
+// hear, many workers would do little else.
+func TestListenersShareTheirPings(t *testing.T) {
+	s, pool := fresh(t)
+	s.PingEvery(400*time.Millisecond, 5*time.Second)
+	ctx, cancel := context.WithCancel(context.Background())
+	var g sync.WaitGroup
+	const listeners = 20
+	heard := make(chan bool, listeners)
+	for range listeners {
+		g.Go(func() {
+			if err := s.Listen(ctx, func(...string) { heard <- true }); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	c, err := pool.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Release()
+	if _, err := c.Exec(ctx, "listen tusk_wake"); err != nil {
+		t.Fatal(err)
+	}
+	for range listeners {
+		<-heard
+	}
+	pings := 0
+	for round := time.Now().Add(4 * time.Second); time.Now().Before(round); pings++ {
+		within, stop := context.WithDeadline(ctx, round)
+		_, err := c.Conn().WaitForNotification(within)
+		if stop(); err != nil {
+			break
+		}
+	}
+	if pings == 0 || pings > 5*listeners {
+		t.Errorf("%d listeners sent %d pings in 4 s, want about one for every 400 ms of silence, and a few at first", listeners, pings)
+	}
+	t.Logf("%d pings", pings)
+	cancel()
+	g.Wait()
+	if _, err := c.Exec(context.Background(), "unlisten *"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAListenerWhoseConnectionDiesSilentlyIsRenewedAndTasksStartMeanwhile(t *testing.T) {
 	dsn := pgtest.Prepared(t, migrate)
 	p, through := throughProxy(t, dsn)

@@ -234,6 +234,7 @@ declare
   _look    pg_snapshot; -- a window that has no late rows left reaches up to here
   _from    xid8;
   _n       bigint;
+  _skip    int; -- of a pack
   t        tusk.log;
 begin
   if pg_advisory_xact_lock(_lock) is not null and pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is not null
@@ -251,9 +252,13 @@ begin
   from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
   if _ready then
     select r.* into t from tusk.rows_after(_lane, _look, _from, _n, 1) r;
-    if t.packed is null and octet_length(t.args) <= 8192 and (_full or t.attempt = 0 and t.crashes = 0 and t.run_at is null
+    if octet_length(t.args) <= 8192 and (_full or t.attempt = 0 and t.crashes = 0 and t.run_at is null
       and t.expires_at is null and t.tenant is null and t.key is null and t.tags is null and t.settings is null and t.workflow is null
       and t.turn is null and t.partition is null) then
+      if t.packed is not null then
+        _skip := case when t.xid = _from then greatest(_n - t.n, 0) else 0 end;
+        t.id := tusk.id_after(t.id, _skip); t.n := t.n + _skip + 1; t.args := t.packed[_skip + 1];
+      end if;
       lane := _lane; claimed_at := clock_timestamp();
       ids := array[t.id]; kinds := array[t.kind]; args := array[t.args]; enqueued_at := array[t.enqueued_at];
       if _full then

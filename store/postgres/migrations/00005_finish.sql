@@ -82,11 +82,46 @@ returns void language sql volatile as $$
     logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
 $$;
 
--- The common flush: plain completions of one lease, in runs as it was claimed, which is
--- closed as a whole. Anything else is left to finish. Among the keys, all have an id.
---
--- Where nothing was ever put beside leases, there is nothing to look for once this one
--- is locked. Otherwise only tables that have pages are asked.
+-- The common flush: plain completions of one lease without keys, in runs as it was
+-- claimed, which is closed as a whole. Where anything was ever put beside leases, and
+-- for anything else, it is left to finish_lease.
+create function tusk.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea)
+returns table (token uuid, id uuid, held boolean, queue text)
+language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _lo      xid8;
+  _hi      xid8;
+  _worker  uuid;
+  _claimed timestamptz;
+begin
+  if pg_sequence_last_value('tusk.beside') is null and current_setting('transaction_isolation') = 'read committed' then
+    -- A lease that an open transaction has finished tasks of cannot be locked so.
+    delete from tusk.lease y
+    where y.ctid = (
+      select x.ctid from tusk.lease x
+      where x.token = _token and x.lane = _lane and x.open is null and x.firsts = _firsts and x.counts is not distinct from _counts
+      for update skip locked)
+    returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _worker, _claimed;
+  end if;
+  if _lo is null then
+    return query
+    select * from tusk.finish_lease(_token, _lane, 0, _firsts, _counts, _tasks, _ago, _stats, '{}', '{}', '{}');
+    return;
+  end if;
+  insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
+  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed,
+    clock_timestamp(), 0, _stats, _firsts, _counts, _ago);
+  if pg_sequence_last_value('tusk.beside') is not null then
+    perform tusk.begin_anew(); -- now something is
+  end if;
+end $$;
+
+-- The same, with keys, all of which have an id, and where something may be beside the
+-- lease. Only tables that have pages are asked: a relation's size is the cheapest thing
+-- to know of it.
 create function tusk.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea,
   _key_queues bigint[], _keys text[], _key_ids uuid[])
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -104,23 +139,6 @@ declare
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk.need_read_committed();
-  end if;
-  if pg_sequence_last_value('tusk.beside') is null and cardinality(_keys) = 0 then
-    delete from tusk.lease y
-    where y.ctid = (
-      select x.ctid from tusk.lease x
-      where x.token = _token and x.lane = _lane and x.open is null and x.firsts = _firsts and x.counts is not distinct from _counts
-      for update skip locked)
-    returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _worker, _claimed;
-    if _lo is not null then
-      insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-      values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed, _now,
-        0, _stats, _firsts, _counts, _ago);
-      if pg_sequence_last_value('tusk.beside') is not null then
-        perform tusk.begin_anew(); -- now there is
-      end if;
-      return;
-    end if;
   end if;
   if cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0 then
     perform tusk.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
@@ -412,5 +430,6 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.has_finished, tusk.finish_lease, tusk.write_notes,
+drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.has_finished, tusk.finish_lease,
+  tusk.finish_plain, tusk.write_notes,
   tusk.cancelled_stat, tusk.end_attempt;

@@ -1,6 +1,9 @@
 -- name: write_notes
 select tusk.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
+-- name: finish_plain
+select token, id, held, queue from tusk.finish_plain($1, $2, $3, $4, $5, $6, $7)
+
 -- name: finish_lease
 select token, id, held, queue from tusk.finish_lease($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
