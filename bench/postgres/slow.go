@@ -19,8 +19,8 @@ import (
 // runs by default: they end one by one. The backlog is there before.
 type slowTasks struct {
 	tasks     int // that end while it is measured
-	workers   int // of Tusk, each with connections of its own, as processes have
-	readAhead int
+	workers   int // each with connections of its own, as processes have
+	readAhead int // of Tusk
 }
 
 const (
@@ -42,15 +42,17 @@ func slow(ctx context.Context, b *bench) ([]bar, error) {
 		{"tusk", slowTasks{tasks, 1, 0}.tusk},
 		{"tusk, none ahead", slowTasks{tasks, 1, -1}.tusk},
 		{"tusk, fifty workers of one slot", slowTasks{tasks, slowAtATime, -1}.tusk},
-		{"skip locked", slowTasks{tasks: tasks}.skipLocked},
+		{"skip locked", slowTasks{tasks, 1, 0}.skipLocked},
+		{"skip locked, fifty connections", slowTasks{tasks, slowAtATime, 0}.skipLocked},
 	})
 	if err != nil {
 		return nil, err
 	}
 	var bars []bar
-	for _, name := range []string{"tusk", "tusk, none ahead", "tusk, fifty workers of one slot"} {
-		bars = append(bars, atMost(1, ratios(all[name], all["skip locked"], server), "server CPU of a slow task, 50 at a time, of SKIP LOCKED: "+name, "%.0f us to %.0f us",
-			medianOf(all[name], server), medianOf(all["skip locked"], server)))
+	for _, pair := range [][2]string{{"tusk", "skip locked"}, {"tusk, none ahead", "skip locked"}, {"tusk, fifty workers of one slot", "skip locked, fifty connections"}} {
+		ours, theirs := all[pair[0]], all[pair[1]]
+		bars = append(bars, atMost(1, ratios(ours, theirs, server), "server CPU of a slow task, 50 at a time, of SKIP LOCKED: "+pair[0], "%.0f us to %.0f us",
+			medianOf(ours, server), medianOf(theirs, server)))
 	}
 	return bars, nil
 }
@@ -114,13 +116,22 @@ func (l slowTasks) skipLocked(ctx context.Context, pool *pgxpool.Pool, clock *cl
 	enough := make(chan struct{})
 	for range slowAtATime {
 		loops.Go(func() error {
+			on := session(pool)
+			if l.workers > 1 {
+				conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig.Copy())
+				if err != nil {
+					return err
+				}
+				defer conn.Close(context.WithoutCancel(ctx))
+				on = conn
+			}
 			for {
 				select {
 				case <-enough:
 					return nil
 				default:
 				}
-				if err := takeOne(working, pool, doSlowly); err != nil {
+				if err := takeOne(working, on, doSlowly); err != nil {
 					return err
 				}
 				ended.Add(1)

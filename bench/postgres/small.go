@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -115,15 +116,21 @@ func skipLockedOneByOne(ctx context.Context, pool *pgxpool.Pool, tasks int, cloc
 	return nil
 }
 
+// session is a connection, or a pool of them.
+type session interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
 // takeOne claims a task, does it, and finishes it.
-func takeOne(ctx context.Context, pool *pgxpool.Pool, do func()) error {
+func takeOne(ctx context.Context, on session, do func()) error {
 	var id int64
 	var args string
-	if err := pool.QueryRow(ctx, claimOne).Scan(&id, &args); err != nil {
+	if err := on.QueryRow(ctx, claimOne).Scan(&id, &args); err != nil {
 		return err
 	}
 	do()
-	_, err := pool.Exec(ctx, "update onebyone.task set status = 2, ended = clock_timestamp() where id = $1", id)
+	_, err := on.Exec(ctx, "update onebyone.task set status = 2, ended = clock_timestamp() where id = $1", id)
 	return err
 }
 
