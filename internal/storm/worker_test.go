@@ -90,7 +90,11 @@ func playWorker(p part) error {
 	if err != nil {
 		return err
 	}
-	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(), &tusk.WorkerConfig{Queues: stormQueues, Concurrency: 12, ReadAhead: 40,
+	queues, slots, ahead := stormQueues, 12, 40
+	if p.Seed%4 == 0 { // one that claims single tasks
+		queues, slots, ahead = []string{queueOpen}, 1, -1
+	}
+	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(), &tusk.WorkerConfig{Queues: queues, Concurrency: slots, ReadAhead: ahead,
 		Lease: stormLease, Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch},
 		Retention: tusk.Retention{Completed: 300 * time.Hour, Cancelled: 300 * time.Hour}})
 	if err != nil {

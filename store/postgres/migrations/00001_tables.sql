@@ -372,7 +372,7 @@ create table tusk.key (
   primary key (queue, key)
 );
 
--- Running tasks that somebody wants stopped.
+-- Running tasks that somebody wants stopped. When they have ended, tidy removes them.
 create table tusk.stop (
   id     uuid not null primary key,
   token  uuid not null,
