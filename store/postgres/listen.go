@@ -28,8 +28,9 @@ var _ store.Notifier = (*Store)(nil)
 var errDeaf = errors.New("notifications do not arrive, as behind a pooler in transaction mode")
 
 // Listen implements store.Notifier, on a connection of its own. It sends a ping
-// whenever it has heard nothing for a while: a connection can be alive and deaf. Wakes are sent by Enqueue and Admit after their commit, at once and
-// then at most every 20 ms for a queue and process.
+// whenever it has heard nothing for a while: a connection can be alive and deaf.
+// Wakes are sent by Enqueue and Admit after their commit, at once and then at most
+// every 20 ms for a queue and process.
 func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 	c, err := s.startListening(ctx)
 	if err != nil {
