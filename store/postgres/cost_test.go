@@ -18,11 +18,7 @@ import (
 // buffers returns how many pages a claim touches, plans and catalogs known.
 func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, limit int) int {
 	t.Helper()
-	ctx := context.Background()
-	c, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := acquire(t, pool)
 	defer c.Release()
 	least := 1 << 30
 	for range 4 {
@@ -40,10 +36,7 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
 	t.Helper()
 	ctx := context.Background()
-	c, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := acquire(t, pool)
 	defer c.Release()
 	if _, err := c.Exec(ctx, "set track_functions = 'pl'"); err != nil {
 		t.Fatal(err)

@@ -84,15 +84,13 @@ func TestListenersShareTheirPings(t *testing.T) {
 	heard := make(chan bool, listeners)
 	for range listeners {
 		g.Go(func() {
-			if err := s.Listen(ctx, func(...string) { heard <- true }); !errors.Is(err, context.Canceled) {
+			once := sync.OnceFunc(func() { heard <- true })
+			if err := s.Listen(ctx, func(...string) { once() }); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		})
 	}
-	c, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := acquire(t, pool)
 	defer c.Release()
 	if _, err := c.Exec(ctx, "listen tusk_wake"); err != nil {
 		t.Fatal(err)

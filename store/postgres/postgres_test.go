@@ -74,6 +74,16 @@ func newTasks(n int, queue string) []store.NewTask {
 	return tasks
 }
 
+// acquire returns a connection, which is the caller's to release.
+func acquire(t testing.TB, pool *pgxpool.Pool) *pgxpool.Conn {
+	t.Helper()
+	c, err := pool.Acquire(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // startWorker registers a worker.
 func startWorker(t testing.TB, s store.Store) store.ID {
 	t.Helper()

@@ -106,10 +106,7 @@ func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
 func advance(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	ctx := context.Background()
-	c, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := acquire(t, pool)
 	defer c.Release()
 	for _, text := range []string{
 		"set synchronous_commit = off",
