@@ -140,8 +140,9 @@ func (w *Worker) assemble() {
 		Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
+	exchanger, _ := s.(store.Exchanger)
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
-		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Log: w.log})
+		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Along: exchanger, Lender: w.finish, Log: w.log})
 	w.queues.changed = func() { w.source.Hint() }
 	if !c.NeverLead {
 		w.leader = w.newLeader()

@@ -24,6 +24,24 @@ type Tx interface {
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
 
+// Exchanger is an engine to which a worker of one slot brings the task that it has done
+// when it comes for the next one, in one trip. It is looked for in the outermost store
+// alone: a wrapper may have something to do with each Finish and Claim.
+type Exchanger interface {
+	// Exchange is Finish of one outcome and Claim of one task, as if each had been
+	// called by itself and neither had waited for the other: one may fail alone. What is
+	// unanswered is repeated by Finish, and by Claim with Again set.
+	Exchange(ctx context.Context, o Outcome, r ClaimRequest) Exchanged
+}
+
+// Exchanged is what became of an exchange.
+type Exchanged struct {
+	Tasks     []Task // what Claim returns
+	ClaimErr  error
+	Lost      bool // the outcome was refused: its lease is not open
+	FinishErr error
+}
+
 // Notifier is an engine that can tell that something happened. Notifications are
 // hints: they may be late, doubled or lost, and nobody relies on them.
 type Notifier interface {

@@ -1,8 +1,8 @@
 // Package claim decides when to claim and how many: it polls, wakes on hints, and
 // never sleeps while work waits and there is room for it.
 //
-// It may touch a store's Claim and nothing else. Claimed tasks go on to package
-// run.
+// It may touch a store's Claim and Exchange and nothing else. Claimed tasks go on to
+// package run.
 package claim
 
 import (
@@ -21,7 +21,13 @@ type Claimer interface {
 	Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error)
 }
 
-// Options of a Source. All are needed.
+// Lender has outcomes, one of which a claim may take along.
+type Lender interface {
+	Lend() *store.Outcome // nil: there is none
+	Settle(lost bool, err error)
+}
+
+// Options of a Source. All are needed but those that say otherwise.
 type Options struct {
 	Worker func() (id store.ID, alive bool)
 	Dead   func(id store.ID)                   // the store calls the worker dead
@@ -29,6 +35,8 @@ type Options struct {
 	Room   func() (n int, after time.Duration) // how many tasks could be taken now; if none, when to ask again at the latest
 	Take   func(tasks []store.Task)            // takes them
 	Poll   time.Duration                       // the longest pause between polls of idle queues
+	Along  store.Exchanger                     // takes outcomes along; nil: the engine cannot
+	Lender Lender                              // of those; nil without Along
 	Log    *slog.Logger
 }
 
@@ -91,7 +99,9 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	if len(r.Queues) == 0 {
 		return c.hints.untilSweep(), nil
 	}
-	tasks, err := c.store.Claim(ctx, r)
+	var along errand
+	defer along.settle()
+	tasks, err := c.ask(ctx, r, &along)
 	if errors.Is(err, store.ErrWorkerDead) {
 		c.unanswered = nil
 		c.o.Dead(id)
@@ -104,6 +114,38 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	}
 	c.unanswered = nil
 	return c.pause(r, tasks), nil
+}
+
+// ask claims. A claim of one task takes the outcome along that is ready, if there is
+// one: that of the task before it.
+func (c *Source) ask(ctx context.Context, r store.ClaimRequest, along *errand) ([]store.Task, error) {
+	if r.Limit > 1 || r.Again || c.o.Along == nil {
+		return c.store.Claim(ctx, r)
+	}
+	o := c.o.Lender.Lend()
+	if o == nil {
+		return c.store.Claim(ctx, r)
+	}
+	*along = errand{lender: c.o.Lender, err: errUnanswered}
+	x := c.o.Along.Exchange(ctx, *o, r)
+	along.lost, along.err = x.Lost, x.FinishErr
+	return x.Tasks, x.ClaimErr
+}
+
+// errand is an outcome that was lent, and what became of it.
+type errand struct {
+	lender Lender // nil: there is none
+	lost   bool
+	err    error
+}
+
+// errUnanswered is what became of an errand that did not come back.
+var errUnanswered = errors.New("no answer")
+
+func (e *errand) settle() {
+	if e.lender != nil {
+		e.lender.Settle(e.lost, e.err)
+	}
 }
 
 // request repeats a claim whose answer was lost, and makes a new one otherwise.

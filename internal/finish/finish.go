@@ -3,7 +3,7 @@
 //
 // It may touch a store's Finish and nothing else. Outcomes come in from the
 // worker, which had them decided by package lifecycle; what became of them goes
-// back to it.
+// back to it. A single one may be lent to package claim, which takes it along.
 package finish
 
 import (
@@ -40,6 +40,7 @@ type Gatherer struct {
 	open  map[store.Token]*batch // of claims with tasks that have no outcome yet
 	ready []*batch               // to be written, the first first
 	count atomic.Int64           // of the outcomes ready
+	lent  *batch                 // to who brings it to the store
 	bell  chan struct{}          // something has come
 	quit  chan struct{}          // closed by Close
 
@@ -76,7 +77,7 @@ type Options struct {
 	Deadline time.Duration                  // of one write
 	Log      *slog.Logger
 	// Done is told what was written, and which of it the store refused because
-	// the lease was no longer open. It must not keep the slice.
+	// the lease was no longer open, by Run and by Settle. It must not keep the slice.
 	Done func(written []store.Outcome, lost map[store.ID]bool)
 }
 

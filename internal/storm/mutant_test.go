@@ -83,6 +83,8 @@ var mutants = []mutant{
 		"version = excluded.version, beat_at", "version = excluded.version, dead = 0, beat_at"}}, "F2", "I4"},
 	{"outcomes that cannot be stored at once are dropped", "postgres", []change{{"internal/finish/finish.go",
 		"		if err == nil {\n			g.success", "		if err == nil || ctx.Err() == nil {\n			g.success"}}, "F7,F13", "I1"},
+	{"an outcome that was brought along, and not answered, is dropped", "postgres", []change{{"internal/finish/lend.go",
+		"		g.ready = append(g.ready, b)\n		g.count.Add(1)\n", ""}}, "F7,F13", "I1"},
 	{"nobody looks for tasks without being told of them", "postgres", []change{{"internal/claim/claim.go",
 		"	pause := c.idle - rand.N(c.idle/4+1)\n	if !more && !isFew(c.o.Asks()) {", "	pause := time.Hour - rand.N(c.idle/4+1)\n	if !more && !isFew(c.o.Asks()) {"}}, "F11", "I1"},
 	{"SQLite does not write through", "sqlite", []change{{"store/sqlite/sqlitefile/open.go",

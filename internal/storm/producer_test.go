@@ -42,7 +42,7 @@ func playProducer(p part) error {
 	if err != nil {
 		return err
 	}
-	client, err := tusk.NewClient(&witness{engine, log}, &tusk.ClientConfig{Logger: quiet})
+	client, err := tusk.NewClient(witnessed(engine, log), &tusk.ClientConfig{Logger: quiet})
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (s *storm) connect(ctx context.Context) error {
 		return err
 	}
 	s.close = closeStore
-	s.client, err = tusk.NewClient(&witness{engine, s.log}, &tusk.ClientConfig{Logger: quiet})
+	s.client, err = tusk.NewClient(witnessed(engine, s.log), &tusk.ClientConfig{Logger: quiet})
 	return err
 }
 

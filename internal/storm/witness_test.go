@@ -18,6 +18,15 @@ type witness struct {
 	log *history
 }
 
+// witnessed is a store with its witness.
+func witnessed(s store.Store, log *history) store.Store {
+	w := &witness{s, log}
+	if x, ok := s.(store.Exchanger); ok {
+		return exchangingWitness{w, x}
+	}
+	return w
+}
+
 // Unwrap lets capabilities be found.
 func (w *witness) Unwrap() store.Store { return w.Store }
 
@@ -52,6 +61,11 @@ func (w *witness) PutRecord(ctx context.Context, p store.PutRecord) (int64, []st
 func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	call, asked := w.log.calls.Add(1), instant() // an empty claim leaves no line
 	tasks, err := w.Store.Claim(ctx, r)
+	w.claimed(call, asked, r, tasks, err)
+	return tasks, err
+}
+
+func (w *witness) claimed(call, asked int64, r store.ClaimRequest, tasks []store.Task, err error) {
 	if err != nil && len(tasks) > 0 {
 		w.log.write(event{Op: opFault, Err: "I4", Text: fmt.Sprintf("a claim failed and gave %d tasks: %v", len(tasks), err)})
 	} else if len(tasks) > 0 {
@@ -62,10 +76,16 @@ func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task
 		}
 		w.log.write(event{Op: opClaimed, Call: call, Asked: asked, Who: r.Worker.String(), Token: r.Token.String(), Items: items})
 	}
-	return tasks, err
 }
 
 func (w *witness) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	call := w.finish(outcomes)
+	lost, err := w.Store.Finish(ctx, outcomes)
+	w.finished(call, lost, err)
+	return lost, err
+}
+
+func (w *witness) finish(outcomes []store.Outcome) (call int64) {
 	items := make([]item, len(outcomes))
 	var then []store.NewTask
 	for i := range outcomes {
@@ -77,14 +97,33 @@ func (w *witness) Finish(ctx context.Context, outcomes []store.Outcome) ([]store
 	if len(then) > 0 { // children: whether they are stored depends on the outcome
 		w.log.call(event{Op: opEnqueue, Text: "then", Items: itemsOfNew(then)})
 	}
-	call := w.log.call(event{Op: opFinish, Items: items})
-	lost, err := w.Store.Finish(ctx, outcomes)
+	return w.log.call(event{Op: opFinish, Items: items})
+}
+
+func (w *witness) finished(call int64, lost []store.ID, err error) {
 	answer := event{Op: opFinished, Call: call, Err: doubt(err)}
 	for _, id := range lost {
 		answer.Items = append(answer.Items, item{ID: id})
 	}
 	w.log.write(answer)
-	return lost, err
+}
+
+// exchangingWitness is that of an engine that ends an attempt and claims in one trip.
+type exchangingWitness struct {
+	*witness
+	store.Exchanger
+}
+
+func (w exchangingWitness) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) store.Exchanged {
+	ended, call, asked := w.finish([]store.Outcome{o}), w.log.calls.Add(1), instant()
+	x := w.Exchanger.Exchange(ctx, o, r)
+	var lost []store.ID
+	if x.Lost {
+		lost = append(lost, o.Task.ID)
+	}
+	w.finished(ended, lost, x.FinishErr)
+	w.claimed(call, asked, r, x.Tasks, x.ClaimErr)
+	return x
 }
 
 func (w *witness) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {

@@ -86,7 +86,7 @@ func playWorker(p part) error {
 		return err
 	}
 	defer db.Close()
-	client, err := tusk.NewClient(&witness{engine, log}, &tusk.ClientConfig{Logger: quiet})
+	client, err := tusk.NewClient(witnessed(engine, log), &tusk.ClientConfig{Logger: quiet})
 	if err != nil {
 		return err
 	}

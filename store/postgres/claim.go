@@ -11,28 +11,23 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claim implements store.Leaser. It is one call of the function claim.
+// Claim implements store.Leaser. It is one call of the function claim; one task that is
+// likely to be where the last one was has a shorter way.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
 	if err := s.atHome(ctx); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
-	queues := make([]int64, 0, len(r.Queues))
-	names := make(map[int64]string, len(r.Queues))
-	for _, queue := range r.Queues {
-		hash := hashOf(queue)
-		if _, twice := names[hash]; !twice {
-			names[hash] = queue
-			queues = append(queues, hash<<16)
+	a := askFor(&r)
+	if lane := s.likely(a); lane != 0 && r.Limit == 1 && !r.Again {
+		x := swap{ask: a, likely: lane}
+		if err := s.repeat(ctx, func() error { return s.swap(ctx, &x) }); err != nil {
+			return nil, fmt.Errorf("claim: %w", err)
 		}
-	}
-	lock := int64(binary.BigEndian.Uint64(r.Token[:8]))
-	name, args := "claim", []any{[16]byte(r.Worker), [16]byte(r.Token), queues, r.Limit, r.Again, lock, s.fuller.Load(), s.packed.Load()}
-	if lane := s.likely(&r, queues); lane != 0 {
-		name, args = "claim_next", []any{[16]byte(r.Worker), [16]byte(r.Token), queues[0], lock, s.fuller.Load(), lane}
+		return x.tasks, nil
 	}
 	c := claimed{about: min(2*int(s.claimed.Load()), r.Limit)}
-	if err := s.query(ctx, name, c.read, args...); err != nil {
+	if err := s.query(ctx, "claim", c.read, [16]byte(r.Worker), [16]byte(r.Token), a.queues, r.Limit, r.Again, a.lock, s.fuller.Load(), s.packed.Load()); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	s.lane.Store(0)
@@ -43,21 +38,36 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		s.lane.Store(c.lanes[0])
 	}
 	for i := range c.tasks {
-		t := &c.tasks[i]
-		t.Queue, t.Priority = names[c.lanes[i]>>16], priorityOf(c.lanes[i])
-		t.State, t.Lease, t.Worker = store.Running, r.Token, r.Worker
+		a.lent(&c.tasks[i], c.lanes[i])
 	}
 	return c.tasks, nil
 }
 
-// likely is the lane that has the one task that is asked for: the queue's that had the
-// last one. 0: it takes a closer look.
-func (s *Store) likely(r *store.ClaimRequest, queues []int64) int64 {
-	lane := s.lane.Load()
-	if r.Limit != 1 || len(queues) != 1 || r.Again || lane&^0xffff != queues[0] {
-		return 0
+// ask is what a claim asks for, as the functions in the database take it.
+type ask struct {
+	*store.ClaimRequest
+	queues []int64 // the first lane of each
+	names  map[int64]string
+	lock   int64 // of the token
+}
+
+func askFor(r *store.ClaimRequest) *ask {
+	a := &ask{ClaimRequest: r, queues: make([]int64, 0, len(r.Queues)), names: make(map[int64]string, len(r.Queues)),
+		lock: int64(binary.BigEndian.Uint64(r.Token[:8]))}
+	for _, queue := range r.Queues {
+		hash := hashOf(queue)
+		if _, twice := a.names[hash]; !twice {
+			a.names[hash] = queue
+			a.queues = append(a.queues, hash<<16)
+		}
 	}
-	return lane
+	return a
+}
+
+// lent says of a task what every one that is claimed has.
+func (a *ask) lent(t *store.Task, lane int64) {
+	t.Queue, t.Priority = a.names[lane>>16], priorityOf(lane)
+	t.State, t.Lease, t.Worker = store.Running, a.Token, a.Worker
 }
 
 // Extend implements store.Leaser.

@@ -79,6 +79,10 @@ func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }
 
+func TestConformanceByExchange(t *testing.T) {
+	storetest.Run(t, inPacks(storetest.Exchanging(engine(beginPgx))))
+}
+
 func TestConformanceInPacks(t *testing.T) { storetest.Run(t, inPacks(engine(beginPgx))) }
 
 // inPacks is an engine that makes packs wherever there may be one.
@@ -88,7 +92,8 @@ func inPacks(e storetest.Engine) storetest.Engine {
 		open := database(t)
 		return func() store.Store {
 			s := open()
-			s.(*postgres.Store).PackAll()
+			engine, _ := store.As[*postgres.Store](s)
+			engine.PackAll()
 			return s
 		}
 	}

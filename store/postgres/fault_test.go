@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
@@ -97,8 +98,9 @@ max_client_conn = 200
 }
 
 // load runs producers and workers until n tasks have been completed, and fails
-// when an acknowledged task is not among them, or one is accepted twice.
-func load(t *testing.T, s store.Store, n int) {
+// when an acknowledged task is not among them, or one is accepted twice. One of the workers
+// has one slot.
+func load(t *testing.T, s *postgres.Store, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -131,40 +133,62 @@ func load(t *testing.T, s store.Store, n int) {
 		})
 	}
 	var produced atomic.Bool
-	for range 3 {
+	claim := func(c store.ClaimRequest, tasks []store.Task, err error) []store.Task {
+		for c.Again = true; errors.Is(err, store.ErrUnavailable); {
+			tasks, err = s.Claim(ctx, c)
+		}
+		forgive(err)
+		return tasks
+	}
+	finish := func(outcomes []store.Outcome, lost int, err error) {
+		unheard := false
+		for errors.Is(err, store.ErrUnavailable) { // what it lost now may have been accepted before
+			unheard = true
+			var ids []store.ID
+			ids, err = s.Finish(ctx, outcomes)
+			lost = len(ids)
+		}
+		forgive(err)
+		if lost > 0 && !unheard {
+			t.Errorf("%d finishes of open leases were lost", lost)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range outcomes {
+			done[outcomes[i].Task.ID]++
+		}
+		finished.Add(int64(len(outcomes)))
+	}
+	for _, limit := range []int{20, 20, 1} {
 		workers.Go(func() {
 			w := newID()
 			_, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
 			for errors.Is(err, store.ErrUnavailable) {
 				_, err = s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
 			}
+			ask := func() store.ClaimRequest {
+				return store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: limit, Token: store.NewToken()}
+			}
 			for empty := 0; empty < 3 && ctx.Err() == nil && !t.Failed(); {
-				c := store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()}
+				c := ask()
 				tasks, err := s.Claim(ctx, c)
-				for c.Again = true; errors.Is(err, store.ErrUnavailable); {
-					tasks, err = s.Claim(ctx, c)
-				}
-				forgive(err)
+				tasks = claim(c, tasks, err)
 				if len(tasks) == 0 && produced.Load() {
 					empty++
 				}
+				for limit == 1 && len(tasks) == 1 && ctx.Err() == nil {
+					c, ended := ask(), completed(tasks)
+					x := s.Exchange(ctx, ended[0], c)
+					lost := 0
+					if x.Lost {
+						lost = 1
+					}
+					finish(ended, lost, x.FinishErr)
+					tasks = claim(c, x.Tasks, x.ClaimErr)
+				}
 				outcomes := completed(tasks)
 				lost, err := s.Finish(ctx, outcomes)
-				unheard := false
-				for errors.Is(err, store.ErrUnavailable) { // what it lost now may have been accepted before
-					unheard = true
-					lost, err = s.Finish(ctx, outcomes)
-				}
-				forgive(err)
-				if len(lost) > 0 && !unheard {
-					t.Errorf("%d finishes of open leases were lost", len(lost))
-				}
-				mu.Lock()
-				for i := range tasks {
-					done[tasks[i].ID]++
-				}
-				mu.Unlock()
-				finished.Add(int64(len(tasks)))
+				finish(outcomes, len(lost), err)
 			}
 		})
 	}

@@ -30,6 +30,7 @@ type history struct {
 	inside atomic.Bool // users' transactions finish tasks, too
 	claims atomic.Int64
 	again  atomic.Int64
+	swaps  atomic.Int64 // claims that brought the task before
 	rescue atomic.Int64
 	inTx   atomic.Int64
 	edits  atomic.Int64
@@ -261,6 +262,6 @@ func (h *history) check() {
 	if gone == 0 {
 		h.t.Errorf("no segment of %d was dropped", made)
 	}
-	h.t.Logf("%d tasks, %d never committed, %d claims, %d claimed again, %d rescued, %d transactions, %d edits, %d segments, %d of them gone",
-		len(h.committed), len(h.never), h.claims.Load(), h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load(), made, gone)
+	h.t.Logf("%d tasks, %d never committed, %d claims, %d of them by exchange, %d claimed again, %d rescued, %d transactions, %d edits, %d segments, %d of them gone",
+		len(h.committed), len(h.never), h.claims.Load(), h.swaps.Load(), h.again.Load(), h.rescue.Load(), h.inTx.Load(), h.edits.Load(), made, gone)
 }

@@ -71,6 +71,9 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, 
 	}
 	h.claims.Add(int64(len(tasks)))
 	h.lend(tasks)
+	if c.Limit == 1 && len(tasks) == 1 && r.IntN(2) == 0 {
+		return h.exchange(ctx, r, s, c, tasks[0])
+	}
 	r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
 	for len(tasks) > 0 {
 		n := 1 + r.IntN(len(tasks))
@@ -83,6 +86,50 @@ func (h *history) attempt(ctx context.Context, r *rand.Rand, s *postgres.Store, 
 		tasks = tasks[n:]
 	}
 	return nil
+}
+
+// exchange ends a task with each that it claims, until there is none or the worker has
+// had enough; some answers get lost.
+func (h *history) exchange(ctx context.Context, r *rand.Rand, s *postgres.Store, c store.ClaimRequest, task store.Task) error {
+	for r.IntN(20) > 0 {
+		ended := completed([]store.Task{task})
+		c.Token, c.Again = store.NewToken(), false
+		x := s.Exchange(ctx, ended[0], c)
+		if x.FinishErr != nil {
+			return fmt.Errorf("exchange: finish: %w", x.FinishErr)
+		}
+		if x.Lost {
+			h.accept(ended, []store.ID{task.ID})
+		} else {
+			h.accept(ended, nil)
+		}
+		if x.ClaimErr != nil {
+			return x.ClaimErr
+		}
+		if r.IntN(5) == 0 { // the answer was lost
+			h.again.Add(1)
+			if lost, err := s.Finish(ctx, ended); err != nil || len(lost) != 1 {
+				h.t.Errorf("a finish was accepted a second time, or failed: %v", err)
+			}
+			c.Again = true
+			tasks, err := s.Claim(ctx, c)
+			if err != nil {
+				return err
+			}
+			if len(tasks) < len(x.Tasks) {
+				h.t.Errorf("an exchange returned %v, its repetition nothing", x.Tasks[0].ID)
+			}
+			x.Tasks = tasks
+		}
+		h.claims.Add(int64(len(x.Tasks)))
+		h.swaps.Add(int64(len(x.Tasks)))
+		h.lend(x.Tasks)
+		if len(x.Tasks) == 0 {
+			return nil
+		}
+		task = x.Tasks[0]
+	}
+	return nil // the last one is never finished by this worker
 }
 
 func (h *history) lend(tasks []store.Task) {

@@ -161,23 +161,28 @@ func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) e
 }
 
 func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
-	s.trips.Add(1)
-	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
 	began := false // what the caller has taken in cannot be taken in again
 	counted := func(raw [][]byte) error {
 		began = true
 		return row(raw)
 	}
 	return s.repeat(ctx, func() error {
-		rows, err := s.pool.Query(ctx, text, args...)
-		if err == nil {
-			err = eachRow(rows, counted)
-		}
-		if err = translate(err); began && errors.Is(err, errRolledBack) {
+		err := s.queryOnce(ctx, text, counted, args...)
+		if began && errors.Is(err, errRolledBack) {
 			return fmt.Errorf("%w: the answer broke off: %v", store.ErrUnavailable, err)
 		}
 		return err
 	})
+}
+
+// queryOnce is queryText, and leaves it to the caller to repeat it.
+func (s *Store) queryOnce(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
+	s.trips.Add(1)
+	rows, err := s.pool.Query(ctx, text, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
+	if err == nil {
+		err = eachRow(rows, row)
+	}
+	return translate(err)
 }
 
 func eachRow(rows pgx.Rows, row func(raw [][]byte) error) error {

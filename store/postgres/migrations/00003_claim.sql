@@ -213,70 +213,6 @@ begin
   end loop;
 end $$;
 
--- Claims the one task that is wanted from the lane that likely has it: the first of a
--- queue, with no late rows to look for. Anything else is left to claim, which prepares
--- four times as many expressions, anew in every transaction.
-create function tusk.claim_next(_worker uuid, _token uuid, _queue bigint, _lock bigint, _full boolean, _lane bigint)
-returns table (
-  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
-  run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
-  workflows uuid[], turns boolean[], partitions text[])
-language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-#variable_conflict use_column
-declare
-  _ready   boolean;
-  _no      bigint;
-  _done    pg_snapshot;
-  _win     pg_snapshot;
-  _claimed bigint;
-  _look    pg_snapshot; -- a window that has no late rows left reaches up to here
-  _from    xid8;
-  _n       bigint;
-  _skip    int; -- of a pack
-  t        tusk.log;
-begin
-  if pg_advisory_xact_lock(_lock) is not null and pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is not null
-    and set_config('synchronous_commit', 'off', true) is not null and current_setting('transaction_isolation') <> 'read committed' then
-    perform tusk.need_read_committed();
-  end if;
-  select (pg_snapshot_xmin(q.done) = pg_snapshot_xmax(q.done) or q.at_xid >= pg_snapshot_xmax(q.done))
-      and exists (select from tusk.worker w where w.id = _worker and not w.dead)
-      and not exists (select from tusk.lease l where l.token = _token)
-      and not exists (select from tusk.lane x where x.id >= _queue and x.id < _lane),
-    q.no, q.done, q.win, q.claimed,
-    case when pg_snapshot_xmin(q.win) < pg_snapshot_xmax(q.win) then q.win else pg_current_snapshot() end,
-    greatest(q.at_xid, pg_snapshot_xmax(q.done)), case when q.at_xid >= pg_snapshot_xmax(q.done) then q.at_n else -1 end
-  into _ready, _no, _done, _win, _claimed, _look, _from, _n
-  from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
-  if _ready then
-    select r.* into t from tusk.rows_after(_lane, _look, _from, _n, 1) r;
-    if octet_length(t.args) <= 8192 and (_full or t.attempt = 0 and t.crashes = 0 and t.run_at is null
-      and t.expires_at is null and t.tenant is null and t.key is null and t.tags is null and t.settings is null and t.workflow is null
-      and t.turn is null and t.partition is null) then
-      if t.packed is not null then
-        _skip := case when t.xid = _from then greatest(_n - t.n, 0) else 0 end;
-        t.id := tusk.id_after(t.id, _skip); t.n := t.n + _skip + 1; t.args := t.packed[_skip + 1];
-      end if;
-      lane := _lane; claimed_at := clock_timestamp();
-      ids := array[t.id]; kinds := array[t.kind]; args := array[t.args]; enqueued_at := array[t.enqueued_at];
-      if _full then
-        attempts := array[t.attempt + 1]; crashes := array[t.crashes]; run_at := array[t.run_at]; expires_at := array[t.expires_at];
-        tenants := array[t.tenant]; keys := array[t.key]; tags := array[to_json(t.tags)::text]; settings := array[t.settings];
-        workflows := array[t.workflow]; turns := array[t.turn]; partitions := array[t.partition];
-      end if;
-      insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts) values (_token, _lane, _worker, claimed_at, t.xid, t.xid, ids);
-      insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-      values (_lane, _no + 1, case when pg_visible_in_snapshot(t.xid, _win) is not false then _done else _win end,
-        case when pg_visible_in_snapshot(t.xid, _win) then _win else _look end, t.xid, t.n, _claimed + 1);
-      return next;
-      return;
-    end if;
-  end if;
-  return query select * from tusk.claim(_worker, _token, array[_queue], 1, false, _lock, _full, t.packed is not null, _lane);
-end $$;
-
 -- The rows of a lane that are visible in a window, from a point of the index on.
 create function tusk.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.log
 language sql stable as $$
@@ -388,4 +324,4 @@ $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.claim_next, tusk.claim, tusk.lanes_to_try, tusk.lanes_with_rows, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;
+drop function tusk.claim, tusk.lanes_to_try, tusk.lanes_with_rows, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;

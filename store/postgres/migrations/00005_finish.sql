@@ -98,12 +98,8 @@ declare
   _claimed timestamptz;
 begin
   if pg_sequence_last_value('tusk.beside') is null and current_setting('transaction_isolation') = 'read committed' then
-    -- A lease that an open transaction has finished tasks of cannot be locked so.
     delete from tusk.lease y
-    where y.ctid = (
-      select x.ctid from tusk.lease x
-      where x.token = _token and x.lane = _lane and x.open is null and x.firsts = _firsts and x.counts is not distinct from _counts
-      for update skip locked)
+    where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
     returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _worker, _claimed;
   end if;
   if _lo is null then
@@ -404,6 +400,8 @@ declare
   _ended timestamptz;
 begin
   perform tusk.need_read_committed();
+  -- Before the lease is held: who finds no value here waits for nobody.
+  perform nextval('tusk.beside');
   perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
   if not found then
     return false;
@@ -412,7 +410,6 @@ begin
     or not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
     return false;
   end if;
-  perform nextval('tusk.beside');
   insert into tusk.finished (token, id) values (_token, _id);
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _ended := greatest(_now - _ago * interval '1 us', l.claimed_at);

@@ -4,11 +4,11 @@ select lane, claimed_at, ids, kinds, args, enqueued_at, attempts, crashes, run_a
   workflows, turns, partitions
 from tusk.claim($1, $2, $3, $4, $5, $6, $7, $8)
 
--- name: claim_next
--- $1 worker, $2 token, $3 first lane of the queue, $4 lock of the token, $5 all columns, $6 the lane that likely has the task
-select lane, claimed_at, ids, kinds, args, enqueued_at, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
-  workflows, turns, partitions
-from tusk.claim_next($1, $2, $3, $4, $5, $6)
+-- name: exchange
+-- $1 worker, $2 token, $3 first lanes of queues, $4 lock of the token, $5 the lane that likely has a task; what ended:
+-- $6 its token, $7 its lane, $8 its id, $9 milliseconds ago, $10 statistics
+call tusk.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+  null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)
 
 -- name: beat
 -- $1 worker, $2 what it says about itself, $3 ttl, $4 to $8 notes

@@ -197,39 +197,125 @@ func TestAClaimOfOneTaskIsRepeatedUnderItsToken(t *testing.T) {
 // The first task that ever needs another one may come while a flush ends that other one,
 // which has not looked for such tasks, because there were none.
 func TestAFlushSeesTheFirstNeedThatComesMeanwhile(t *testing.T) {
-	s, pool := fresh(t)
+	for name, end := range map[string]func(s *postgres.Store, w store.ID, done store.Outcome) error{
+		"finish": func(s *postgres.Store, _ store.ID, done store.Outcome) error {
+			lost, err := s.Finish(context.Background(), []store.Outcome{done})
+			if len(lost) > 0 {
+				err = errors.Join(err, errors.New("lost"))
+			}
+			return err
+		},
+		"exchange": func(s *postgres.Store, w store.ID, done store.Outcome) error {
+			x := s.Exchange(context.Background(), done, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+			if x.Lost || len(x.Tasks) > 0 {
+				x.FinishErr = errors.Join(x.FinishErr, errors.New("lost, or claimed what was not there"))
+			}
+			return errors.Join(x.FinishErr, x.ClaimErr)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pool := fresh(t)
+			w := single{t, s, startWorker(t, s)}
+			parent, child := newTasks(1, "q"), newTasks(1, "q")
+			w.add(parent...)
+			running := w.next()
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(context.Background())
+			if _, err := tx.Exec(t.Context(), "lock table tusk.outcome in share mode"); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- end(s, w.worker, completed([]store.Task{*running})[0]) }()
+			eventually(t, "the flush waits", func() bool {
+				var waits bool
+				err := pool.QueryRow(t.Context(), "select exists (select from pg_locks where not granted and relation = 'tusk.outcome'::regclass)").Scan(&waits)
+				return err == nil && waits
+			})
+			child[0].Needs = []store.Need{{Task: parent[0].ID}}
+			w.add(child...)
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			w.wants("the task whose need has ended", child[0].ID)
+		})
+	}
+}
+
+// Once anything was put beside leases, an exchange asks for it, still in one trip.
+func TestAnExchangeSetsFreeWhatNeededItsTask(t *testing.T) {
+	s, _ := fresh(t)
 	w := single{t, s, startWorker(t, s)}
-	parent, child := newTasks(1, "q"), newTasks(1, "q")
-	w.add(parent...)
-	running := w.next()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	ask := func() store.ClaimRequest {
+		return store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
 	}
-	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "lock table tusk.outcome in share mode"); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() {
-		lost, err := s.Finish(context.Background(), completed([]store.Task{*running}))
-		if len(lost) > 0 {
-			err = errors.Join(err, errors.New("lost"))
-		}
-		ended <- err
-	}()
-	eventually(t, "the flush waits", func() bool {
-		var waits bool
-		err := pool.QueryRow(t.Context(), "select exists (select from pg_locks where not granted and relation = 'tusk.outcome'::regclass)").Scan(&waits)
-		return err == nil && waits
-	})
-	child[0].Needs = []store.Need{{Task: parent[0].ID}}
+	tasks := newTasks(3, "q")
+	w.add(tasks...)
+	child := newTasks(1, "q")
+	child[0].Needs = []store.Need{{Task: tasks[0].ID}}
 	w.add(child...)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
+	running := w.next()
+	for i := range 3 {
+		before, err := s.Measure(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := s.Exchange(t.Context(), completed([]store.Task{*running})[0], ask())
+		after, err := s.Measure(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := append(tasks[1:], child...)[i].ID
+		if x.FinishErr != nil || x.ClaimErr != nil || x.Lost || len(x.Tasks) != 1 || x.Tasks[0].ID != want {
+			t.Fatalf("exchange %d: %+v, want %v", i, x, want)
+		}
+		if trips := after.RoundTrips - before.RoundTrips; trips != 1 {
+			t.Errorf("exchange %d took %d trips", i, trips)
+		}
+		running = &x.Tasks[0]
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
+	if x := s.Exchange(t.Context(), completed([]store.Task{*running})[0], ask()); x.FinishErr != nil || x.ClaimErr != nil || x.Lost || len(x.Tasks) != 0 {
+		t.Errorf("the last one: %+v", x)
 	}
-	w.wants("the task whose need has ended", child[0].ID)
+}
+
+// What brings more than the end of its task, or of one with a key, takes two trips.
+func TestAnExchangeWritesEveryOutcome(t *testing.T) {
+	s, _ := fresh(t)
+	w := single{t, s, startWorker(t, s)}
+	tasks := newTasks(6, "q")
+	tasks[3].Key = "k"
+	w.add(tasks...)
+	running := w.next()
+	change := []func(*store.Outcome){
+		func(o *store.Outcome) { o.State, o.Delay, o.Error = store.Retryable, 3600e9, "boom" },
+		func(o *store.Outcome) { o.Note = &store.Note{Output: []byte(`"out"`)} },
+		func(o *store.Outcome) { o.Then = newTasks(1, "then") },
+		func(o *store.Outcome) {},
+		func(o *store.Outcome) { o.State, o.Reason = store.Discarded, "why" },
+	}
+	for i := range change {
+		o := completed([]store.Task{*running})[0]
+		change[i](&o)
+		x := s.Exchange(t.Context(), o, store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+		if x.FinishErr != nil || x.ClaimErr != nil || x.Lost || len(x.Tasks) != 1 || x.Tasks[0].ID != tasks[i+1].ID {
+			t.Fatalf("outcome %d: %+v", i, x)
+		}
+		stored, err := s.List(t.Context(), store.Filter{IDs: []store.ID{o.Task.ID}, Detail: true})
+		if err != nil || len(stored) != 1 || stored[0].State != o.State || stored[0].Reason != o.Reason ||
+			o.Note != nil && string(stored[0].Detail.Output) != `"out"` {
+			t.Errorf("outcome %d: stored %+v, %v", i, stored, err)
+		}
+		running = &x.Tasks[0]
+	}
+	again := newTasks(1, "q")
+	again[0].Key = "k"
+	if results, err := s.Enqueue(t.Context(), again); err != nil || results[0].Result != store.Added {
+		t.Errorf("the key of a task that has ended: %+v, %v", results, err)
+	}
 }

@@ -1,0 +1,46 @@
+package finish
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Lend hands out the one outcome that is ready, to be brought to the store by who goes
+// there anyway; nil: there is none, or there are others, or likely to be soon, which are
+// better written together. Settle takes it back.
+func (g *Gatherer) Lend() *store.Outcome {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lent != nil || len(g.ready) != 1 || len(g.ready[0].outcomes) != 1 || g.soon(patience) > 1 {
+		return nil
+	}
+	g.lent, g.ready = g.ready[0], nil
+	g.count.Add(-1)
+	g.lent.stamp(time.Now())
+	return &g.lent.outcomes[0]
+}
+
+// Settle says what became of the outcome that is lent: stored, or refused because its
+// lease is not open. With an error that is unknown, and it is written as all others are.
+func (g *Gatherer) Settle(lost bool, err error) {
+	g.mu.Lock()
+	b := g.lent
+	g.lent = nil
+	if err != nil {
+		g.ready = append(g.ready, b)
+		g.count.Add(1)
+		g.ring()
+	}
+	g.mu.Unlock()
+	if err != nil {
+		return
+	}
+	g.success.Store(time.Now().UnixNano())
+	var refused map[store.ID]bool
+	if lost {
+		refused = set([]store.ID{b.outcomes[0].Task.ID})
+	}
+	g.done(b.outcomes, refused)
+	b.recycle()
+}

@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Exchanger = (*Store)(nil)
+
+// Exchange implements store.Exchanger. It is one call of the procedure exchange, if the
+// outcome is all there is to say of a task without a key that completed.
+func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) store.Exchanged {
+	if r.Limit != 1 || r.Again || !isPlain(&o) || hasExtras(&o) || o.Note != nil || o.Task.Key != "" || s.atHome(ctx) != nil {
+		return s.oneByOne(ctx, o, r)
+	}
+	s.claims.Add(1)
+	a := askFor(&r)
+	x := swap{ask: a, likely: s.likely(a), ended: &o}
+	err := s.swap(ctx, &x)
+	switch {
+	case errors.Is(err, errRolledBack): // it may have claimed before
+		r.Again = true
+		return s.oneByOne(ctx, o, r)
+	case errors.Is(err, store.ErrWorkerDead):
+		lost, finishErr := s.Finish(ctx, []store.Outcome{o})
+		return store.Exchanged{ClaimErr: fmt.Errorf("exchange: %w", err), Lost: len(lost) > 0, FinishErr: finishErr}
+	case err != nil:
+		err = fmt.Errorf("exchange: %w", err)
+		return store.Exchanged{ClaimErr: err, FinishErr: err}
+	case !x.finished:
+		lost, err := s.Finish(ctx, []store.Outcome{o})
+		return store.Exchanged{Tasks: x.tasks, Lost: len(lost) > 0, FinishErr: err}
+	}
+	return store.Exchanged{Tasks: x.tasks}
+}
+
+// oneByOne is an exchange in two calls.
+func (s *Store) oneByOne(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
+	lost, err := s.Finish(ctx, []store.Outcome{o})
+	x.Lost, x.FinishErr = len(lost) > 0, err
+	x.Tasks, x.ClaimErr = s.Claim(ctx, r)
+	return x
+}
+
+// swap is a call of the procedure exchange.
+type swap struct {
+	ask    *ask
+	likely int64          // the lane that likely has the task; 0: not known
+	ended  *store.Outcome // nil: nothing is given for the task
+
+	tasks    []store.Task // none or one
+	finished bool
+}
+
+// swap calls it once. It must not be repeated as it is where it fails after the claim.
+func (s *Store) swap(ctx context.Context, x *swap) error {
+	args := []any{[16]byte(x.ask.Worker), [16]byte(x.ask.Token), x.ask.queues, x.ask.lock, x.likely, nil, nil, nil, nil, nil}
+	if x.ended != nil {
+		f := flushOf([]*store.Outcome{x.ended})
+		args = append(args[:5], f.tokens[0], f.lanes[0], f.firsts, f.ago, f.stats)
+	}
+	x.tasks = nil
+	var lane int64
+	err := s.queryOnce(ctx, s.sql["exchange"], func(raw [][]byte) error {
+		if raw[1] != nil {
+			x.tasks = make([]store.Task, 1)
+			lane = readTask(&x.tasks[0], raw)
+			x.ask.lent(&x.tasks[0], lane)
+		}
+		x.finished = len(raw[17]) > 0 && raw[17][0] != 0
+		s.ring(textsOf(raw[18])...)
+		return nil
+	}, args...)
+	if err == nil {
+		s.lane.Store(lane)
+	}
+	return err
+}
+
+// likely is the lane that has the one task that is asked for: that of the queue which had
+// the last one. 0: somebody has to take a closer look.
+func (s *Store) likely(a *ask) int64 {
+	lane := s.lane.Load()
+	if len(a.queues) != 1 || lane&^0xffff != a.queues[0] {
+		return 0
+	}
+	return lane
+}

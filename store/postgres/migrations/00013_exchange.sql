@@ -1,0 +1,117 @@
+-- up
+set local lock_timeout = '5s';
+
+-- Claims one task for a worker and completes the one that it held, which is all of a
+-- lease: in one message, in two transactions, as claim and finish_plain would. The lane
+-- is free again before the disk has what is completed. Of most tasks it asks only what it
+-- must, in few statements and fewer expressions, for each is prepared anew in every
+-- transaction; it leaves to those two what it cannot do.
+--
+-- _likely is the lane that likely has the task, the first of the queue; 0: not known.
+-- Without _held nothing is completed. No id: there is no task. Not finished: nothing was
+-- written of what ended, and finish tells why. freed are the queues that got tasks by it.
+create procedure tusk.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
+  _held uuid, _held_lane bigint, _firsts uuid[], _ago int[], _stats bytea,
+  out lane bigint, out id uuid, out kind text, out args bytea,
+  out enqueued_at timestamptz, out attempt int, out crashes int,
+  out run_at timestamptz, out expires_at timestamptz, out claimed_at timestamptz,
+  out tenant text, out key text, out tags text[], out settings bytea,
+  out workflow uuid, out turn boolean, out partition text,
+  out finished boolean, out freed text[])
+language plpgsql as $$
+#variable_conflict use_column
+declare
+  _ready   boolean; -- there are no late rows to look for
+  _no      bigint;
+  _done    pg_snapshot;
+  _win     pg_snapshot;
+  _claimed bigint;
+  _look    pg_snapshot; -- a window that has no late rows left reaches up to here
+  _from    xid8;
+  _n       bigint;
+  _row     bigint;  -- the number of the task's row
+  _packed  bytea[]; -- it is a pack
+  _place   int;
+  _lo      xid8;
+  _hi      xid8;
+  _beside  boolean; -- there may be something beside leases
+  _by      uuid;
+  _since   timestamptz;
+begin
+  if _likely <> 0 and pg_advisory_xact_lock(_lock) is not null and pg_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) is not null
+    and set_config('synchronous_commit', 'off', true) is not null and set_config('enable_seqscan', 'off', true) is not null
+    and set_config('plan_cache_mode', 'force_generic_plan', true) is not null and current_setting('transaction_isolation') = 'read committed' then
+    select q.no, q.done, q.win, q.claimed,
+      case when pg_snapshot_xmin(q.win) < pg_snapshot_xmax(q.win) then q.win else pg_current_snapshot() end,
+      greatest(q.at_xid, pg_snapshot_xmax(q.done)), case when q.at_xid >= pg_snapshot_xmax(q.done) then q.at_n else -1 end,
+      pg_snapshot_xmin(q.done) = pg_snapshot_xmax(q.done) or q.at_xid >= pg_snapshot_xmax(q.done)
+    into _no, _done, _win, _claimed, _look, _from, _n, _ready
+    from tusk.lane_position q
+    where q.lane = _likely
+      and exists (select from tusk.worker w where w.id = _worker and not w.dead)
+      and not exists (select from tusk.lease l where l.token = _token)
+      and not exists (select from tusk.lane x where x.id >= _queues[1] and x.id < _likely)
+    order by q.no desc limit 1;
+  end if;
+  if _ready then
+    select r.lane, r.xid, r.n, r.packed, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, clock_timestamp(),
+      r.tenant, r.key, r.tags, r.settings, r.workflow, r.turn, r.partition
+    into lane, _lo, _row, _packed, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at,
+      tenant, key, tags, settings, workflow, turn, partition
+    from tusk.rows_after(_likely, _look, _from, _n, 1) r;
+  end if;
+  if _packed is not null then
+    _place := case when _lo = _from then greatest(_n - _row, 0) else 0 end;
+    id := tusk.id_after(id, _place); args := _packed[_place + 1]; _row := _row + _place + 1;
+  end if;
+  if id is not null then
+    insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts) values (_token, lane, _worker, claimed_at, _lo, _lo, array[id]);
+    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+    values (lane, _no + 1, case when pg_visible_in_snapshot(_lo, _win) is not false then _done else _win end,
+      case when pg_visible_in_snapshot(_lo, _win) then _win else _look end, _lo, _row, _claimed + 1);
+  else
+    select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1], c.attempts[1], c.crashes[1],
+      c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], array(select json_array_elements_text(c.tags[1]::json)), c.settings[1],
+      c.workflows[1], c.turns[1], c.partitions[1]
+    into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, partition
+    from tusk.claim(_worker, _token, _queues, 1, false, _lock, true, false, _likely) c;
+  end if;
+  if _held is null then
+    return;
+  end if;
+  commit;
+  _beside := set_config('enable_seqscan', 'off', true) is not null and pg_sequence_last_value('tusk.beside') is not null;
+  if _beside then -- a lease that an open transaction has finished its task of cannot be locked so
+    delete from tusk.lease y
+    where y.ctid = (
+      select x.ctid from tusk.lease x
+      where x.token = _held and x.lane = _held_lane and x.open is null and x.firsts = _firsts and x.counts is null
+      for update skip locked)
+    returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _by, _since;
+  else
+    delete from tusk.lease y
+    where y.token = _held and y.lane = _held_lane and y.open is null and y.firsts = _firsts and y.counts is null
+    returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _by, _since;
+  end if;
+  if found then
+    insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
+    values (_held_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _held, _by, _since,
+      clock_timestamp(), 0, _stats, _firsts, _ago);
+    if _beside then
+      finished := not exists (select from tusk.finished f where f.token = _held)
+        and not exists (select from tusk.open_need d where d.parent = _firsts[1]);
+    else
+      finished := pg_sequence_last_value('tusk.beside') is null;
+    end if;
+  end if;
+  if finished then
+    return;
+  end if;
+  rollback;
+  select count(f.token) = 0, array_agg(f.queue) filter (where f.queue is not null) into finished, freed
+  from tusk.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}', '{}', '{}') f;
+end $$;
+
+-- down
+set local lock_timeout = '5s';
+drop procedure tusk.exchange;
