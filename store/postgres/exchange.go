@@ -24,17 +24,18 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	case errors.Is(err, errRolledBack): // it may have claimed before
 		r.Again = true
 		return s.oneByOne(ctx, o, r)
-	case errors.Is(err, store.ErrWorkerDead):
-		lost, finishErr := s.Finish(ctx, []store.Outcome{o})
-		return store.Exchanged{ClaimErr: fmt.Errorf("exchange: %w", err), Lost: len(lost) > 0, FinishErr: finishErr}
 	case err != nil:
 		err = fmt.Errorf("exchange: %w", err)
-		return store.Exchanged{ClaimErr: err, FinishErr: err}
-	case !x.finished:
-		lost, err := s.Finish(ctx, []store.Outcome{o})
-		return store.Exchanged{Tasks: x.tasks, Lost: len(lost) > 0, FinishErr: err}
+		if !errors.Is(err, store.ErrWorkerDead) {
+			return store.Exchanged{ClaimErr: err, FinishErr: err}
+		}
 	}
-	return store.Exchanged{Tasks: x.tasks}
+	both := store.Exchanged{Tasks: x.tasks, ClaimErr: err}
+	if !x.finished {
+		lost, err := s.Finish(ctx, []store.Outcome{o})
+		both.Lost, both.FinishErr = len(lost) > 0, err
+	}
+	return both
 }
 
 // oneByOne is an exchange in two calls.
