@@ -26,11 +26,12 @@ type Tx interface {
 
 // Exchanger is an engine to which a worker of one slot brings the task that it has done
 // when it comes for the next one, in one trip. It is looked for in the outermost store
-// alone: a wrapper may have something to do with each Finish and Claim.
+// alone, because a wrapper may have something to do with each Finish and Claim; one that
+// embeds an Exchanger by its own type has to wrap Exchange as well.
 type Exchanger interface {
-	// Exchange is Finish of one outcome and Claim of one task, as if each had been
-	// called by itself and neither had waited for the other: one may fail alone. What is
-	// unanswered is repeated by Finish, and by Claim with Again set.
+	// Exchange is Finish of one outcome and Claim of one task, each as if it had been
+	// called by itself: one may fail alone. It is made for completions with nothing more
+	// to write. What is unanswered is repeated by Finish, and by Claim with Again set.
 	Exchange(ctx context.Context, o Outcome, r ClaimRequest) Exchanged
 }
 

@@ -7,18 +7,25 @@ import (
 )
 
 // Lend hands out the one outcome that is ready, to be brought to the store by who goes
-// there anyway; nil: there is none, or there are others, or likely to be soon, which are
-// better written together. Settle takes it back.
+// there anyway; nil: there is none; or there are others, or likely to be soon, which are
+// better written together; or it is no mere completion, and to write it may take long.
+// Settle takes it back.
 func (g *Gatherer) Lend() *store.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.lent != nil || len(g.ready) != 1 || len(g.ready[0].outcomes) != 1 || g.soon(patience) > 1 {
+	if g.lent != nil || len(g.ready) != 1 || len(g.ready[0].outcomes) != 1 || !isMere(&g.ready[0].outcomes[0]) || g.soon(patience) > 1 {
 		return nil
 	}
 	g.lent, g.ready = g.ready[0], nil
 	g.count.Add(-1)
 	g.lent.stamp(time.Now())
 	return &g.lent.outcomes[0]
+}
+
+// isMere reports whether an outcome is a completion, and no other task may have to do
+// with it: what shares a key or follows may be held by others.
+func isMere(o *store.Outcome) bool {
+	return o.State == store.Completed && o.Error == "" && o.Note == nil && len(o.Then) == 0 && o.Task.Key == ""
 }
 
 // Settle says what became of the outcome that is lent: stored, or refused because its

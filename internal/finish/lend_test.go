@@ -54,6 +54,28 @@ func TestNothingIsLentWhileOthersAreAboutToCome(t *testing.T) {
 	})
 }
 
+func TestOnlyMereCompletionsAreLent(t *testing.T) {
+	for what, change := range map[string]func(*store.Outcome){
+		"a failure":  func(o *store.Outcome) { o.State, o.Error = store.Retryable, "boom" },
+		"a key":      func(o *store.Outcome) { o.Task.Key = "k" },
+		"a note":     func(o *store.Outcome) { o.Note = &store.Note{} },
+		"more tasks": func(o *store.Outcome) { o.Then = make([]store.NewTask, 1) },
+	} {
+		l := &ledger{}
+		gathering(t, l, quiet(func(store.Outcome) {}), func(g *Gatherer) {
+			o := outcome(1)
+			change(&o)
+			add(g, o)
+			if g.Lend() != nil {
+				t.Errorf("%s: lent", what)
+			}
+		})
+		if l.taken(1) != 1 {
+			t.Errorf("%s: not written", what)
+		}
+	}
+}
+
 func TestALentOutcomeOfWhichNothingIsKnownIsWrittenLikeAnyOther(t *testing.T) {
 	told := 0
 	l := &ledger{}

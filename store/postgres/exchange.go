@@ -21,7 +21,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	x := swap{ask: a, likely: s.likely(a), ended: &o}
 	err := s.swap(ctx, &x)
 	switch {
-	case errors.Is(err, errRolledBack): // it may have claimed before
+	case errors.Is(err, errRolledBack), isBusy(err): // it may have claimed before
 		r.Again = true
 		return s.oneByOne(ctx, o, r)
 	case err != nil:

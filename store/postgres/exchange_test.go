@@ -284,6 +284,78 @@ func TestAnExchangeSetsFreeWhatNeededItsTask(t *testing.T) {
 	}
 }
 
+// Whatever way a claim of one task takes, it says the same of it.
+func TestAnExchangeReturnsTasksOfPacksLikeAnyOther(t *testing.T) {
+	s, pool := fresh(t)
+	s.PackAll()
+	w := single{t, s, startWorker(t, s)}
+	packs := newPacks(8, "q")
+	w.add(packs...)
+	tx, err := pool.Begin(t.Context()) // late rows in the lane
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tagged := newPacks(4, "q")
+	for i := range tagged {
+		tagged[i].Tags = []string{"a"}
+	}
+	w.add(tagged...)
+	wanted := append(packs, tagged...)
+	never := completed([]store.Task{{ID: newID(), Kind: "mail", Queue: "q", Attempt: 1, Lease: store.NewToken()}})
+	for i := range wanted {
+		queues := [][]string{{"q"}, {"q", "other"}}[i%2]
+		x := s.Exchange(t.Context(), never[0], store.ClaimRequest{Worker: w.worker, Queues: queues, Limit: 1, Token: store.NewToken()})
+		if len(x.Tasks) != 1 || x.ClaimErr != nil || !x.Lost {
+			t.Fatalf("exchange %d: %+v", i, x)
+		}
+		got := &x.Tasks[0]
+		if got.ID != wanted[i].ID || got.Attempt != 1 || got.Crashes != 0 || !bytes.Equal(got.Args, wanted[i].Args) || !slices.Equal(got.Tags, wanted[i].Tags) ||
+			!got.RunAt.Equal(got.EnqueuedAt) || got.ClaimedAt.IsZero() {
+			t.Errorf("task %d: %+v", i, got)
+		}
+	}
+}
+
+// An open transaction of somebody's may hold the lane; a task that has ended does not wait
+// for it.
+func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
+	s, pool := fresh(t)
+	w := single{t, s, startWorker(t, s)}
+	tasks := newTasks(3, "q")
+	w.add(tasks...)
+	running := w.next()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "select tusk.lock_lane(tusk.lane_of('q', 0))"); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan store.Exchanged, 1)
+	go func() {
+		answer <- s.Exchange(context.Background(), completed([]store.Task{*running})[0],
+			store.ClaimRequest{Worker: w.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+	}()
+	eventually(t, "it is completed", func() bool {
+		return number(t, pool, "select count(*) from tusk.tasks where state = 'completed'") == 1
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if x := <-answer; x.FinishErr != nil || x.ClaimErr != nil || x.Lost || len(x.Tasks) != 1 || x.Tasks[0].ID != tasks[1].ID {
+		t.Errorf("%+v", x)
+	}
+}
+
 // What brings more than the end of its task, or of one with a key, takes two trips.
 func TestAnExchangeWritesEveryOutcome(t *testing.T) {
 	s, _ := fresh(t)

@@ -400,7 +400,8 @@ declare
   _ended timestamptz;
 begin
   perform tusk.need_read_committed();
-  -- Before the lease is held: who finds no value here waits for nobody.
+  -- Before the lease is held: a flush that finds no value there does not wait for it, but
+  -- for the very first.
   perform nextval('tusk.beside');
   perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
   if not found then

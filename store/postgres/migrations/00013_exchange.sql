@@ -8,7 +8,8 @@ set local lock_timeout = '5s';
 -- transaction; it leaves to those two what it cannot do.
 --
 -- _likely is the lane that likely has the task, the first of the queue; 0: not known.
--- Without _held nothing is completed. No id: there is no task. Not finished: nothing was
+-- Without _held nothing is completed. With it, a lane that is held for a second is an error,
+-- and nothing is done. No id: there is no task. Not finished: nothing was
 -- written of what ended, and finish tells why. freed are the queues that got tasks by it.
 create procedure tusk.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
   _held uuid, _held_lane bigint, _firsts uuid[], _ago int[], _stats bytea,
@@ -38,7 +39,9 @@ declare
   _by      uuid;
   _since   timestamptz;
 begin
-  if _likely <> 0 and pg_advisory_xact_lock(_lock) is not null and pg_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) is not null
+  -- What ended must not wait long for a lane that somebody's open transaction holds.
+  if (_held is null or set_config('lock_timeout', '1s', true) is not null)
+    and _likely <> 0 and pg_advisory_xact_lock(_lock) is not null and pg_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) is not null
     and set_config('synchronous_commit', 'off', true) is not null and set_config('enable_seqscan', 'off', true) is not null
     and set_config('plan_cache_mode', 'force_generic_plan', true) is not null and current_setting('transaction_isolation') = 'read committed' then
     select q.no, q.done, q.win, q.claimed,
@@ -70,11 +73,11 @@ begin
     values (lane, _no + 1, case when pg_visible_in_snapshot(_lo, _win) is not false then _done else _win end,
       case when pg_visible_in_snapshot(_lo, _win) then _win else _look end, _lo, _row, _claimed + 1);
   else
-    select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1], c.attempts[1], c.crashes[1],
-      c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], array(select json_array_elements_text(c.tags[1]::json)), c.settings[1],
+    select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1],
+      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], array(select json_array_elements_text(c.tags[1]::json)), c.settings[1],
       c.workflows[1], c.turns[1], c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, partition
-    from tusk.claim(_worker, _token, _queues, 1, false, _lock, true, false, _likely) c;
+    from tusk.claim(_worker, _token, _queues, 1, false, _lock, false, false, _likely) c;
   end if;
   if _held is null then
     return;
