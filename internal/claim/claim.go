@@ -36,7 +36,7 @@ type Options struct {
 	Take   func(tasks []store.Task)            // takes them
 	Poll   time.Duration                       // the longest pause between polls of idle queues
 	Along  store.Exchanger                     // takes outcomes along; nil: the engine cannot
-	Lender Lender                              // of those; nil without Along
+	Lender Lender                              // has them; not asked without Along
 	Log    *slog.Logger
 }
 
