@@ -1,5 +1,5 @@
 # make test    what CI runs: installs what it needs, then checks and tests everything
-# make check   gofmt, vet, staticcheck
+# make check   gofmt, go mod tidy, vet, staticcheck
 # make build   the tusk binary
 # make bench       Tusk beside its peers, under 15 minutes; installs what it needs
 # make bench-full  the same for hours: longer runs, more history, more peers
@@ -26,6 +26,9 @@ deps:
 
 check: deps
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }
+	GOFLAGS=-mod=mod go mod tidy -diff
+	GOFLAGS=-mod=mod go -C bench mod tidy -diff
+	GOFLAGS=-mod=mod go -C bench/peers/riversqlite mod tidy -diff
 	CGO_ENABLED=0 go vet ./...
 	CGO_ENABLED=0 go run $(STATICCHECK) ./...
 	CGO_ENABLED=0 go -C bench vet ./...

@@ -12,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
-	"github.com/knadh/koanf/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -53,7 +50,7 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 			c.source[key] = sourceFlag
 		case name != "" && (running || all):
 			c.source[key] = name
-			c.set(f, variables.String(name), name)
+			c.set(f, variables[name], name)
 		case inFile:
 			c.source[key] = lines[key]
 			c.set(f, value, lines[key]+": "+key)
@@ -87,47 +84,40 @@ func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag
 }
 
 // variables reads the environment. NAME_FILE stands for a file with NAME's value.
-func (app *App) variables(c *config) *koanf.Koanf {
-	k := koanf.New("")
-	entries := func() []string {
-		var list []string
-		for _, name := range slices.Sorted(maps.Keys(app.env)) {
-			list = append(list, name+"="+app.env[name])
-		}
-		return list
-	}
-	known := func(name, value string) (string, any) {
+func (app *App) variables(c *config) map[string]string {
+	set := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(app.env)) {
+		value := app.env[name]
 		if !strings.HasPrefix(name, "TUSK_") && name != "DATABASE_URL" || value == "" {
-			return "", nil
+			continue
 		}
-		if real, isFile := strings.CutSuffix(name, "_FILE"); isFile {
-			if app.env[real] != "" {
-				c.problems = append(c.problems, fmt.Sprintf("%s and %s are both set: unset one", real, name))
-				return "", nil
-			}
-			text, err := os.ReadFile(value)
-			if err != nil {
-				c.problems = append(c.problems, fmt.Sprintf("%s: %v", name, err))
-				return "", nil
-			}
-			return real, strings.TrimSpace(string(text))
+		real, isFile := strings.CutSuffix(name, "_FILE")
+		if !isFile {
+			set[name] = value
+			continue
 		}
-		return name, value
+		if app.env[real] != "" {
+			c.problems = append(c.problems, fmt.Sprintf("%s and %s are both set: unset one", real, name))
+			continue
+		}
+		text, err := os.ReadFile(value)
+		if err != nil {
+			c.problems = append(c.problems, fmt.Sprintf("%s: %v", name, err))
+			continue
+		}
+		set[real] = strings.TrimSpace(string(text))
 	}
-	if err := k.Load(env.Provider("", env.Opt{EnvironFunc: entries, TransformFunc: known}), nil); err != nil {
-		c.problems = append(c.problems, err.Error())
-	}
-	return k
+	return set
 }
 
 // variableOf returns the variable that is set for a flag; empty when none is.
-func variableOf(flag string, variables *koanf.Koanf) string {
+func variableOf(flag string, variables map[string]string) string {
 	names := []string{"TUSK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
 	if flag == "db" {
 		names = []string{"TUSK_DATABASE_URL", "TUSK_DB", "DATABASE_URL"}
 	}
 	for _, name := range names {
-		if variables.Exists(name) {
+		if _, set := variables[name]; set {
 			return name
 		}
 	}
@@ -154,10 +144,10 @@ func (c *config) set(f *pflag.Flag, value any, where string) {
 }
 
 // configPath finds the file: the one that was asked for, or the first that exists.
-func (app *App) configPath(variables *koanf.Koanf, c *config) string {
+func (app *App) configPath(variables map[string]string, c *config) string {
 	asked := app.flags.config
 	if asked == "" {
-		asked = variables.String("TUSK_CONFIG")
+		asked = variables["TUSK_CONFIG"]
 	}
 	if asked != "" {
 		return asked
@@ -188,28 +178,29 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		c.problems = append(c.problems, c.path+" is a folder, not a file")
 		return values, lines
 	}
-	parser := &yamlParser{path: c.path, environment: environment, lines: lines}
-	k := koanf.New(".")
-	if err := k.Load(file.Provider(c.path), parser); err != nil {
+	text, err := os.ReadFile(c.path)
+	if err != nil {
 		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 			err = fmt.Errorf("%s: %w", c.path, pathErr.Err)
 		}
 		c.problems = append(c.problems, err.Error())
+		return values, lines
 	}
-	c.problems = append(c.problems, parser.problems...)
-	for key, value := range k.All() {
-		if strings.HasSuffix(key, ".yes") && c.flags[key] != nil {
+	file := yamlFile{path: c.path, environment: environment, values: values, lines: lines}
+	if err := file.read(text); err != nil {
+		c.problems = append(c.problems, err.Error())
+	}
+	c.problems = append(c.problems, file.problems...)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		switch {
+		case c.flags[key] != nil && strings.HasSuffix(key, ".yes"):
 			c.problems = append(c.problems, lines[key]+": "+key+" cannot be set in a file")
+		case c.flags[key] != nil:
 			continue
+		case values[key] != nil || !c.hasSection(key):
+			c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key], hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
 		}
-		if c.flags[key] != nil {
-			values[key] = value
-			continue
-		}
-		if section, isSection := value.(map[string]any); isSection && len(section) == 0 && c.hasSection(key) {
-			continue
-		}
-		c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key], hinted(key, didYouMean(key, slices.Collect(maps.Keys(c.flags))))))
+		delete(values, key)
 	}
 	return values, lines
 }

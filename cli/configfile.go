@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -9,51 +8,51 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlParser reads tusk.yaml for koanf. Unlike koanf's own parser it knows on
-// which line each value stands, and finds keys that come twice.
-type yamlParser struct {
+// yamlFile reads tusk.yaml. It remembers the line of each value, and finds keys
+// that appear twice.
+type yamlFile struct {
 	path        string
 	environment map[string]string
+	values      map[string]any    // key: a string, a []string, or nil for an empty section
 	lines       map[string]string // key: file and line
 	problems    []string
 }
 
-// Unmarshal implements koanf.Parser: all leaves are a string or a []string.
-func (p *yamlParser) Unmarshal(text []byte) (map[string]any, error) {
+func (p *yamlFile) read(text []byte) error {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
 		if strings.Contains(text, "cannot start any token") {
 			text += " (is it a tab? indent with spaces)"
 		}
-		return nil, fmt.Errorf("%s: %s", p.path, text)
+		return fmt.Errorf("%s: %s", p.path, text)
 	}
 	if len(document.Content) == 0 {
-		return map[string]any{}, nil
+		return nil
 	}
 	top := document.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%s: want keys and values, such as db: sqlite:tusk.db", p.path)
+		return fmt.Errorf("%s: want keys and values, such as db: sqlite:tusk.db", p.path)
 	}
-	return p.section(top, ""), nil
+	p.section(top, "")
+	return nil
 }
 
-// Marshal implements koanf.Parser, which nobody asks for.
-func (p *yamlParser) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
-
-func (p *yamlParser) section(node *yaml.Node, prefix string) map[string]any {
-	values := map[string]any{}
+func (p *yamlFile) section(node *yaml.Node, prefix string) {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := strings.ReplaceAll(node.Content[i].Value, "-", "_"), node.Content[i+1]
 		key := prefix + name
 		where := fmt.Sprintf("%s:%d", p.path, node.Content[i].Line)
-		if _, twice := values[name]; twice {
+		if p.lines[key] != "" {
 			p.problems = append(p.problems, fmt.Sprintf("%s: key %s comes twice", where, key))
 		}
 		p.lines[key] = where
 		switch value.Kind {
 		case yaml.MappingNode:
-			values[name] = p.section(value, key+".")
+			if len(value.Content) == 0 {
+				p.values[key] = nil
+			}
+			p.section(value, key+".")
 		case yaml.SequenceNode:
 			list := []string{}
 			for _, item := range value.Content {
@@ -63,20 +62,19 @@ func (p *yamlParser) section(node *yaml.Node, prefix string) map[string]any {
 				}
 				list = append(list, p.expand(item.Value, where, key))
 			}
-			values[name] = list
+			p.values[key] = list
 		case yaml.ScalarNode:
-			values[name] = p.expand(value.Value, where, key)
+			p.values[key] = p.expand(value.Value, where, key)
 		default:
 			p.problems = append(p.problems, fmt.Sprintf("%s: %s: want a plain value", where, key))
 		}
 	}
-	return values
 }
 
 var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 // expand puts the values of variables in the place of ${NAME}.
-func (p *yamlParser) expand(text, where, key string) string {
+func (p *yamlFile) expand(text, where, key string) string {
 	return variable.ReplaceAllStringFunc(text, func(found string) string {
 		name := found[2 : len(found)-1]
 		value, set := p.environment[name]
