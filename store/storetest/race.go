@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,6 +174,80 @@ var raceClauses = []clause{
 			if n := accepted.Load(); n != 1 {
 				t.Fatalf("%d finishes were accepted", n)
 			}
+		}
+	}},
+	{"race/a finish meets the commit of a user's transaction that ended the same attempt", func(t *T) {
+		t.transactor()
+		const n, rounds = 200, 12
+		worker, other := t.worker(), t.another()
+		var took atomic.Int64
+		for range rounds {
+			t.addMany(n)
+			tasks := t.take(worker, n)
+			last := &tasks[n-1]
+			tx, commit, _ := t.begin()
+			if lost, err := tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, last)}); err != nil || len(lost) != 0 {
+				t.Fatal(lost, err)
+			}
+			outcomes := []store.Outcome{failed(last, store.Retryable, "the answer to the commit was lost")}
+			for i := range tasks[:n-1] {
+				outcomes = append(outcomes, to(store.Completed, &tasks[i]))
+			}
+			var all sync.WaitGroup
+			all.Go(func() {
+				for begun := time.Now(); ; { // an error says that the transaction holds it
+					lost, err := other.Finish(t.ctx(), outcomes)
+					if err == nil && !slices.Contains(lost, last.ID) {
+						t.Error("the attempt was accepted twice")
+					}
+					if took.Store(int64(time.Since(begun))); err == nil || time.Since(begun) > 30*time.Second {
+						return
+					}
+				}
+			})
+			time.Sleep(time.Duration(rand.Int64N(took.Load() + 1)))
+			commit()
+			all.Wait()
+			t.is(last.ID, store.Completed)
+			if left := t.counts(); len(left) != 0 {
+				t.Fatalf("left %v", left)
+			}
+		}
+	}},
+	{"race/of a finish and a user's transaction that end the same attempt one is accepted", func(t *T) {
+		t.transactor()
+		const rounds = 16
+		worker, other := t.worker(), t.another()
+		for round := range rounds {
+			t.addMany(3)
+			tasks := t.take(worker, 3)
+			var flushed, inside []store.ID
+			var all sync.WaitGroup
+			all.Go(func() {
+				var err error
+				for begun := time.Now(); time.Since(begun) < 30*time.Second; {
+					if flushed, err = other.Finish(t.ctx(), []store.Outcome{failed(&tasks[1], store.Retryable, "x")}); err == nil {
+						return
+					}
+				}
+				t.Errorf("finish: %v", err)
+			})
+			tx, commit, _ := t.begin()
+			inside, err := tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[1])})
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit()
+			all.Wait()
+			if len(flushed)+len(inside) != 1 {
+				t.Fatalf("round %d: the finish lost %d, the transaction lost %d", round, len(flushed), len(inside))
+			}
+			want := store.Completed
+			if len(inside) == 1 {
+				want = store.Retryable
+			}
+			t.is(tasks[1].ID, want)
+			t.clear(worker, "q")
 		}
 	}},
 	{"race/a rerun is never lost, however it meets the end of the run", func(t *T) {

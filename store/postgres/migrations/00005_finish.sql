@@ -319,23 +319,26 @@ begin
   return _open;
 end $$;
 
--- Returns the tasks of a group that cannot be finished: those no longer open in
--- the lease, and those that an open transaction is about to finish. A lease may
--- have thousands of tasks, so that it is taken apart once, and never by a loop.
+-- Returns the tasks of a group that cannot be finished: those that are no longer open
+-- in the lease, and those that an open transaction is about to finish. The locks come
+-- first. What is open is judged after them, in a statement of its own: a transaction
+-- that committed before its task was locked is seen. A lease may have thousands of
+-- tasks, so it is taken apart once, and never in a loop.
 create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
 language plpgsql set enable_nestloop = off as $$
 #variable_conflict use_column
 declare
-  _open uuid[] := tusk.open_in(_token, _lane);
+  _held uuid[] := '{}';
+  _open uuid[];
 begin
+  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
+    _held := array(select u.id from unnest(_ids) u(id) where not tusk.try_finish(_token, u.id));
+  end if;
+  _open := tusk.open_in(_token, _lane);
   return query
   select _token, u.id, false from unnest(_ids) u(id) left join unnest(_open) o(id) on o.id = u.id where o.id is null;
-  if exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
-    return;
-  end if;
   return query
-  select _token, u.id, true from unnest(_ids) u(id) join unnest(_open) o(id) on o.id = u.id
-  where not tusk.try_finish(_token, u.id);
+  select _token, u.id, true from unnest(_held) u(id) join unnest(_open) o(id) on o.id = u.id;
 end $$;
 
 -- The tasks that are open in a lease, in the order of their places.
@@ -407,8 +410,11 @@ begin
   if not found then
     return false;
   end if;
-  if not tusk.try_finish(_token, _id)
-    or not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
+  if not tusk.try_finish(_token, _id) then
+    return false;
+  end if;
+  -- A statement of its own: it sees what the lock's last holder committed.
+  if not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
     return false;
   end if;
   insert into tusk.finished (token, id) values (_token, _id);
