@@ -65,8 +65,8 @@ type Options struct {
 	Ephemeral bool
 
 	// Key is a natural identity ("document-17"): at most one unfinished task of a
-	// queue has it. OnConflict says what another enqueue with the same key does;
-	// SourceTime is when the key's source changed, for Rerun.
+	// queue and tenant has it. OnConflict says what another enqueue with the same key
+	// does; SourceTime is when the key's source changed, for Rerun.
 	Key        string
 	OnConflict OnConflict
 	SourceTime time.Time

@@ -183,7 +183,7 @@ type TaskInput struct {
 	Backoff     *BackoffInput     `json:"backoff,omitempty"`
 	Weight      int               `json:"weight,omitempty" doc:"what it counts in the rates of its queue; default: 1"`
 	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
-	Key         string            `json:"key,omitempty" doc:"at most one unfinished task of a queue has it"`
+	Key         string            `json:"key,omitempty" doc:"at most one unfinished task of a queue and tenant has it"`
 	OnConflict  string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
 	SourceTime  *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 	Unique      *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`

@@ -79,8 +79,8 @@ type NewTask struct {
 	ExpiresAt time.Time     // not to be started after this instant; zero: never expires
 	ExpiresIn time.Duration // the same, from the engine's now
 
-	// Key is the task's natural identity: at most one task of a (queue, key)
-	// is unfinished at any time. Empty: none.
+	// Key is the task's natural identity: at most one task of a (queue, tenant, key)
+	// is unfinished at any time. The empty tenant is a tenant like any other. Empty: none.
 	Key        string
 	OnConflict OnConflict
 	SourceTime time.Time // when the key's source changed; for Rerun. Zero: newer than all

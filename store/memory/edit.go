@@ -89,7 +89,7 @@ func (s *Store) editAwaiting(t *task, c *store.Change, now time.Time) store.Edit
 	if c.Op != store.Cancel && c.Op != store.Delete {
 		return store.Refused
 	}
-	s.keys[name{t.Queue, t.Key}].awaiting = nil
+	s.keys[name{t.Queue, t.Tenant, t.Key}].awaiting = nil
 	s.take(t)
 	s.remove(t)
 	s.unneed(t)
@@ -100,7 +100,7 @@ func (s *Store) editAwaiting(t *task, c *store.Change, now time.Time) store.Edit
 // awaits reports whether a pending task awaits the end of a running one of its
 // key, rather than what it needs.
 func (s *Store) awaits(t *task) bool {
-	is := s.keys[name{t.Queue, t.Key}]
+	is := s.keys[name{t.Queue, t.Tenant, t.Key}]
 	return is != nil && is.awaiting == t
 }
 
@@ -109,7 +109,7 @@ func (s *Store) retry(t *task, c *store.Change, now time.Time) store.EditResult 
 	case t.State == store.Available:
 		return store.Refused
 	case t.State.Finished():
-		if is := s.keys[name{t.Queue, t.Key}]; is != nil {
+		if is := s.keys[name{t.Queue, t.Tenant, t.Key}]; is != nil {
 			if is.holder != nil {
 				return store.KeyTaken
 			}
@@ -142,11 +142,11 @@ func (s *Store) move(t *task, queue string) store.EditResult {
 	if t.Queue == queue {
 		return store.Changed
 	}
-	if from := s.keys[name{t.Queue, t.Key}]; from != nil {
-		to := s.keys[name{queue, t.Key}]
+	if from := s.keys[name{t.Queue, t.Tenant, t.Key}]; from != nil {
+		to := s.keys[name{queue, t.Tenant, t.Key}]
 		if to == nil {
 			to = &identity{}
-			s.keys[name{queue, t.Key}] = to
+			s.keys[name{queue, t.Tenant, t.Key}] = to
 		}
 		if to.holder != nil {
 			return store.KeyTaken
@@ -157,7 +157,7 @@ func (s *Store) move(t *task, queue string) store.EditResult {
 		}
 		from.holder = nil
 		if from.tasks--; from.tasks == 0 {
-			delete(s.keys, name{t.Queue, t.Key})
+			delete(s.keys, name{t.Queue, t.Tenant, t.Key})
 		}
 	}
 	s.yield(t)

@@ -11,7 +11,7 @@ import (
 )
 
 // name is what a key is unique by.
-type name struct{ queue, key string }
+type name struct{ queue, tenant, key string }
 
 // identity is what is known of a key. It is forgotten with its last task.
 type identity struct {
@@ -44,7 +44,7 @@ func (s *Store) enqueueOne(n *store.NewTask, now time.Time) store.Enqueued {
 		s.add(n, now)
 		return store.Enqueued{ID: n.ID, Result: store.Added}
 	}
-	key := name{n.Queue, n.Key}
+	key := name{n.Queue, n.Tenant, n.Key}
 	is := s.keys[key]
 	if is == nil {
 		is = &identity{}

@@ -30,7 +30,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 // finish ends a running attempt and puts its task where the outcome says.
 func (s *Store) finish(t *task, o *store.Outcome, now time.Time) {
 	state, reason := o.State, o.Reason
-	is := s.keys[name{t.Queue, t.Key}]
+	is := s.keys[name{t.Queue, t.Tenant, t.Key}]
 	if is != nil && is.awaiting != nil && !state.Finished() {
 		state, reason = store.Cancelled, "superseded" // the newer one takes its place
 	} else if t.detail.CancelRequested && !state.Finished() {
@@ -88,7 +88,7 @@ func (s *Store) end(t *task, state store.State, at, now time.Time) {
 	t.FinishedAt = at
 	s.put(t, state)
 	s.tell(t.ID, state, now)
-	is := s.keys[name{t.Queue, t.Key}]
+	is := s.keys[name{t.Queue, t.Tenant, t.Key}]
 	if is == nil {
 		return
 	}

@@ -179,7 +179,7 @@ func (s *Store) forget(t *task, now time.Time) {
 	s.yield(t)
 	s.unneed(t)
 	s.tell(t.ID, 0, now)
-	at := name{t.Queue, t.Key}
+	at := name{t.Queue, t.Tenant, t.Key}
 	is := s.keys[at]
 	if is == nil {
 		return

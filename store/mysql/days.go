@@ -262,7 +262,7 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 			names := map[name]bool{}
 			for _, r := range rows {
 				if r.Key != "" {
-					names[name{r.Queue, r.Key}] = false
+					names[nameOf(&r.Task)] = false
 				}
 			}
 			known, err := w.lockKeys(names)

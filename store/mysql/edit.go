@@ -44,7 +44,7 @@ func (w *work) edit(id store.ID, c *store.Change) (store.Edited, error) {
 	if key.key != "" {
 		l.keys[key] = false
 		if c.Op == store.Move {
-			l.keys[name{c.Queue, key.key}] = true
+			l.keys[name{c.Queue, key.tenant, key.key}] = true
 		}
 	}
 	ed := &editing{work: w, change: c}
@@ -60,7 +60,7 @@ func (w *work) edit(id store.ID, c *store.Change) (store.Edited, error) {
 	switch {
 	case r == nil || r.State.Finished() && going.have(at.place):
 		return missing, nil
-	case r.lap != lap || r.Queue != key.queue || r.Key != key.key:
+	case r.lap != lap || nameOf(&r.Task) != key:
 		return missing, errAgain
 	}
 	if _, err := w.clock(); err != nil {
@@ -181,7 +181,7 @@ func (ed *editing) awaiting() (store.EditResult, error) {
 	return store.Changed, ed.erase([]*row{ed.row})
 }
 
-func (ed *editing) identity() *identity { return ed.keys[name{ed.row.Queue, ed.row.Key}] }
+func (ed *editing) identity() *identity { return ed.keys[nameOf(&ed.row.Task)] }
 
 func (ed *editing) retry() store.EditResult {
 	r := ed.row
@@ -234,7 +234,7 @@ func (ed *editing) move() (store.EditResult, error) {
 		return store.Changed, nil
 	}
 	if from := ed.identity(); from != nil {
-		to := ed.keys[name{queue, r.Key}]
+		to := ed.keys[name{queue, r.Tenant, r.Key}]
 		if !to.task.IsZero() {
 			return store.KeyTaken, nil
 		}

@@ -220,7 +220,7 @@ func (w *work) insertReady(spans []*ready) {
 
 // enqueueKeyed stores one task with a key.
 func (w *work) enqueueKeyed(n *store.NewTask) (store.Enqueued, error) {
-	is := w.keys[name{n.Queue, n.Key}]
+	is := w.keys[name{n.Queue, n.Tenant, n.Key}]
 	if is == nil {
 		return store.Enqueued{}, fmt.Errorf("%w: key %q", errAgain, n.Key)
 	}

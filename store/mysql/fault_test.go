@@ -61,7 +61,7 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tkey = 'k1' for update"); err != nil {
+	if _, err := tx.Exec("select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k1' for update"); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -74,7 +74,7 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 	for number(t, s, "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'") == 0 {
 		time.Sleep(200 * time.Millisecond) // the server renews that table only when nobody has read it for 100 ms
 	}
-	_, err = tx.Exec("select 1 from tusk_key where queue = 'q' and tkey = 'k0' for update")
+	_, err = tx.Exec("select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k0' for update")
 	if err == nil { // the other one was the victim
 		err = tx.Rollback()
 	}

@@ -160,10 +160,10 @@ func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State
 		return w.ask(func(rows *sql.Rows) error {
 			var r ref
 			var state store.State
-			var id, queue, key []byte
-			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &state, &queue, &key)
+			var id, queue, tenant, key []byte
+			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &state, &queue, &tenant, &key)
 			if err == nil {
-				each(r, store.ID(id), state, name{string(queue), string(key)})
+				each(r, store.ID(id), state, name{string(queue), string(tenant), string(key)})
 			}
 			return err
 		}, list(which, "?", len(part)), part...)

@@ -11,11 +11,16 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// name is what a key is unique by.
-type name struct{ queue, key string }
+// name is what a key is unique by: it belongs to its tenant.
+type name struct{ queue, tenant, key string }
+
+func nameOf(t *store.Task) name { return name{t.Queue, t.Tenant, t.Key} }
+
+// args are the parameters of a condition on the columns of the primary key.
+func (n name) args() []any { return []any{[]byte(n.queue), []byte(n.tenant), []byte(n.key)} }
 
 func byName(a, b name) int {
-	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.key, b.key))
+	return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.tenant, b.tenant), strings.Compare(a.key, b.key))
 }
 
 // identity is what is known of a key, its row locked.
@@ -33,9 +38,9 @@ func (w *work) lockKeys(names map[name]bool) (map[name]*identity, error) {
 	known := map[name]*identity{}
 	for _, of := range slices.SortedFunc(maps.Keys(names), byName) {
 		if names[of] {
-			w.do(q("key.insert"), []byte(of.queue), []byte(of.key))
+			w.do(q("key.insert"), of.args()...)
 		}
-		w.buf = append(w.buf, stmt{q("key.lock"), []any{[]byte(of.queue), []byte(of.key)}, func(rows *sql.Rows) error {
+		w.buf = append(w.buf, stmt{q("key.lock"), of.args(), func(rows *sql.Rows) error {
 			is := &identity{name: of}
 			var task, awaiting []byte
 			err := rows.Scan(&task, &is.at.place, &is.at.n, &awaiting, &is.awaitingAt.place, &is.awaitingAt.n, &is.source)
@@ -52,8 +57,8 @@ func (w *work) lockKeys(names map[name]bool) (map[name]*identity, error) {
 func (w *work) saveKeys(known map[name]*identity) {
 	for _, is := range known {
 		if is.changed {
-			w.do(q("key.write"), idOrNull(is.task), is.at.place, is.at.n, idOrNull(is.awaiting), is.awaitingAt.place, is.awaitingAt.n,
-				is.source, []byte(is.queue), []byte(is.key))
+			w.do(q("key.write"), append([]any{idOrNull(is.task), is.at.place, is.at.n, idOrNull(is.awaiting),
+				is.awaitingAt.place, is.awaitingAt.n, is.source}, is.args()...)...)
 			is.changed = false
 		}
 	}
@@ -110,12 +115,12 @@ func (w *work) forgetKeys(known map[name]*identity) error {
 			continue
 		}
 		used := false
-		err := w.ask(func(*sql.Rows) error { used = true; return nil }, q("key.used"), []byte("k"+is.key), []byte(is.queue))
+		err := w.ask(func(*sql.Rows) error { used = true; return nil }, q("key.used"), []byte("k"+is.key), []byte(is.queue), textOrNull(is.tenant))
 		if err != nil {
 			return err
 		}
 		if !used {
-			w.do(q("key.delete"), []byte(is.queue), []byte(is.key))
+			w.do(q("key.delete"), is.args()...)
 		}
 	}
 	return nil

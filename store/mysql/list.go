@@ -199,10 +199,11 @@ const maxKinds = 100
 
 // byKind lists the tasks of each kind that is meant, and takes the newest.
 func (l *listing) byKind() error {
-	var kinds []name
+	type named struct{ queue, kind string }
+	var kinds []named
 	err := l.kinds(func(queue, kind string) bool {
 		if (len(l.f.Queues) == 0 || slices.Contains(l.f.Queues, queue)) && (len(l.f.Kinds) == 0 || slices.Contains(l.f.Kinds, kind)) {
-			kinds = append(kinds, name{queue, kind})
+			kinds = append(kinds, named{queue, kind})
 		}
 		return len(kinds) <= maxKinds
 	})
@@ -213,7 +214,7 @@ func (l *listing) byKind() error {
 		return l.along("force index (tusk_task_id)", "true")
 	}
 	for _, of := range kinds {
-		if err := l.along("force index (tusk_task_kind)", "t.queue = ? and t.kind = ?", []byte(of.queue), []byte(of.key)); err != nil {
+		if err := l.along("force index (tusk_task_kind)", "t.queue = ? and t.kind = ?", []byte(of.queue), []byte(of.kind)); err != nil {
 			return err
 		}
 	}

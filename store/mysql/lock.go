@@ -49,7 +49,7 @@ func (w *work) lock(l *locks) error {
 	}
 	l.include(l.tasks)
 	for _, e := range l.outcomes {
-		if of := (name{e.Task.Queue, e.Task.Key}); of.key != "" {
+		if of := nameOf(e.Task); of.key != "" {
 			if !l.keys[of] {
 				l.keys[of] = false // known to be touched
 			}
@@ -86,7 +86,7 @@ func (w *work) lock(l *locks) error {
 func (l *locks) include(tasks []store.NewTask) {
 	for i := range tasks {
 		if n := &tasks[i]; n.Key != "" {
-			l.keys[name{n.Queue, n.Key}] = true
+			l.keys[name{n.Queue, n.Tenant, n.Key}] = true
 		}
 		for _, n := range tasks[i].Needs {
 			l.needed[n.Task] = true

@@ -249,7 +249,7 @@ func (w *work) cancelOne(at ref) (bool, error) {
 	}
 	l := &locks{edited: []ref{at}}
 	if r.Key != "" {
-		l.keys = map[name]bool{{r.Queue, r.Key}: false}
+		l.keys = map[name]bool{nameOf(&r.Task): false}
 	}
 	if err := w.lock(l); err != nil {
 		return false, err

@@ -150,7 +150,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"admit.due", q("admit.due"), []any{runAt, 10}, "tusk_waiting", "PRIMARY", 8, 1000},
-		{"key.lock", q("key.lock"), []any{[]byte("q"), []byte("k")}, "tusk_key", "PRIMARY", 1, 1},
+		{"key.lock", q("key.lock"), []any{[]byte("q"), []byte("acme"), []byte("k")}, "tusk_key", "PRIMARY", 1, 1},
 		{"record.lock", q("record.lock"), []any{[]byte("q"), []byte("k")}, "tusk_record", "PRIMARY", 1, 1},
 		{"rescue.overdue", q("rescue.overdue"), []any{1}, "tusk_worker", "tusk_worker_dead", 9, 2},
 		{"lease.delete", strings.Replace(q("lease.delete"), ":leases", "token = ? and claimed_at = ? or token = ? and claimed_at = ?", 1),

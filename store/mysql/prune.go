@@ -189,7 +189,7 @@ func (p *pruning) delete() (int, error) {
 	names := map[name]bool{}
 	for _, r := range found {
 		if r.Key != "" && expired(r) {
-			names[name{r.Queue, r.Key}] = false
+			names[nameOf(&r.Task)] = false
 		}
 	}
 	known, err := p.lockKeys(names)

@@ -67,7 +67,7 @@ func (w *work) stopped(ends []*end) (map[ref]string, error) {
 // end ends one attempt and puts its task where the outcome says.
 func (w *work) end(e *end) error {
 	r := e.row
-	is := w.keys[name{r.Queue, r.Key}]
+	is := w.keys[nameOf(&r.Task)]
 	if is != nil && is.task == r.ID && !is.awaiting.IsZero() && !e.State.Finished() {
 		e.state, e.reason = store.Cancelled, "superseded" // the newer one takes its place
 	}
@@ -125,7 +125,7 @@ func (w *work) over(r *row, state store.State, at int64, was []string) error {
 	w.save(r)
 	w.changeLabels(r, was)
 	w.sums.finish(r.Queue, state, r.ref)
-	if is := w.keys[name{r.Queue, r.Key}]; is != nil && is.task == r.ID {
+	if is := w.keys[nameOf(&r.Task)]; is != nil && is.task == r.ID {
 		w.free(is)
 	}
 	if !r.needed {

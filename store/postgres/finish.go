@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -231,7 +232,7 @@ func flushOf(outcomes []*store.Outcome) *flush {
 		f.odd, f.oddIDs = append(f.odd, groups[o]), append(f.oddIDs, o.Task.ID)
 	}
 	slices.SortFunc(f.keyedEnds, func(a, b *store.Outcome) int {
-		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)), cmp.Compare(a.Task.Key, b.Task.Key))
+		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)), cmp.Compare(tenantKey(a.Task.Tenant, a.Task.Key), tenantKey(b.Task.Tenant, b.Task.Key)))
 	})
 	f.stats = sums.encode()
 	return f
@@ -294,11 +295,19 @@ func (f *flush) args() []any {
 		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
 }
 
+// tenantKey is the function of that name: a task's key as its tenant owns it. Empty without a key.
+func tenantKey(tenant, key string) string {
+	if key == "" {
+		return ""
+	}
+	return strconv.Itoa(len(tenant)) + ":" + tenant + key
+}
+
 // keys returns the keys of tasks in columns; without an id are those that are not free yet.
 func (f *flush) keys() (queues []int64, keys []string, ids []*[16]byte) {
 	queues, keys, ids = []int64{}, []string{}, []*[16]byte{}
 	for _, o := range f.keyedEnds {
-		queues, keys, ids = append(queues, hashOf(o.Task.Queue)), append(keys, o.Task.Key), append(ids, nil)
+		queues, keys, ids = append(queues, hashOf(o.Task.Queue)), append(keys, tenantKey(o.Task.Tenant, o.Task.Key)), append(ids, nil)
 		if isPlain(o) {
 			ids[len(ids)-1] = (*[16]byte)(&o.Task.ID)
 		}
@@ -342,7 +351,7 @@ func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (do
 	sums.count(o)
 	t := o.Task
 	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),
-		t.Key != "", t.Key, isPlain(o), int16(o.State), o.Delay.Microseconds(), o.Attempt, o.Crashes, clean(o.Reason),
+		t.Key != "", tenantKey(t.Tenant, t.Key), isPlain(o), int16(o.State), o.Delay.Microseconds(), o.Attempt, o.Crashes, clean(o.Reason),
 		clean(o.Error), clean(o.Trace), clean(o.Fingerprint), max(o.Ago, 0).Microseconds()}
 	name := "finish_tx"
 	if hasExtras(o) {

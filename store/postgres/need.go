@@ -138,7 +138,7 @@ func (x *extras) args() []any {
 	going, tokens, queues, keys := make(uuids, n), make(uuids, n), make([]int64, n), make([]*string, n)
 	for i, o := range x.going {
 		t := o.Task
-		going[i], tokens[i], queues[i], keys[i] = t.ID, t.Lease, hashOf(t.Queue), orNull(t.Key)
+		going[i], tokens[i], queues[i], keys[i] = t.ID, t.Lease, hashOf(t.Queue), orNull(tenantKey(t.Tenant, t.Key))
 	}
 	args := append(append(columns(x.tasks), rareColumns(x.tasks)...), needColumns(x.tasks)...)
 	return append(args, x.children, x.of, x.parents, x.policies, x.yield, x.keep, going, tokens, queues, keys)

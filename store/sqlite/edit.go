@@ -140,7 +140,7 @@ func (w *work) cancel(t *stored, reason string) error {
 	if t.Key == "" {
 		return nil
 	}
-	return w.free(t.Queue, t.Key, t.ID)
+	return w.free(nameOf(&t.Task), t.ID)
 }
 
 func (w *work) retry(t *stored, c *store.Change) (store.EditResult, error) {
@@ -148,7 +148,7 @@ func (w *work) retry(t *stored, c *store.Change) (store.EditResult, error) {
 		return store.Refused, nil
 	}
 	if t.State.Finished() && t.Key != "" {
-		k, err := w.key(t.Queue, t.Key)
+		k, err := w.key(nameOf(&t.Task))
 		if err != nil {
 			return 0, err
 		}
@@ -222,11 +222,11 @@ func (w *work) move(t *stored, queue string) (store.EditResult, error) {
 
 // moveKey takes a task's key along, unless it is held in the other queue.
 func (w *work) moveKey(t *stored, queue string) (bool, error) {
-	from, err := w.key(t.Queue, t.Key)
+	from, err := w.key(nameOf(&t.Task))
 	if err != nil {
 		return false, err
 	}
-	to, err := w.key(queue, t.Key)
+	to, err := w.key(keyName{queue, t.Tenant, t.Key})
 	if err != nil || !to.task.IsZero() {
 		return false, err
 	}

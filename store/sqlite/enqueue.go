@@ -39,7 +39,7 @@ func (w *work) enqueueOne(n *store.NewTask) (store.Enqueued, error) {
 	if n.Key == "" {
 		return added, w.add(n, store.Scheduled)
 	}
-	key, err := w.key(n.Queue, n.Key)
+	key, err := w.key(keyName{n.Queue, n.Tenant, n.Key})
 	if err != nil {
 		return added, err
 	}
@@ -64,7 +64,7 @@ func (w *work) conflict(key *identity, n *store.NewTask) (done store.Enqueued, e
 		return done, err
 	}
 	if holder == nil {
-		return done, fmt.Errorf("key %q of queue %q belongs to task %s, which does not exist", n.Key, n.Queue, key.task)
+		return done, fmt.Errorf("key %q of tenant %q in queue %q belongs to task %s, which does not exist", n.Key, n.Tenant, n.Queue, key.task)
 	}
 	running := holder.State == store.Running
 	switch {

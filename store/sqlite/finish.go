@@ -116,7 +116,7 @@ func (w *work) endForgotten(e *end) (bool, error) {
 	if err := w.completed(e); err != nil || e.Task.Key == "" {
 		return true, err
 	}
-	k, err := w.key(e.Task.Queue, e.Task.Key)
+	k, err := w.key(nameOf(e.Task))
 	if err != nil {
 		return false, err
 	}
@@ -147,7 +147,7 @@ func (w *work) override(e *end) error {
 		return nil
 	}
 	if e.Task.Key != "" {
-		k, err := w.key(e.Task.Queue, e.Task.Key)
+		k, err := w.key(nameOf(e.Task))
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (w *work) follow(e *end) error {
 		return err
 	}
 	if e.Task.Key != "" && e.state.Finished() {
-		return w.free(e.Task.Queue, e.Task.Key, e.Task.ID)
+		return w.free(nameOf(e.Task), e.Task.ID)
 	}
 	return nil
 }

@@ -4,9 +4,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
+// keyName is what a key is unique by: it belongs to its tenant.
+type keyName struct{ queue, tenant, key string }
+
+func nameOf(t *store.Task) keyName { return keyName{t.Queue, t.Tenant, t.Key} }
+
 // identity is a row of tusk_key: what is known of a key.
 type identity struct {
-	queue, key     string
+	keyName
 	task, awaiting store.ID
 	source         int64 // nanoseconds; 0: none seen
 	tasks          int64
@@ -14,9 +19,9 @@ type identity struct {
 }
 
 // key reads what is known of a key, which may be nothing.
-func (w *work) key(queue, key string) (*identity, error) {
-	k := &identity{queue: queue, key: key}
-	r, err := w.one("key.find", queue, key)
+func (w *work) key(of keyName) (*identity, error) {
+	k := &identity{keyName: of}
+	r, err := w.one("key.find", of.queue, of.tenant, of.key)
 	if err != nil || r == nil {
 		return k, err
 	}
@@ -26,10 +31,10 @@ func (w *work) key(queue, key string) (*identity, error) {
 
 func (w *work) writeKey(k *identity) error {
 	if k.tasks == 0 {
-		_, err := w.run("key.drop", k.queue, k.key)
+		_, err := w.run("key.drop", k.queue, k.tenant, k.key)
 		return err
 	}
-	_, err := w.run("key.write", k.queue, k.key, nullID(k.task), nullID(k.awaiting), k.source, k.tasks)
+	_, err := w.run("key.write", k.queue, k.tenant, k.key, nullID(k.task), nullID(k.awaiting), k.source, k.tasks)
 	return err
 }
 
@@ -59,8 +64,8 @@ func (k *identity) standsFor() store.ID {
 
 // free takes the key from a task that is finished, for what was waiting for it
 // if anything was.
-func (w *work) free(queue, key string, id store.ID) error {
-	k, err := w.key(queue, key)
+func (w *work) free(of keyName, id store.ID) error {
+	k, err := w.key(of)
 	if err != nil || k.task != id {
 		return err
 	}
@@ -76,7 +81,7 @@ func (w *work) free(queue, key string, id store.ID) error {
 	if err != nil || next == nil {
 		return err
 	}
-	w.waits(queue, store.Pending, -1)
+	w.waits(of.queue, store.Pending, -1)
 	if err := w.review(next); err != nil {
 		return err
 	}

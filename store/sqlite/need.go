@@ -129,7 +129,7 @@ func (w *work) awaits(t *stored) (bool, error) {
 	if t.Key == "" {
 		return false, nil
 	}
-	k, err := w.key(t.Queue, t.Key)
+	k, err := w.key(nameOf(&t.Task))
 	return k.awaiting == t.ID, err
 }
 

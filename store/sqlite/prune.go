@@ -92,7 +92,7 @@ func (w *work) pruneOld(term int64, o old, limit int) (int, error) {
 		of, err := names(o.kind)
 		t := &stored{num: r.int(0), failure: r.int(4)}
 		t.ID, t.Key, t.Queue, t.State = r.id(1), r.text(3), of.queue, o.state
-		t.needs, t.needed = r.int(5), !r.null(6)
+		t.needs, t.needed, t.Tenant = r.int(5), !r.null(6), r.text(7)
 		if err == nil && !r.null(2) {
 			err = json.Unmarshal(r.blob(2), &t.Tags)
 		}
@@ -123,7 +123,7 @@ func (w *work) forget(t *stored) error {
 	if err := w.untie(t); err != nil || t.Key == "" {
 		return err
 	}
-	k, err := w.key(t.Queue, t.Key)
+	k, err := w.key(nameOf(&t.Task))
 	if err != nil || !k.stored {
 		return err
 	}

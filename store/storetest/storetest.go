@@ -48,7 +48,7 @@ type clause struct {
 }
 
 func clauses() []clause {
-	return slices.Concat(enqueueClauses, keyClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
+	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
 		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, raceClauses, needRaceClauses)
 }
 

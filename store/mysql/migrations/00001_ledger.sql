@@ -12,7 +12,7 @@
 --
 -- MySQL commits after every statement here; each can therefore be repeated.
 --
--- Order of locks: leader, worker, key (by queue and key), ready, task, waiting
+-- Order of locks: leader, worker, key (by queue, tenant and key), ready, task, waiting
 -- (only under its task's lock), inserts. Claims skip what is locked.
 
 -- +goose Up
@@ -184,10 +184,11 @@ create table if not exists tusk_finished (
     primary key (queue, state, finished_at, seq)
 ) engine = innodb default charset = utf8mb4;
 
--- Every key of which tasks are still kept: its unfinished task, if any, the rerun
+-- Every key of a tenant of which tasks are still kept: its unfinished task, if any, the rerun
 -- that waits for that one, and the newest source time in nanoseconds.
 create table if not exists tusk_key (
     queue          varbinary(255) not null,
+    tenant         varbinary(255) not null,
     tkey           varbinary(1024) not null,
     task           binary(16),
     place          bigint not null default 0,
@@ -196,7 +197,7 @@ create table if not exists tusk_key (
     awaiting_place bigint not null default 0,
     awaiting_n     smallint not null default 0,
     source         bigint,
-    primary key (queue, tkey)
+    primary key (queue, tenant, tkey)
 ) engine = innodb default charset = utf8mb4;
 
 -- Running tasks that somebody wants stopped.

@@ -42,27 +42,27 @@ delete from tusk_label where place = ? and n = ?
 insert into tusk_delta (at, body) values (:now, ?)
 
 -- name: key.insert
-insert into tusk_key (queue, tkey) values (?, ?)
+insert into tusk_key (queue, tenant, tkey) values (?, ?, ?)
 on duplicate key update queue = queue
 
 -- name: key.lock
 select task, place, n, awaiting, awaiting_place, awaiting_n, source
 from tusk_key force index (primary)
-where queue = ? and tkey = ?
+where queue = ? and tenant = ? and tkey = ?
 for update
 
 -- name: key.write
 update tusk_key force index (primary)
 set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, source = ?
-where queue = ? and tkey = ?
+where queue = ? and tenant = ? and tkey = ?
 
 -- name: key.delete
-delete from tusk_key where queue = ? and tkey = ?
+delete from tusk_key where queue = ? and tenant = ? and tkey = ?
 
 -- name: key.used
 select 1
 from tusk_label l straight_join tusk_task t on t.place = l.place and t.n = l.n
-where l.label = ? and t.queue = ?
+where l.label = ? and t.queue = ? and t.tenant <=> ?
 limit 1
 
 -- name: ready.find
@@ -104,12 +104,12 @@ where :tasks
 order by place, n
 
 -- name: task.find
-select place, n, lap, id, state, queue, tkey
+select place, n, lap, id, state, queue, tenant, tkey
 from tusk_task force index (tusk_task_id)
 where id in (:rows)
 
 -- name: task.find locked
-select place, n, lap, id, state, queue, tkey
+select place, n, lap, id, state, queue, tenant, tkey
 from tusk_task force index (tusk_task_id)
 where id in (:rows)
 for update

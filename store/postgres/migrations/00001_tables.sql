@@ -361,7 +361,8 @@ create table tusk.note (
   logs     jsonb
 );
 
--- What is known of a key: who holds it, what runs next, the newest source time.
+-- What is known of a key: who holds it, what runs next, the newest source time. A key
+-- belongs to its tenant: `key` is what tusk.tenant_key makes of the two.
 create table tusk.key (
   queue     bigint not null,
   key       text   not null,

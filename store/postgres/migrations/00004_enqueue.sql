@@ -46,6 +46,11 @@ begin
   return 3;
 end $$;
 
+-- A task's key as its tenant owns it, which no other tenant can name. Null without a key.
+create function tusk.tenant_key(_tenant text, _key text) returns text language sql immutable as $$
+  select octet_length(coalesce(_tenant, '')) || ':' || coalesce(_tenant, '') || _key
+$$;
+
 -- Takes in one task with a key.
 create function tusk.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
 returns table (id uuid, result smallint)
@@ -53,18 +58,19 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
   _queue bigint := w.lane >> 16;
+  _key   text := tusk.tenant_key(w.tenant, w.key);
   k      tusk.key;
 begin
   loop
     insert into tusk.key (queue, key, holder, source_at, tasks)
-    values (_queue, w.key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
+    values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
     on conflict do nothing;
     if found then
       perform tusk.place(w);
       return query select w.id, 1::smallint;
       return;
     end if;
-    select * into k from tusk.key y where y.queue = _queue and y.key = w.key for update;
+    select * into k from tusk.key y where y.queue = _queue and y.key = _key for update;
     exit when found;
   end loop;
   if _conflict = 2 then
@@ -72,10 +78,10 @@ begin
       return query select coalesce(k.awaiting, k.holder, '00000000-0000-0000-0000-000000000000'), 5::smallint;
       return;
     end if;
-    update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue and y.key = w.key;
+    update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue and y.key = _key;
   end if;
   if k.holder is null then
-    update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = w.key;
+    update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
     perform tusk.place(w);
     return query select w.id, 1::smallint;
     return;
@@ -104,7 +110,7 @@ begin
     delete from tusk.waiting y where y.id = _id and (y.state <> 2 or y.line is not null) returning * into old;
     if found then
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
-      w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1; w.tenant := old.tenant;
+      w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1;
       w.workflow := old.workflow; w.turn := old.turn; w.partition := old.partition;
       perform tusk.place(w);
       return true;
@@ -127,7 +133,7 @@ begin
         end if;
         perform tusk.take(t);
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
-        w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1; w.tenant := t.tenant;
+        w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1;
         w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
         perform tusk.place(w);
         return true;
@@ -169,7 +175,8 @@ begin
   return k.awaiting;
 end $$;
 
--- Frees a key whose holder has ended, for what was waiting for it if anything was.
+-- Frees a key whose holder has ended, for what was waiting for it if anything was. The
+-- key is one of tenant_key, here and wherever a function is given it with its queue.
 create function tusk.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -218,6 +225,7 @@ declare
   _now  timestamptz := clock_timestamp();
   _ns   bigint[];
   _held uuid[];
+  _own  text[]; -- the keys as their tenants own them
   w     tusk.waiting;
   i     int;
 begin
@@ -240,16 +248,21 @@ begin
   return query
   select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null;
   if (select count(k) from unnest(_keys) k) > 1 then
-    perform tusk.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _keys);
+    _own := array(
+      select tusk.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g) order by u.g);
+    perform tusk.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own);
     _held := tusk.tasks_of_keys(
       array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g),
-      array(select _keys[g] from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g));
+      array(select _own[g] from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g));
     if cardinality(_held) > 0 then
       perform tusk.lock_waiting(_held, '{}');
       perform tusk.lock_lanes(_held);
     end if;
   end if;
-  for i in select g from generate_subscripts(_ids, 1) g where _keys[g] is not null order by _lanes[g] >> 16, _keys[g] collate "C", g loop
+  for i in
+    select g from generate_subscripts(_ids, 1) g where _keys[g] is not null
+    order by _lanes[g] >> 16, tusk.tenant_key(_tenants[g], _keys[g]) collate "C", g
+  loop
     w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk.due(_now, _run_at[i], _delays[i]);
     w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
     w.expires_at := tusk.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
@@ -261,5 +274,5 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.put, tusk.forget_key, tusk.free_key, tusk.await, tusk.take, tusk.replace_unstarted, tusk.put_keyed,
+drop function tusk.put, tusk.forget_key, tusk.free_key, tusk.await, tusk.take, tusk.replace_unstarted, tusk.put_keyed, tusk.tenant_key,
   tusk.place, tusk.expiry, tusk.due;

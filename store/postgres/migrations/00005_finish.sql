@@ -17,8 +17,8 @@ begin
   select * into t from (select * from tusk.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane order by y.xid desc limit 1;
   if _state not in (6, 7, 8) then
     if t.key is not null then
-      perform 1 from tusk.key y where y.queue = _queue and y.key = t.key for update;
-      if exists (select from tusk.key y where y.queue = _queue and y.key = t.key and y.awaiting is not null) then
+      perform 1 from tusk.key y where y.queue = _queue and y.key = tusk.tenant_key(t.tenant, t.key) for update;
+      if exists (select from tusk.key y where y.queue = _queue and y.key = tusk.tenant_key(t.tenant, t.key) and y.awaiting is not null) then
         _to := 7; _why := 'superseded';
       end if;
     end if;
@@ -48,7 +48,7 @@ begin
     values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args, t.expires_at, l.claimed_at,
       t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn, t.partition);
     if t.key is not null then
-      perform tusk.free_key(_queue, t.key, _id, _now);
+      perform tusk.free_key(_queue, tusk.tenant_key(t.tenant, t.key), _id, _now);
     end if;
     return;
   end if;

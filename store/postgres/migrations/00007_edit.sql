@@ -206,8 +206,8 @@ begin
       return;
     end if;
     if s.key is not null then
-      perform 1 from tusk.key k where k.queue = s.lane >> 16 and k.key = s.key for update skip locked;
-      _mine := found or not exists (select from tusk.key k where k.queue = s.lane >> 16 and k.key = s.key);
+      perform 1 from tusk.key k where k.queue = s.lane >> 16 and k.key = tusk.tenant_key(s.tenant, s.key) for update skip locked;
+      _mine := found or not exists (select from tusk.key k where k.queue = s.lane >> 16 and k.key = tusk.tenant_key(s.tenant, s.key));
     end if;
     if s.state in (1, 2, 5) then
       perform 1 from tusk.waiting x where x.id = _id for update skip locked;
@@ -258,7 +258,7 @@ begin
       return query select 3::smallint, s.state;
       return;
     end if;
-    update tusk.key k set awaiting = null where k.queue = _key and k.key = s.key and k.awaiting = s.id;
+    update tusk.key k set awaiting = null where k.queue = _key and k.key = tusk.tenant_key(s.tenant, s.key) and k.awaiting = s.id;
     if found then
       delete from tusk.waiting x where x.id = s.id;
       perform tusk.forget_needs(s.id, true);
@@ -280,12 +280,12 @@ begin
       return;
     end if;
     perform tusk.name_lanes(array[_lane], array[case when _op = 5 then _queue else tusk.queue_of(s.lane) end]);
-    if _op = 5 and s.key is not null and not tusk.move_key(_key, _lane >> 16, s.key, s.id) then
+    if _op = 5 and s.key is not null and not tusk.move_key(_key, _lane >> 16, tusk.tenant_key(s.tenant, s.key), s.id) then
       return query select 5::smallint, s.state;
       return;
     end if;
   elsif _op = 2 and s.state >= 6 and s.key is not null then
-    update tusk.key k set holder = s.id where k.queue = _key and k.key = s.key and k.holder is null;
+    update tusk.key k set holder = s.id where k.queue = _key and k.key = tusk.tenant_key(s.tenant, s.key) and k.holder is null;
     if not found then
       return query select 5::smallint, s.state;
       return;
@@ -300,7 +300,7 @@ begin
     delete from tusk.note x where x.id = s.id;
     perform tusk.forget_needs(s.id, true);
     if s.key is not null then
-      perform tusk.forget_key(_key, s.key, s.id);
+      perform tusk.forget_key(_key, tusk.tenant_key(s.tenant, s.key), s.id);
     end if;
     perform tusk.tell_one(s.id, 0::smallint);
     return query select 1::smallint, 0::smallint;
@@ -312,7 +312,7 @@ begin
       s.tenant, s.key, s.tags, s.settings, s.failure, _reason, _now, s.workflow, s.turn, s.partition);
     perform tusk.forget_needs(s.id, false);
     if s.key is not null then
-      perform tusk.free_key(_key, s.key, s.id, _now);
+      perform tusk.free_key(_key, tusk.tenant_key(s.tenant, s.key), s.id, _now);
     end if;
     perform tusk.tell_one(s.id, 7::smallint);
     return query select 1::smallint, 7::smallint;

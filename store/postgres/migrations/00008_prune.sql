@@ -36,7 +36,7 @@ begin
   perform tusk.lead(_term);
   perform tusk.classify(_term, _keep[1], _queues, _completed);
   for d in
-    select x.id, x.key, x.lane from tusk.dead x
+    select x.id, x.tenant, x.key, x.lane from tusk.dead x
     left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded) on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
@@ -46,8 +46,8 @@ begin
     for update of x skip locked
   loop
     if d.key is not null then
-      continue when not tusk.try_keys(array[d.lane >> 16], array[d.key]);
-      perform tusk.forget_key(d.lane >> 16, d.key, d.id);
+      continue when not tusk.try_keys(array[d.lane >> 16], array[tusk.tenant_key(d.tenant, d.key)]);
+      perform tusk.forget_key(d.lane >> 16, tusk.tenant_key(d.tenant, d.key), d.id);
     end if;
     deleted := deleted + 1;
     _ids := _ids || d.id;
@@ -79,7 +79,10 @@ begin
     _ids := _all[1 : _limit - deleted];
     if o.keyed > 0 then
       select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
-      from (select distinct t.id, t.key from tusk.log t where t.id = any(_ids) and t.packed is null and t.lane = o.lane and t.key is not null) t;
+      from (
+        select distinct t.id, tusk.tenant_key(t.tenant, t.key) as key
+        from tusk.log t
+        where t.id = any(_ids) and t.packed is null and t.lane = o.lane and t.key is not null) t;
       continue when not tusk.try_keys(_of, _keys);
       perform tusk.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
     end if;

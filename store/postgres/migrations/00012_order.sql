@@ -2,14 +2,14 @@
 set local lock_timeout = '5s';
 
 -- The order in which everybody locks, so that no two wait for each other: leases, by
--- token and lane; keys, by queue and key; rows of waiting tasks, and then of dead ones,
+-- token and lane; keys, by queue and tenant's key; rows of waiting tasks, and then of dead ones,
 -- by id; rows of outcomes; lanes. Who needs several of one sort, or something after
 -- what comes later, locks it here first. What shows up after that is taken only if
 -- nobody holds it: otherwise it is left for another time, or all is done again.
 -- Whatever is locked besides is locked last, in an order of its own, by those who wait
 -- for nothing after it: a lease for update, doubts, groups of errors.
 
--- Locks those of the keys that are known.
+-- Locks those of the keys that are known. Keys are those of tenant_key everywhere here.
 create function tusk.lock_keys(_queues bigint[], _keys text[]) returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -143,11 +143,12 @@ begin
   end if;
   select array_agg(k.queue), array_agg(k.key) into _queues, _keys
   from (
-    select w.lane >> 16 as queue, w.key from tusk.waiting w where w.id = any(_ids) and w.key is not null
+    select w.lane >> 16 as queue, tusk.tenant_key(w.tenant, w.key) as key from tusk.waiting w where w.id = any(_ids) and w.key is not null
     union
-    select d.lane >> 16, d.key from tusk.dead d where d.id = any(_ids) and d.key is not null
+    select d.lane >> 16, tusk.tenant_key(d.tenant, d.key) from tusk.dead d where d.id = any(_ids) and d.key is not null
     union
-    select t.lane >> 16, t.key from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.packed is null where t.key is not null) k;
+    select t.lane >> 16, tusk.tenant_key(t.tenant, t.key)
+    from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.packed is null where t.key is not null) k;
   if _queues is not null then
     if _op = 5 then
       _queues := _queues || array_fill(_to >> 16, array[cardinality(_keys)]);

@@ -227,7 +227,7 @@ begin
     select x.* from tusk.waiting x
     where x.id = any(_children) and x.state = 2 and x.line is null
       and (select true from tusk.open_need o where o.child = x.id limit 1) is null
-      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = x.key and k.awaiting = x.id) is null
+      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = tusk.tenant_key(x.tenant, x.key) and k.awaiting = x.id) is null
     order by x.enqueued_at, x.n
   loop
     delete from tusk.waiting x where x.id = w.id;
@@ -357,21 +357,23 @@ begin
     delete from tusk.doubt d where d.child = _id;
     return false;
   elsif w.key is not null then
-    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
+    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
       return false; -- its time will come
     end if;
-    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key for update skip locked;
+    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) for update skip locked;
     if not found then
       return false;
     end if;
   end if;
   perform 1 from tusk.waiting x
-  where x.id = (select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key) for update skip locked;
-  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting is not null) then
+  where x.id = (
+    select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key))
+  for update skip locked;
+  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) and k.awaiting is not null) then
     return false;
   end if;
   select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update skip locked;
-  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = w.key and k.awaiting = _id) then
+  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
     return false;
   end if;
   select o.parent, coalesce(s.state, 0) into _parent, _state
@@ -392,7 +394,7 @@ begin
     w.tags, w.settings, w.failure, format('needs task %s, which %s', _parent,
       case _state when 7 then 'is cancelled' when 8 then 'is discarded' else 'does not exist' end), _now, w.workflow, w.turn, w.partition);
   if w.key is not null then
-    perform tusk.free_key(w.lane >> 16, w.key, _id, _now);
+    perform tusk.free_key(w.lane >> 16, tusk.tenant_key(w.tenant, w.key), _id, _now);
   end if;
   perform tusk.tell_one(_id, 7::smallint);
   return true;

@@ -81,17 +81,18 @@ create table tusk_tag (
     primary key (tag, id)
 ) without rowid;
 
--- Every key of which tasks are still kept: its unfinished task, if any, the rerun
+-- Every key of a tenant of which tasks are still kept: its unfinished task, if any, the rerun
 -- that waits for that one, the newest source time in nanoseconds, and how many
 -- tasks there are, finished ones too.
 create table tusk_key (
     queue    text not null,
+    tenant   text not null,
     key      text not null,
     task     blob,
     awaiting blob,
     source   integer,
     tasks    integer not null,
-    primary key (queue, key)
+    primary key (queue, tenant, key)
 ) without rowid;
 
 -- How many tasks wait, by queue. Available and running ones are counted by lane.

@@ -49,7 +49,7 @@ where kind = ? and state = ? and finished_at <= ?
 limit 1;
 
 -- name: prune.tasks
-select num, id, tags, key, failure, needs, needed
+select num, id, tags, key, failure, needs, needed, tenant
 from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ?
 order by finished_at
