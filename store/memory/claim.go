@@ -114,7 +114,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	w = s.register(b)
 	var stops []store.Stop
 	for _, t := range w.holds {
-		if t.detail.CancelRequested {
+		if t.Stopping {
 			stops = append(stops, store.Stop{ID: t.ID, Lease: t.Lease})
 		}
 	}

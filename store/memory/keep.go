@@ -68,25 +68,24 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 		return done, fmt.Errorf("admit: %w", err)
 	}
 	done.Cancelled = s.cancelDoomed(limit, now)
+	b := s.batch(now)
 	seen := map[string]bool{}
 	for t := s.soonest(); t != nil; t = s.soonest() {
 		if t.RunAt.After(now) || done.Count == limit {
 			done.Next = max(t.RunAt.Sub(now), 0)
 			break
 		}
-		s.take(t)
-		if t.Turn && !t.holds {
-			s.put(t, store.Pending)
-			s.queueUp(t)
+		heap.Pop(&s.waiting)
+		if admitted, _ := b.Admit(t.ID); !admitted {
 			continue
 		}
-		s.put(t, store.Available)
 		done.Count++
 		if !seen[t.Queue] {
 			seen[t.Queue] = true
 			done.Queues = append(done.Queues, t.Queue)
 		}
 	}
+	s.apply(b)
 	return done, nil
 }
 
@@ -154,13 +153,14 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 
 // pruneOld deletes up to limit tasks that ended at an instant or before it.
 func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted int) {
+	b := s.batch(now)
 	list := s.finished[of]
 	for len(list) > 0 && (list[0].gone() || !list[0].FinishedAt.After(until)) {
 		if !list[0].gone() {
 			if deleted == limit {
 				break
 			}
-			s.forget(list[0].task, now)
+			_ = b.Delete(list[0].ID)
 			deleted++
 		}
 		list[0] = placed{}
@@ -169,27 +169,8 @@ func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted i
 	if s.finished[of] = list; len(list) == 0 {
 		delete(s.finished, of)
 	}
+	s.apply(b)
 	return deleted
-}
-
-// forget deletes a task with its history, and its key with the last task of it.
-func (s *Store) forget(t *task, now time.Time) {
-	s.take(t)
-	s.remove(t)
-	s.yield(t)
-	s.unneed(t)
-	s.tell(t.ID, 0, now)
-	at := name{t.Queue, t.Tenant, t.Key}
-	is := s.keys[at]
-	if is == nil {
-		return
-	}
-	if is.holder == t {
-		is.holder = nil
-	}
-	if is.tasks--; is.tasks == 0 {
-		delete(s.keys, at)
-	}
 }
 
 func (s *Store) pruneStats(keep time.Duration, now time.Time) {

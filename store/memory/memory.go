@@ -6,8 +6,8 @@
 // no claim looks at more tasks than it returns. It starts no goroutine and takes
 // the time from time.Now alone, so package testing/synctest can drive it.
 //
-// It may touch package store and the standard library, and it is the end of the
-// road: data goes nowhere from here but back up in answers.
+// It may touch package store, its rules and the standard library, and it is the end
+// of the road: data goes nowhere from here but back up in answers.
 package memory
 
 import (
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Store is a database in memory. It implements store.Store and store.Notifier.
@@ -28,9 +29,9 @@ type Store struct {
 	queues    map[string]*queue    // the available ones
 	waiting   waiting              // the scheduled and the retryable ones
 	finished  map[verdict][]placed // the finished ones, in order of their end
-	keys      map[name]*identity
-	children  map[store.ID][]*task // by the id of what they need
-	doomed    []*task              // something that they need may have failed
+	keys      map[rules.KeyName]*rules.Key
+	children  map[store.ID][]rules.Edge // open needs, by what is needed
+	doubts    []store.ID                // tasks of which something that they need may have failed
 	turns     map[turn]*turns
 	workers   map[store.ID]*worker
 	counts    map[verdict]int64 // of the unfinished ones
@@ -48,8 +49,8 @@ func New() *Store {
 		tasks:     map[store.ID]*task{},
 		queues:    map[string]*queue{},
 		finished:  map[verdict][]placed{},
-		keys:      map[name]*identity{},
-		children:  map[store.ID][]*task{},
+		keys:      map[rules.KeyName]*rules.Key{},
+		children:  map[store.ID][]rules.Edge{},
 		turns:     map[turn]*turns{},
 		workers:   map[store.ID]*worker{},
 		counts:    map[verdict]int64{},
@@ -60,16 +61,12 @@ func New() *Store {
 	}
 }
 
-// task is a store.Task with what only Detail shows and what the engine needs to
-// find it by.
+// task is a row with what only Detail shows and what the engine needs to find it by.
 type task struct {
-	store.Task
+	rules.Row
 	detail store.Detail
 	group  *store.ErrorGroup // of the latest failed attempt
-	needs  []store.Need
-	open   map[store.ID]bool // those of the needs that are not met
-	holds  bool              // has its turn
-	why    string            // the reason of a cancel that was requested
+	needs  []rules.OpenNeed
 
 	// place grows with every change of state. Lists of places are never searched
 	// for what has left them: an entry whose place is no longer the task's is
@@ -162,30 +159,12 @@ func (s *Store) put(t *task, state store.State) {
 		s.wake(t.Queue)
 	case state == store.Scheduled || state == store.Retryable:
 		heap.Push(&s.waiting, due{entry, t.RunAt})
+	case t.InLine():
+		s.queueUp(entry)
 	case state.Finished():
 		at := verdict{t.Queue, state}
 		s.finished[at] = append(s.finished[at], entry)
 	}
-}
-
-// putDue makes a task available, or has it wait: pending while a need is open, in
-// the given state when its run time has not come, and pending again for its turn.
-func (s *Store) putDue(t *task, now time.Time, wait store.State) {
-	if len(t.open) > 0 {
-		s.put(t, store.Pending)
-		return
-	}
-	if t.RunAt.After(now) {
-		s.put(t, wait)
-		return
-	}
-	if t.Turn && !t.holds {
-		s.put(t, store.Pending)
-		s.queueUp(t)
-		return
-	}
-	t.RunAt = now
-	s.put(t, store.Available)
 }
 
 // tally keeps the numbers that Count and Errors answer with.

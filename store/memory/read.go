@@ -86,6 +86,7 @@ func (t *task) answer(detail bool) store.Task {
 		return c
 	}
 	d := t.detail
+	d.CancelRequested = t.Stopping
 	d.Attempts = slices.Clone(d.Attempts)
 	d.Output = bytes.Clone(d.Output)
 	d.Logs = slices.Clone(d.Logs)

@@ -20,9 +20,6 @@ type turns struct {
 
 func (t *task) turn() turn { return turn{t.Queue, t.Tenant, t.Partition} }
 
-// queues reports whether a pending task waits for its turn and for nothing else.
-func (t *task) queues() bool { return t.Turn && !t.holds && len(t.open) == 0 }
-
 func (s *Store) turnsOf(of turn) *turns {
 	g := s.turns[of]
 	if g == nil {
@@ -33,22 +30,13 @@ func (s *Store) turnsOf(of turn) *turns {
 }
 
 // queueUp puts a pending task in line for its turn.
-func (s *Store) queueUp(t *task) {
-	g := s.turnsOf(t.turn())
+func (s *Store) queueUp(entry placed) {
+	g := s.turnsOf(entry.turn())
 	g.waiting = slices.DeleteFunc(g.waiting, placed.gone) // whose order may have changed since
-	entry := placed{t, t.place}
 	at, _ := slices.BinarySearchFunc(g.waiting, entry, func(a, b placed) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.at, b.at))
 	})
 	g.waiting = slices.Insert(g.waiting, at, entry)
-}
-
-// yield gives a task's turn back, if it has one.
-func (s *Store) yield(t *task) {
-	if t.holds {
-		t.holds = false
-		s.turnsOf(t.turn()).held--
-	}
 }
 
 // Turns implements store.Keeper.
@@ -113,18 +101,13 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (int, err
 	if err := s.leads(term, now); err != nil {
 		return 0, fmt.Errorf("grant: %w", err)
 	}
+	b := s.batch(now)
 	granted := 0
 	for _, id := range ids {
-		t := s.tasks[id]
-		if t == nil || t.State != store.Pending || !t.queues() || s.awaits(t) {
-			continue
+		if did, _ := b.Grant(id); did {
+			granted++
 		}
-		s.take(t)
-		t.holds = true
-		s.turnsOf(t.turn()).held++
-		t.RunAt = now
-		s.put(t, store.Available)
-		granted++
 	}
+	s.apply(b)
 	return granted, nil
 }

@@ -1,0 +1,188 @@
+package memory
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// view answers the rules' questions; nothing here can fail.
+type view struct{ *Store }
+
+func (s *Store) batch(now time.Time) *rules.Batch { return rules.New(now, view{s}) }
+
+// Task implements rules.Source.
+func (v view) Task(id store.ID) (*rules.Row, error) {
+	t := v.tasks[id]
+	if t == nil {
+		return nil, nil
+	}
+	r := t.Row
+	r.Needed = len(v.children[id]) > 0
+	return &r, nil
+}
+
+// Key implements rules.Source.
+func (v view) Key(name rules.KeyName) (*rules.Key, error) {
+	if k := v.keys[name]; k != nil {
+		return k, nil
+	}
+	return &rules.Key{}, nil
+}
+
+// Needs implements rules.Source.
+func (v view) Needs(id store.ID) ([]rules.OpenNeed, error) {
+	if t := v.tasks[id]; t != nil {
+		return slices.Clone(t.needs), nil
+	}
+	return nil, nil
+}
+
+// Children implements rules.Source.
+func (v view) Children(id store.ID) ([]rules.Edge, error) { return slices.Clone(v.children[id]), nil }
+
+// apply writes what the rules have decided.
+func (s *Store) apply(b *rules.Batch) {
+	changes := b.Changes()
+	for _, c := range changes {
+		if c.Before != nil && (c.After == nil || c.After.Place > 0) {
+			s.take(s.tasks[c.Before.ID])
+		}
+	}
+	for _, e := range b.Ends {
+		s.record(s.tasks[e.Task.ID], e)
+	}
+	slices.SortStableFunc(changes, func(a, b rules.Change) int { return cmp.Compare(placeOf(a), placeOf(b)) })
+	for _, c := range changes {
+		s.change(c)
+	}
+	for _, n := range b.Needs {
+		s.setNeeds(n)
+	}
+	for _, m := range b.Met {
+		s.meet(m)
+	}
+	s.doubts = append(s.doubts, b.Doubts...)
+	keys, _ := b.Keys()
+	for _, k := range keys {
+		if k.Tasks == 0 {
+			delete(s.keys, k.KeyName)
+			continue
+		}
+		s.keys[k.KeyName] = &k
+	}
+}
+
+func placeOf(c rules.Change) int {
+	if c.After == nil {
+		return 0
+	}
+	return c.After.Place
+}
+
+// change stores a task as it is now.
+func (s *Store) change(c rules.Change) {
+	if c.Before != nil {
+		s.leave(c.Before)
+	}
+	if c.After == nil {
+		t := s.tasks[c.Before.ID]
+		s.setNeeds(&rules.NewNeeds{Child: t.ID})
+		s.remove(t)
+		return
+	}
+	t := s.tasks[c.After.ID]
+	if t == nil {
+		t = &task{Row: rules.Row{Task: store.Task{ID: c.After.ID}}}
+		s.insert(t)
+	}
+	t.Row = *c.After
+	t.Place = 0
+	if t.Values {
+		t.Values = false
+		t.Args, t.Tags, t.Settings = bytes.Clone(t.Args), slices.Clone(t.Tags), bytes.Clone(t.Settings)
+	}
+	if t.HasTurn {
+		s.turnsOf(t.turn()).held++
+	}
+	if c.After.Place > 0 {
+		s.put(t, t.State)
+	}
+}
+
+// leave takes a task out of its turn, and off its worker's hands once it has ended.
+func (s *Store) leave(before *rules.Row) {
+	t := s.tasks[before.ID]
+	if before.HasTurn {
+		s.turnsOf(t.turn()).held--
+	}
+	if w := s.workers[before.Worker]; w != nil && t.place == 0 {
+		delete(w.holds, before.ID)
+	}
+}
+
+// setNeeds stores what a task needs, in place of what it needed before.
+func (s *Store) setNeeds(n *rules.NewNeeds) {
+	t := s.tasks[n.Child]
+	if t == nil {
+		return
+	}
+	for _, old := range t.needs {
+		s.closeNeed(rules.Met{Child: n.Child, Parent: old.Task})
+	}
+	t.needs = slices.Clone(n.Needs)
+	for _, own := range t.needs {
+		if own.Open {
+			s.children[own.Task] = append(s.children[own.Task], rules.Edge{Child: n.Child, Need: own.Need})
+		}
+	}
+}
+
+func (s *Store) meet(m rules.Met) {
+	s.closeNeed(m)
+	t := s.tasks[m.Child]
+	if t == nil {
+		return
+	}
+	for i := range t.needs {
+		t.needs[i].Open = t.needs[i].Open && t.needs[i].Task != m.Parent
+	}
+}
+
+func (s *Store) closeNeed(m rules.Met) {
+	s.children[m.Parent] = slices.DeleteFunc(s.children[m.Parent], func(e rules.Edge) bool { return e.Child == m.Child })
+	if len(s.children[m.Parent]) == 0 {
+		delete(s.children, m.Parent)
+	}
+}
+
+// cancelDoomed cancels up to limit pending tasks that need what has failed; those that need
+// them are doomed in turn.
+func (s *Store) cancelDoomed(limit int, now time.Time) (cancelled int) {
+	for len(s.doubts) > 0 && cancelled < limit {
+		id := s.doubts[0]
+		s.doubts = s.doubts[1:]
+		b := s.batch(now)
+		if did, _ := b.Doom(id); did {
+			cancelled++
+		}
+		s.apply(b)
+	}
+	return cancelled
+}
+
+func (s *Store) needStates(t *task) []store.NeedState {
+	var states []store.NeedState
+	for _, n := range t.needs {
+		state := store.State(0)
+		if parent := s.tasks[n.Task]; parent != nil {
+			state = parent.State
+		}
+		states = append(states, store.NeedState{Need: n.Need, State: state})
+	}
+	return states
+}

@@ -1,0 +1,193 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Edit makes one change to a task if the task's state allows it, and says what became of
+// it. Which states allow what is said at store.Change.
+func (b *Batch) Edit(id store.ID, c *store.Change) (store.Edited, error) {
+	r, err := b.task(id)
+	if err != nil || r == nil {
+		return store.Edited{ID: id, Result: store.Missing}, err
+	}
+	result, err := b.change(r, c)
+	edited := store.Edited{ID: id, Result: result, State: r.State}
+	switch {
+	case result != store.Changed:
+	case c.Op == store.Delete:
+		edited.State = 0
+	case c.Op == store.Cancel:
+		edited.State = store.Cancelled
+	}
+	return edited, err
+}
+
+func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
+	switch {
+	case r.Awaits:
+		return b.changeAwaiting(r, c)
+	case r.State == store.Running && c.Op == store.Cancel:
+		r.Stopping, r.StopReason = true, c.Reason
+		return store.Requested, nil
+	case r.InLine() && c.Op == store.Reprioritize:
+		r.Priority = c.Priority
+		b.putDue(r, store.Scheduled)
+		return store.Changed, nil
+	case !allows(r.State, c.Op):
+		return store.Refused, nil
+	}
+	switch c.Op {
+	case store.Cancel:
+		r.HasTurn, r.Reason = false, c.Reason
+		return store.Changed, b.end(r, store.Cancelled, b.Now)
+	case store.Retry:
+		return b.retry(r, c)
+	case store.Delete:
+		return store.Changed, b.Delete(r.ID)
+	case store.Reprioritize:
+		b.relocate(r, r.Queue, c.Priority)
+	case store.Move:
+		return b.move(r, c.Queue)
+	case store.Reschedule:
+		return store.Changed, b.reschedule(r, c)
+	}
+	return store.Changed, nil
+}
+
+// allows reports whether a task in a state may be changed.
+func allows(state store.State, op store.Op) bool {
+	switch op {
+	case store.Cancel:
+		return !state.Finished() && state != store.Running
+	case store.Delete:
+		return state != store.Running
+	case store.Retry:
+		return state == store.Scheduled || state == store.Retryable || state.Finished()
+	case store.Reprioritize, store.Move, store.Reschedule:
+		return state == store.Scheduled || state == store.Retryable || state == store.Available
+	default:
+		return false
+	}
+}
+
+// changeAwaiting changes a task that waits for a running one of its key to end: it may be
+// called off, and that is all.
+func (b *Batch) changeAwaiting(r *Row, c *store.Change) (store.EditResult, error) {
+	if c.Op != store.Cancel && c.Op != store.Delete {
+		return store.Refused, nil
+	}
+	k, err := b.key(r.key())
+	if err != nil {
+		return store.Refused, err
+	}
+	k.Awaiting = store.ID{}
+	return store.Changed, b.remove(r)
+}
+
+// retry has a task run now or at the change's time; a finished one begins again, if its key
+// is free.
+func (b *Batch) retry(r *Row, c *store.Change) (store.EditResult, error) {
+	if r.State.Finished() {
+		k, err := b.key(r.key())
+		if err != nil {
+			return store.Refused, err
+		}
+		if k != nil {
+			if !k.Holder.IsZero() {
+				return store.KeyTaken, nil
+			}
+			k.Holder = r.ID
+		}
+	}
+	return store.Changed, b.reschedule(r, c)
+}
+
+// reschedule gives a task a new run time.
+func (b *Batch) reschedule(r *Row, c *store.Change) error {
+	wait := store.Scheduled
+	switch {
+	case r.State == store.Available:
+		r.HasTurn = false
+	case r.State == store.Retryable:
+		wait = store.Retryable
+	case r.State.Finished():
+		r.Attempt, r.Crashes, r.Reason, r.FinishedAt = 0, 0, "", time.Time{}
+		if err := b.needAgain(r); err != nil {
+			return err
+		}
+	}
+	r.RunAt = RunAt(c.RunAt, c.Delay, b.Now)
+	b.putDue(r, wait)
+	return nil
+}
+
+// move puts a task into another queue, and its key with it. One that runs in turns waits
+// for one there.
+func (b *Batch) move(r *Row, queue string) (store.EditResult, error) {
+	if r.Queue == queue {
+		return store.Changed, nil
+	}
+	from, err := b.key(r.key())
+	if err != nil {
+		return store.Refused, err
+	}
+	if from != nil {
+		to, err := b.key(KeyName{queue, r.Tenant, r.Key})
+		if err != nil {
+			return store.Refused, err
+		}
+		if !to.Holder.IsZero() {
+			return store.KeyTaken, nil
+		}
+		to.Holder, from.Holder = r.ID, store.ID{}
+		to.Tasks++
+		from.Tasks--
+		if from.Source.After(to.Source) {
+			to.Source = from.Source
+		}
+	}
+	r.HasTurn = false
+	b.relocate(r, queue, r.Priority)
+	if r.Turn && r.State == store.Available {
+		b.put(r, store.Pending)
+	}
+	return store.Changed, nil
+}
+
+// relocate puts a task at the end of another lane.
+func (b *Batch) relocate(r *Row, queue string, priority int16) {
+	if r.Queue == queue && r.Priority == priority {
+		return
+	}
+	r.Queue, r.Priority = queue, priority
+	b.put(r, r.State)
+}
+
+// Delete deletes a task with its history, and its key with the last task of it.
+func (b *Batch) Delete(id store.ID) error {
+	r, err := b.task(id)
+	if err != nil || r == nil {
+		return err
+	}
+	k, err := b.key(r.key())
+	if err != nil {
+		return err
+	}
+	if k != nil {
+		if k.Holder == id {
+			k.Holder = store.ID{}
+		}
+		k.Tasks--
+	}
+	return b.remove(r)
+}
+
+// remove takes a task out of everything but its key.
+func (b *Batch) remove(r *Row) error {
+	b.needNothing(r)
+	b.tasks[r.ID].After = nil
+	return b.tell(r, 0)
+}

@@ -1,0 +1,166 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Enqueue adds tasks in order and says of each what became of it.
+func (b *Batch) Enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
+	results := make([]store.Enqueued, len(tasks))
+	for i := range tasks {
+		var err error
+		if results[i], err = b.enqueue(&tasks[i]); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// enqueue adds one task, unless its key says otherwise.
+func (b *Batch) enqueue(n *store.NewTask) (store.Enqueued, error) {
+	added := store.Enqueued{ID: n.ID, Result: store.Added}
+	k, err := b.key(KeyName{n.Queue, n.Tenant, n.Key})
+	if err != nil {
+		return added, err
+	}
+	if k == nil {
+		return added, b.insert(n)
+	}
+	if n.OnConflict == store.Rerun && !k.learn(n.SourceTime, b.Now) {
+		return store.Enqueued{ID: k.standsFor(), Result: store.Stale}, nil
+	}
+	holder, err := b.holder(k)
+	switch {
+	case err != nil:
+		return added, err
+	case holder == nil:
+		k.Holder = n.ID
+		k.Tasks++
+		return added, b.insert(n)
+	case n.OnConflict == store.Rerun && holder.State == store.Running:
+		err := b.await(k, n)
+		return store.Enqueued{ID: k.Awaiting, Result: store.Awaiting}, err
+	case n.OnConflict == store.Skip || holder.State == store.Running:
+		return store.Enqueued{ID: holder.ID, Result: store.Skipped}, nil
+	}
+	b.replace(holder, n)
+	return store.Enqueued{ID: holder.ID, Result: store.Replaced}, nil
+}
+
+// holder returns the unfinished task of a key; nil: the key is free.
+func (b *Batch) holder(k *Key) (*Row, error) {
+	if k.Holder.IsZero() {
+		return nil, nil
+	}
+	return b.task(k.Holder)
+}
+
+// learn takes note of a source time and reports whether it is news. A zero one always is,
+// and counts as now.
+func (k *Key) learn(source, now time.Time) bool {
+	if source.IsZero() {
+		if now.After(k.Source) {
+			k.Source = now
+		}
+		return true
+	}
+	if !source.After(k.Source) {
+		return false
+	}
+	k.Source = source
+	return true
+}
+
+// standsFor returns the task that brings what a stale enqueue asked for; zero when it has
+// already run.
+func (k *Key) standsFor() store.ID {
+	if !k.Awaiting.IsZero() {
+		return k.Awaiting
+	}
+	return k.Holder
+}
+
+// insert stores a new task.
+func (b *Batch) insert(n *store.NewTask) error {
+	r := b.newRow(n)
+	b.add(r)
+	if err := b.need(r, n.Needs); err != nil {
+		return err
+	}
+	b.putDue(r, store.Scheduled)
+	return nil
+}
+
+// await keeps what runs when the running holder of a key has ended. Of several only the
+// newest does.
+func (b *Batch) await(k *Key, n *store.NewTask) error {
+	if !k.Awaiting.IsZero() {
+		r, err := b.task(k.Awaiting)
+		if err != nil {
+			return err
+		}
+		b.become(r, n)
+		return nil
+	}
+	r := b.newRow(n)
+	r.Awaits = true
+	k.Awaiting = r.ID
+	b.add(r)
+	if err := b.need(r, n.Needs); err != nil {
+		return err
+	}
+	b.put(r, store.Pending)
+	return nil
+}
+
+// replace gives a task that is not running new values. It keeps its place in its lane when
+// it can.
+func (b *Batch) replace(r *Row, n *store.NewTask) {
+	due := r.RunAt
+	stays := r.State == store.Available && r.Priority == n.Priority && !RunAt(n.RunAt, n.Delay, b.Now).After(b.Now)
+	b.become(r, n)
+	if stays {
+		r.RunAt = due
+		return
+	}
+	b.putDue(r, store.Scheduled)
+}
+
+func (b *Batch) newRow(n *store.NewTask) *Row {
+	r := &Row{Task: store.Task{
+		ID: n.ID, Queue: n.Queue, Tenant: n.Tenant, Key: n.Key, Workflow: n.Workflow, EnqueuedAt: b.Now,
+		Turn: n.Turn, Partition: n.Partition,
+	}}
+	b.become(r, n)
+	return r
+}
+
+// become gives a task the values that an enqueue may replace.
+func (b *Batch) become(r *Row, n *store.NewTask) {
+	r.Kind, r.Args, r.Tags, r.Settings, r.Priority = n.Kind, n.Args, n.Tags, n.Settings, n.Priority
+	r.RunAt = RunAt(n.RunAt, n.Delay, b.Now)
+	r.ExpiresAt = ExpiresAt(n, b.Now)
+	r.Values = true
+}
+
+// RunAt returns when a task is due: a delay after an instant, now at the soonest.
+func RunAt(at time.Time, delay time.Duration, now time.Time) time.Time {
+	if at.IsZero() {
+		at = now
+	}
+	if at = at.Add(max(delay, 0)); at.Before(now) {
+		at = now
+	}
+	return at.UTC().Round(0)
+}
+
+// ExpiresAt returns the sooner of a task's two expiries; zero when it has none.
+func ExpiresAt(n *store.NewTask, now time.Time) time.Time {
+	at := n.ExpiresAt
+	if n.ExpiresIn > 0 && (at.IsZero() || now.Add(n.ExpiresIn).Before(at)) {
+		at = now.Add(n.ExpiresIn)
+	}
+	return at.UTC().Round(0)
+}

@@ -1,0 +1,144 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Superseded is the reason of a task that was cancelled because a newer one of its key
+// took its place.
+const Superseded = "superseded"
+
+// Finish ends the attempt of a running task and puts the task where the outcome says. The
+// engine has judged, under its locks, that the attempt's lease is open.
+func (b *Batch) Finish(o *store.Outcome) error {
+	r, err := b.task(o.Task.ID)
+	if err != nil {
+		return err
+	}
+	k, err := b.key(r.key())
+	if err != nil {
+		return err
+	}
+	state, reason := b.goes(r, k, o)
+	e := &End{Task: r, Outcome: o, Waited: r.ClaimedAt.Sub(r.RunAt), Attempt: store.Attempt{
+		Number: r.Attempt, Worker: r.Worker, StartedAt: r.ClaimedAt, EndedAt: EndedAt(o, r.ClaimedAt, b.Now),
+		Outcome: state, Error: o.Error, Trace: o.Trace, Fingerprint: o.Fingerprint,
+	}}
+	b.Ends = append(b.Ends, e)
+	r.Lease, r.Worker, r.Stopping, r.StopReason = store.Token{}, store.ID{}, false, ""
+	r.Attempt, r.Crashes, r.Reason = o.Attempt, o.Crashes, reason
+	if state == o.State { // a key that the next task shares is still held
+		if _, err := b.Enqueue(o.Then); err != nil {
+			return err
+		}
+	}
+	if !keepsTurn(o, state) {
+		r.HasTurn = false
+	}
+	if state.Finished() {
+		return b.finished(r, state, e)
+	}
+	r.RunAt = b.Now
+	switch state {
+	case store.Pending:
+		if err := b.need(r, o.Needs); err != nil {
+			return err
+		}
+		b.putDue(r, store.Scheduled)
+	case store.Available:
+		b.put(r, state)
+	default:
+		r.RunAt = b.Now.Add(max(o.Delay, 0))
+		b.put(r, state)
+	}
+	return nil
+}
+
+// goes says where a task goes at the end of an attempt, and why. One that would run again
+// is cancelled instead when a newer one of its key waits for the end, or somebody has asked
+// it to stop.
+func (b *Batch) goes(r *Row, k *Key, o *store.Outcome) (store.State, string) {
+	switch {
+	case o.State.Finished():
+	case k != nil && k.Holder == r.ID && !k.Awaiting.IsZero():
+		return store.Cancelled, Superseded
+	case r.Stopping:
+		return store.Cancelled, r.StopReason
+	}
+	return o.State, o.Reason
+}
+
+// keepsTurn reports whether a task that will run again keeps its turn: one that is handed
+// back does.
+func keepsTurn(o *store.Outcome, goes store.State) bool {
+	putOff := goes == store.Retryable || goes == store.Scheduled
+	return goes == store.Available || putOff && o.KeepTurn
+}
+
+// EndedAt returns when an attempt ended by the engine's clock, its claim at the soonest.
+func EndedAt(o *store.Outcome, claimed, now time.Time) time.Time {
+	if at := now.Add(-max(o.Ago, 0)); at.After(claimed) {
+		return at
+	}
+	return claimed
+}
+
+// finished ends a task for good, with its attempt.
+func (b *Batch) finished(r *Row, state store.State, e *End) error {
+	needed := r.Needed
+	if err := b.end(r, state, e.Attempt.EndedAt); err != nil {
+		return err
+	}
+	if e.Outcome.Forget && state == store.Completed && !needed {
+		return b.Delete(r.ID)
+	}
+	return nil
+}
+
+// end puts a task into one of the three final states. Those that need it are told, and its
+// key is free: for what was waiting for that, if anything was.
+func (b *Batch) end(r *Row, state store.State, at time.Time) error {
+	r.FinishedAt = at
+	b.put(r, state)
+	if err := b.tell(r, state); err != nil {
+		return err
+	}
+	k, err := b.key(r.key())
+	if err != nil || k == nil || k.Holder != r.ID {
+		return err
+	}
+	k.Holder, k.Awaiting = k.Awaiting, store.ID{}
+	if k.Holder.IsZero() {
+		return nil
+	}
+	k.Tasks++
+	next, err := b.task(k.Holder)
+	if err != nil || next == nil {
+		return err
+	}
+	next.Awaits = false
+	b.putDue(next, store.Scheduled)
+	if next.Open > 0 { // something that it needs may have failed while it waited
+		b.Doubts = append(b.Doubts, next.ID)
+	}
+	return nil
+}
+
+// Count adds the end of an attempt to statistics.
+func Count(s *store.Stat, o *store.Outcome, goes store.State, waited time.Duration) {
+	s.Waited.Add(waited)
+	s.Ran.Add(o.Ran)
+	switch goes {
+	case store.Completed:
+		s.Completed++
+	case store.Discarded:
+		s.Discarded++
+	case store.Cancelled:
+		s.Cancelled++
+	}
+	if o.Error != "" {
+		s.Failed++
+	}
+}

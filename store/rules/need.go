@@ -1,0 +1,163 @@
+package rules
+
+import "github.com/tuskqueue/tusk/store"
+
+// need has a task wait for others: for those among them that have not ended as it needs.
+func (b *Batch) need(r *Row, needs []store.Need) error {
+	before, err := b.needs(r)
+	if err != nil || len(before)+len(needs) == 0 {
+		return err
+	}
+	b.needNothing(r)
+	own := b.anew[r.ID]
+	if own == nil {
+		own = &NewNeeds{Child: r.ID}
+		b.anew[r.ID] = own
+		b.Needs = append(b.Needs, own)
+	}
+	seen := map[store.ID]bool{}
+	for _, n := range needs {
+		parent, state, err := b.state(n.Task)
+		if err != nil {
+			return err
+		}
+		open := !n.Met(state) && !seen[n.Task]
+		seen[n.Task] = true
+		own.Needs = append(own.Needs, OpenNeed{n, open})
+		if !open {
+			continue
+		}
+		r.Open++
+		b.parents[n.Task] = append(b.parents[n.Task], Edge{r.ID, n})
+		if parent != nil {
+			parent.Needed = true
+		}
+		if n.Dooms(state) {
+			b.Doubts = append(b.Doubts, r.ID)
+		}
+	}
+	return nil
+}
+
+// needAgain has a task wait once more for what it needs, as that is now.
+func (b *Batch) needAgain(r *Row) error {
+	before, err := b.needs(r)
+	if err != nil {
+		return err
+	}
+	needs := make([]store.Need, len(before))
+	for i, n := range before {
+		needs[i] = n.Need
+	}
+	return b.need(r, needs)
+}
+
+// needNothing closes what the batch has opened for a task.
+func (b *Batch) needNothing(r *Row) {
+	r.Open = 0
+	own := b.anew[r.ID]
+	if own == nil {
+		return
+	}
+	for _, n := range own.Needs {
+		b.close(Edge{r.ID, n.Need})
+	}
+	own.Needs = nil
+}
+
+func (b *Batch) close(e Edge) {
+	kept := b.parents[e.Task][:0:0]
+	for _, other := range b.parents[e.Task] {
+		if other.Child != e.Child {
+			kept = append(kept, other)
+		}
+	}
+	b.parents[e.Task] = kept
+}
+
+// needs returns what a task needs as the batch has it.
+func (b *Batch) needs(r *Row) ([]OpenNeed, error) {
+	if own := b.anew[r.ID]; own != nil {
+		return own.Needs, nil
+	}
+	if b.tasks[r.ID].Before == nil {
+		return nil, nil
+	}
+	return b.source.Needs(r.ID)
+}
+
+// tell lets the tasks that need one know that it has ended; a state of 0: that it is gone.
+func (b *Batch) tell(r *Row, state store.State) error {
+	if !r.Needed {
+		return nil
+	}
+	edges := b.parents[r.ID]
+	stored, err := b.source.Children(r.ID)
+	if err != nil {
+		return err
+	}
+	for _, e := range stored {
+		if b.anew[e.Child] == nil && !b.met[Met{e.Child, e.Task}] {
+			edges = append(edges[:len(edges):len(edges)], e)
+		}
+	}
+	for _, e := range edges {
+		switch {
+		case e.Met(state):
+			if err := b.meet(e); err != nil {
+				return err
+			}
+		case e.Dooms(state):
+			b.Doubts = append(b.Doubts, e.Child)
+		}
+	}
+	return nil
+}
+
+// meet closes a need, and with the last one lets its task go.
+func (b *Batch) meet(e Edge) error {
+	c, err := b.task(e.Child)
+	if err != nil || c == nil {
+		return err
+	}
+	if own := b.anew[e.Child]; own != nil {
+		for i := range own.Needs {
+			own.Needs[i].Open = own.Needs[i].Open && own.Needs[i].Task != e.Task
+		}
+		b.close(e)
+	} else {
+		b.Met = append(b.Met, Met{e.Child, e.Task})
+		b.met[Met{e.Child, e.Task}] = true
+	}
+	if c.Open--; c.Open == 0 && c.State == store.Pending && !c.Awaits {
+		b.putDue(c, store.Scheduled)
+	}
+	return nil
+}
+
+// Doom cancels a pending task if something that it needs has failed, and reports whether it
+// did. Those that need it are in doubt in turn.
+func (b *Batch) Doom(id store.ID) (bool, error) {
+	r, err := b.task(id)
+	if err != nil || r == nil || r.State != store.Pending || r.Awaits || r.Open == 0 {
+		return false, err
+	}
+	needs, err := b.needs(r)
+	if err != nil {
+		return false, err
+	}
+	for _, n := range needs {
+		if !n.Open || b.met[Met{id, n.Task}] {
+			continue
+		}
+		_, state, err := b.state(n.Task)
+		if err != nil {
+			return false, err
+		}
+		if n.Dooms(state) {
+			r.Reason, r.HasTurn = n.Reason(state), false
+			return true, b.end(r, store.Cancelled, b.Now)
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,252 @@
+// Package rules says what follows from an enqueue, from the end of an attempt, from an
+// edit, and from a chore: which state a task takes, who holds a key, which other tasks
+// are set free, cancelled or superseded. Each rule of the contract that every engine
+// must keep alike is written here, once, as a pure function over what an engine has read.
+//
+// An engine locks what Locks names, makes a Batch over a Source that answers from what it
+// has locked, calls one or more of the Batch's verbs, and writes what the Batch then holds:
+// tasks as they were and as they are, keys, ended attempts, needs. The result is data. An
+// engine that writes many rows in one transaction applies it in sets. One that cannot
+// stores what is left to do with the document that caused it and applies it later; doing
+// that twice changes nothing, because every change names the state that it started from.
+//
+// What an engine does millions of times stays its own: the enqueue, claim and completion
+// of plain tasks, which have no consequences.
+//
+// It may import package store alone, and does no I/O. Data goes from here back to the
+// engine that asked.
+package rules
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Row is a task as the rules see it. Of its values (args, tags, settings) an engine needs
+// to read none.
+type Row struct {
+	store.Task
+	Open       int    // how many of the tasks that it needs have not ended as it needs
+	Needed     bool   // other tasks may need it
+	Awaits     bool   // pending until the running task of its key has ended
+	HasTurn    bool   // it was granted its turn
+	Stopping   bool   // running, and somebody asked it to stop
+	StopReason string // the reason that they gave
+
+	// Values says that kind, args, tags, settings or expiry are new.
+	Values bool
+	// Place orders the tasks of a batch that go to the end of where their state puts
+	// them, from 1 on. Zero: the task stays where it is.
+	Place int
+}
+
+// InLine reports whether a task waits for its turn and for nothing else.
+func (r *Row) InLine() bool {
+	return r.State == store.Pending && r.Turn && !r.HasTurn && r.Open == 0 && !r.Awaits
+}
+
+// key names the key that a task has in its queue.
+func (r *Row) key() KeyName { return KeyName{r.Queue, r.Tenant, r.Key} }
+
+// KeyName is what a key is unique by.
+type KeyName struct{ Queue, Tenant, Key string }
+
+// Key is what is known of a key.
+type Key struct {
+	KeyName
+	Holder   store.ID  // the unfinished task; zero: none
+	Awaiting store.ID  // runs when the running holder has ended; zero: none
+	Source   time.Time // the newest source time seen; zero: none
+
+	// Tasks is how many tasks have the key, finished ones too. An engine that does not
+	// count them starts at any number and reads the difference. A key is forgotten with
+	// its last task.
+	Tasks int64
+}
+
+// Edge is the need of one task for another.
+type Edge struct {
+	Child store.ID
+	store.Need
+}
+
+// Source answers from what an engine has read under its locks. A Batch asks for each thing
+// once, and changes what it gets. An error ends the verb that asked.
+type Source interface {
+	// Task returns a task; nil: there is none.
+	Task(id store.ID) (*Row, error)
+	// Key returns what is known of a key, an empty Key if nothing is.
+	Key(name KeyName) (*Key, error)
+	// Needs returns what a task needs, in the order given.
+	Needs(id store.ID) ([]OpenNeed, error)
+	// Children returns the open needs for a task.
+	Children(id store.ID) ([]Edge, error)
+}
+
+// Change is a task before and after a batch.
+type Change struct {
+	Before *Row // nil: it is new
+	After  *Row // nil: it is deleted, with its history
+}
+
+// End is an attempt that ended.
+type End struct {
+	Task    *Row           // after the end
+	Outcome *store.Outcome // as the worker gave it
+	Attempt store.Attempt  // for the task's history; its Outcome is where the task went
+	Waited  time.Duration  // from when the task was due until it was claimed
+}
+
+// NewNeeds are what a task needs from now on, in place of what it needed before.
+type NewNeeds struct {
+	Child store.ID
+	Needs []OpenNeed
+}
+
+// OpenNeed is a need, and whether it is still open.
+type OpenNeed struct {
+	store.Need
+	Open bool
+}
+
+// Met is a need that is open no more.
+type Met struct{ Child, Parent store.ID }
+
+// Batch applies rules to what an engine has read, and holds what is to be written. It is
+// not safe for concurrent use.
+type Batch struct {
+	Now time.Time // by the engine's clock, read after its locks were taken
+
+	Ends   []*End      // attempts that ended, in order
+	Needs  []*NewNeeds // what tasks need, where that is new
+	Met    []Met       // needs that are open no more
+	Doubts []store.ID  // pending tasks to be shown to Doom: something that they need may have failed
+
+	source  Source
+	changes []*Change
+	tasks   map[store.ID]*Change
+	keys    []*keyChange
+	named   map[KeyName]*keyChange
+	anew    map[store.ID]*NewNeeds // those in Needs
+	parents map[store.ID][]Edge    // open needs that are new, by what is needed
+	met     map[Met]bool           // those in Met
+	places  int
+}
+
+type keyChange struct{ before, after Key }
+
+// New makes a batch over what an engine has read.
+func New(now time.Time, source Source) *Batch {
+	return &Batch{
+		Now: now, source: source,
+		tasks: map[store.ID]*Change{}, named: map[KeyName]*keyChange{},
+		anew: map[store.ID]*NewNeeds{}, parents: map[store.ID][]Edge{}, met: map[Met]bool{},
+	}
+}
+
+// Changes returns the tasks that the batch has added, changed or deleted, in the order in
+// which it met them.
+func (b *Batch) Changes() []Change {
+	var all []Change
+	for _, c := range b.changes {
+		if c.Before == nil && c.After == nil || c.Before != nil && c.After != nil && c.After.same(c.Before) {
+			continue
+		}
+		all = append(all, *c)
+	}
+	return all
+}
+
+// Keys returns the keys that have changed, and by how much their number of tasks has.
+func (b *Batch) Keys() (changed []Key, tasks []int64) {
+	for _, k := range b.keys {
+		if k.after != k.before {
+			changed, tasks = append(changed, k.after), append(tasks, k.after.Tasks-k.before.Tasks)
+		}
+	}
+	return changed, tasks
+}
+
+// same reports whether nothing that an engine writes has changed.
+func (r *Row) same(was *Row) bool {
+	return r.Place == 0 && !r.Values && r.State == was.State && r.Reason == was.Reason && r.RunAt.Equal(was.RunAt) &&
+		r.Open == was.Open && r.Needed == was.Needed && r.Awaits == was.Awaits && r.HasTurn == was.HasTurn &&
+		r.Stopping == was.Stopping && r.StopReason == was.StopReason
+}
+
+// task returns a task as the batch has it; nil: there is none.
+func (b *Batch) task(id store.ID) (*Row, error) {
+	if c, known := b.tasks[id]; known {
+		return c.After, nil
+	}
+	r, err := b.source.Task(id)
+	if err != nil {
+		return nil, err
+	}
+	c := &Change{}
+	if r != nil {
+		before := *r
+		c.Before, c.After = &before, r
+	}
+	b.tasks[id] = c
+	b.changes = append(b.changes, c)
+	return r, nil
+}
+
+// state returns the state of a task, with the task; 0: there is none.
+func (b *Batch) state(id store.ID) (*Row, store.State, error) {
+	r, err := b.task(id)
+	if r == nil || err != nil {
+		return nil, 0, err
+	}
+	return r, r.State, nil
+}
+
+// add makes a new task known.
+func (b *Batch) add(r *Row) {
+	c := &Change{After: r}
+	b.tasks[r.ID] = c
+	b.changes = append(b.changes, c)
+}
+
+// key returns what is known of a key; nil: the name is that of a task without one.
+func (b *Batch) key(name KeyName) (*Key, error) {
+	if name.Key == "" {
+		return nil, nil
+	}
+	if k, known := b.named[name]; known {
+		return &k.after, nil
+	}
+	k, err := b.source.Key(name)
+	if err != nil {
+		return nil, err
+	}
+	c := &keyChange{*k, *k}
+	c.before.KeyName, c.after.KeyName = name, name
+	b.keys = append(b.keys, c)
+	b.named[name] = c
+	return &c.after, nil
+}
+
+// put gives a task a state, at the end of where the tasks of that state are.
+func (b *Batch) put(r *Row, state store.State) {
+	b.places++
+	r.State, r.Place = state, b.places
+}
+
+// putDue makes a task available or has it wait: pending while a need is open, in the given
+// state while its run time has not come, then pending again for its turn.
+func (b *Batch) putDue(r *Row, wait store.State) {
+	switch {
+	case r.Open > 0:
+		b.put(r, store.Pending)
+	case r.RunAt.After(b.Now):
+		b.put(r, wait)
+	case r.Turn && !r.HasTurn:
+		b.put(r, store.Pending)
+	default:
+		r.RunAt = b.Now
+		b.put(r, store.Available)
+	}
+}
