@@ -91,7 +91,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 	if err := errors.Join(
 		ValidateName("queue", n.Queue),
 		validateTenant(n.Tenant),
-		validateKey("key", n.Key),
+		validateOwnKey(n.Key),
 		validateKey("partition", n.Partition),
 		validateTags(n.Tags),
 		validateWhen("run at", n.RunAt, n.Delay),

@@ -56,7 +56,8 @@ const (
 //
 //	Next, Last     time.Time // the next tick, and the last one that was fired; zero: none
 //	LastTask       string    // the id of that one's task
-//	Fired, Skipped int64     // ticks that were fired, and those that a policy dropped
+//	Fired, Skipped int64     // ticks that were fired, and those that were dropped: by a policy,
+//	               // or because an unfinished task has their key
 type ScheduleInfo struct {
 	Name string
 	tick.Schedule

@@ -115,7 +115,9 @@ func TestSchedules(t *testing.T) {
 	for _, c := range []struct {
 		overlap tusk.OverlapPolicy
 		want    int
-	}{{tusk.OverlapSkip, 1}, {tusk.OverlapBuffer, 2}, {tusk.OverlapAllow, 5}} {
+		fired   int64
+		skipped int64
+	}{{tusk.OverlapSkip, 1, 1, 4}, {tusk.OverlapBuffer, 2, 5, 0}, {tusk.OverlapAllow, 5, 5, 0}} {
 		inBubble(t, "overlapping ticks follow the policy "+string(c.overlap), func(t *testing.T, s *shop) {
 			release := make(chan struct{})
 			var f fired
@@ -128,6 +130,13 @@ func TestSchedules(t *testing.T) {
 			time.Sleep(5*time.Minute + 10*time.Second)
 			if err := s.client.PauseSchedule(ctx, "slow"); err != nil {
 				t.Fatal(err)
+			}
+			info, err := s.client.Schedule(ctx, "slow")
+			if err != nil || info.Fired != c.fired || info.Skipped != c.skipped {
+				t.Errorf("fired %d and skipped %d, want %d and %d: %v", info.Fired, info.Skipped, c.fired, c.skipped, err)
+			}
+			if id, err := tusk.ParseID(info.LastTask); err != nil || s.get(id).ID != id {
+				t.Errorf("last task %q: %v", info.LastTask, err)
 			}
 			close(release)
 			time.Sleep(10 * time.Second)

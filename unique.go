@@ -24,6 +24,9 @@ type Unique struct {
 	Window time.Duration
 }
 
+// uniquePrefix begins every key that Unique makes.
+const uniquePrefix = "unique:"
+
 const (
 	maxUniqueArgs   = 16
 	maxUniqueWindow = 366 * 24 * time.Hour
@@ -63,7 +66,7 @@ func (u *Unique) key(n *store.NewTask, now time.Time) error {
 		hash.Write(part)
 		hash.Write([]byte{0})
 	}
-	n.Key = "unique:" + n.Kind + ":" + hex.EncodeToString(hash.Sum(nil)[:16])
+	n.Key = uniquePrefix + n.Kind + ":" + hex.EncodeToString(hash.Sum(nil)[:16])
 	if u.Window != 0 {
 		start := now.UTC().Truncate(u.Window)
 		n.Key, n.OnConflict, n.SourceTime = n.Key+windowMark(start), Rerun, start
@@ -75,7 +78,7 @@ func windowMark(start time.Time) string { return ":" + start.UTC().Format("20060
 
 // inWindow reports whether a task has the key of a window.
 func inWindow(n *store.NewTask) bool {
-	return n.OnConflict == Rerun && strings.HasPrefix(n.Key, "unique:") && strings.HasSuffix(n.Key, windowMark(n.SourceTime))
+	return n.OnConflict == Rerun && strings.HasPrefix(n.Key, uniquePrefix) && strings.HasSuffix(n.Key, windowMark(n.SourceTime))
 }
 
 // choose returns the args that count, in one form whatever the order of their fields.

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/tick"
 )
 
 // Limits of what a task may carry. Each is named in the error of a task that
@@ -53,6 +54,20 @@ func isName(name string) bool {
 		}
 	}
 	return 1 <= len(name) && len(name) <= 64
+}
+
+// ReservedKey reports whether a key is of the sort that Tusk makes itself, for schedules
+// and for Options.Unique. Nobody else can enqueue with such a key.
+func ReservedKey(key string) bool {
+	return strings.HasPrefix(key, uniquePrefix) || strings.HasPrefix(key, tick.KeyPrefix)
+}
+
+func validateOwnKey(key string) error {
+	if ReservedKey(key) {
+		return invalid("key", "reserved", "%q begins with %s or %s, which are kept for unique tasks and schedules: take another key, or set unique",
+			cutText(key), uniquePrefix, tick.KeyPrefix)
+	}
+	return validateKey("key", key)
 }
 
 func validateKey(field, key string) error {

@@ -65,6 +65,15 @@ func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits ma
 	if r.Body, err = json.Marshal(s); err != nil {
 		return err
 	}
-	_, _, err = l.store.PutRecord(ctx, store.PutRecord{Record: r, Tasks: tasks, Term: term})
+	version, results, err := l.store.PutRecord(ctx, store.PutRecord{Record: r, Tasks: tasks, Term: term})
+	if err != nil || !s.Stored(results) {
+		return err
+	}
+	// Only its numbers are corrected: the ticks have been dealt with.
+	r.Version = version
+	if r.Body, err = json.Marshal(s); err != nil {
+		return err
+	}
+	_, _, err = l.store.PutRecord(ctx, store.PutRecord{Record: r, Term: term})
 	return err
 }

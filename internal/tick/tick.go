@@ -70,7 +70,7 @@ type Schedule struct {
 	Last     time.Time `json:"last,omitzero"` // the last tick that was fired
 	LastTask string    `json:"last_task,omitempty"`
 	Fired    int64     `json:"fired,omitempty"`
-	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy
+	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy, or whose key was taken
 }
 
 // Parse reads the schedule's spec in its zone.
@@ -150,8 +150,30 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 	return t, nil
 }
 
+// KeyPrefix begins the keys of all tasks of schedules.
+const KeyPrefix = "schedule:"
+
 // Key is the key by which the tasks of a schedule do not overlap.
-func Key(name string) string { return "schedule:" + name }
+func Key(name string) string { return KeyPrefix + name }
+
+// Stored takes note of what became of the tasks that Task made: a tick whose key was
+// taken by an unfinished task was not fired, but skipped.
+func (s *Schedule) Stored(results []store.Enqueued) (changed bool) {
+	for _, r := range results {
+		if r.Result == store.Skipped || r.Result == store.Stale {
+			s.Fired--
+			s.Skipped++
+			changed = true
+		}
+		id := ""
+		if !r.ID.IsZero() { // zero: what it stands for has ended
+			id = r.ID.String()
+		}
+		changed = changed || s.LastTask != id
+		s.LastTask = id
+	}
+	return changed
+}
 
 // withTick adds the tick to a task's settings.
 func withTick(settings json.RawMessage, name string, at time.Time) ([]byte, error) {

@@ -152,13 +152,14 @@ func (v *visit) mayReplace(t *tusk.TaskInfo) error {
 	case !v.who.May(access.Operate) || !v.who.May(access.Enqueue):
 		return failure(http.StatusForbidden, "Your role (%s) may not edit tasks.", v.who.Role)
 	case !replaceable(t):
-		return failure(http.StatusConflict, "A task that is %v, or belongs to a workflow, cannot be edited: clone it.", t.State)
+		return failure(http.StatusConflict,
+			"A task that is %v, belongs to a workflow, or has a key of a schedule or of unique args cannot be edited: clone it.", t.State)
 	}
 	return nil
 }
 
 func replaceable(t *tusk.TaskInfo) bool {
-	return t.Workflow.IsZero() && (t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
+	return t.Workflow.IsZero() && !tusk.ReservedKey(t.Key) && (t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
 }
 
 // replace puts an edited task in the place of another. With the key of the other

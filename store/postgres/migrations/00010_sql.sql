@@ -36,6 +36,9 @@ begin
     perform tusk.refuse('priority', format('is %s, want -32768 to 32767', coalesce(_priority::text, 'null')));
   elsif octet_length(_key) > 255 then
     perform tusk.refuse('key', format('has %s bytes, at most 255 are allowed', octet_length(_key)));
+  elsif _key like 'unique:%' or _key like 'schedule:%' then
+    perform tusk.refuse('key', format('%s begins with unique: or schedule:, which are kept for unique tasks and schedules',
+      quote_literal(left(_key, 64))));
   elsif _run_at not between '1970-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
     perform tusk.refuse('run_at', format('is %s, want a time from 1970 on, at most 3650 days ahead', _run_at));
   end if;
