@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 )
 
@@ -23,13 +24,30 @@ type WorkflowTask struct {
 	Tags        []string          `json:"tags,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	MaxAttempts int               `json:"max_attempts,omitempty"`
-	Timeout     string            `json:"timeout,omitempty"` // such as 30s
-	Delay       string            `json:"delay,omitempty"`
-	ExpiresIn   string            `json:"expires_in,omitempty"`
+	Timeout     durationText      `json:"timeout,omitempty"` // such as 30s
+	Delay       durationText      `json:"delay,omitempty"`
+	ExpiresIn   durationText      `json:"expires_in,omitempty"`
 	Deadline    time.Time         `json:"deadline,omitzero"`
-	DeadlineIn  string            `json:"deadline_in,omitempty"`
+	DeadlineIn  durationText      `json:"deadline_in,omitempty"`
 	Weight      int               `json:"weight,omitempty"`
 	Ephemeral   bool              `json:"ephemeral,omitempty"` // tasks of workflows are kept all the same
+}
+
+// durationText is a duration as text, such as 90s or 1h30m. JSON may have a number of
+// seconds in its place.
+type durationText string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *durationText) UnmarshalJSON(text []byte) error {
+	if text[0] == '"' {
+		return json.Unmarshal(text, (*string)(d))
+	}
+	var seconds float64
+	if err := json.Unmarshal(text, &seconds); err != nil {
+		return invalid("workflow", "invalid_duration", "%s is no duration such as 90s, 1h30m or a number of seconds", cutText(string(text)))
+	}
+	*d = durationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
+	return nil
 }
 
 // ParseWorkflow reads a workflow from JSON: {"tasks":[{"name":…,"kind":…,"after":[…]},…]}.
@@ -78,16 +96,16 @@ func (t *WorkflowTask) options() (*Options, OnFailure, error) {
 	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Partition: t.Partition, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
 		MaxAttempts: t.MaxAttempts, Deadline: t.Deadline, Weight: t.Weight, Ephemeral: t.Ephemeral}
 	for field, to := range map[string]struct {
-		text string
+		text durationText
 		d    *time.Duration
 	}{"timeout": {t.Timeout, &o.Timeout}, "delay": {t.Delay, &o.Delay}, "expires_in": {t.ExpiresIn, &o.ExpiresIn},
 		"deadline_in": {t.DeadlineIn, &o.DeadlineIn}} {
 		if to.text == "" {
 			continue
 		}
-		d, err := time.ParseDuration(to.text)
+		d, err := time.ParseDuration(string(to.text))
 		if err != nil {
-			return nil, 0, invalid(field, "invalid_duration", "%q is no duration such as 90s or 1h30m", cutText(to.text))
+			return nil, 0, invalid(field, "invalid_duration", "%q is no duration such as 90s or 1h30m, or a number of seconds", cutText(string(to.text)))
 		}
 		*to.d = d
 	}

@@ -82,7 +82,7 @@ func TestTenantsAndQueuesAreWalls(t *testing.T) {
 	form := url.Values{"id": {theirs, none}, "action": {"cancel"}}
 	s.as(token, "POST", "/tasks/selected", form.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 303, nil)
 	var o server.Bulk
-	do("POST", "/api/v1/bulk", object{"filter": object{}, "action": "cancel"}).want(t, 202, &o)
+	do("POST", "/api/v1/bulk", object{"filter": object{}, "all": true, "action": "cancel"}).want(t, 202, &o)
 	eventually(t, func() bool { do("GET", "/api/v1/bulk/"+o.ID, nil).want(t, 200, &o); return o.State == "done" })
 	if o.Seen != 1 {
 		t.Errorf("%+v", o)

@@ -1,11 +1,14 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
@@ -15,7 +18,30 @@ import (
 type param struct {
 	In, Name, Doc string // In: path, query or header
 	Type          reflect.Type
+	field         reflect.StructField
 	index         []int
+}
+
+// schema describes the parameter.
+func (p param) schema(registry huma.Registry) *huma.Schema {
+	f := p.field
+	if f.Type == reflect.TypeFor[time.Time]() {
+		return whenSchema(p.Doc)
+	}
+	s := huma.SchemaFromField(registry, f, p.Name)
+	if rule := f.Tag.Get("rule"); rule != "" {
+		describe(s, rule)
+	}
+	neverNull(s)
+	return s
+}
+
+// whenSchema describes an instant, or how long ago it was.
+func whenSchema(doc string) *huma.Schema {
+	ago := &huma.Schema{Type: huma.TypeString, Description: "how long ago"}
+	text(1, 64, durationPattern)(ago)
+	return &huma.Schema{Description: doc, Examples: []any{"2026-01-31T12:00:00Z", "24h"},
+		AnyOf: []*huma.Schema{{Type: huma.TypeString, Format: "date-time"}, {Type: huma.TypeString, Format: "date"}, ago}}
 }
 
 func paramsOf(t reflect.Type) []param {
@@ -23,7 +49,7 @@ func paramsOf(t reflect.Type) []param {
 	for _, f := range reflect.VisibleFields(t) {
 		for _, in := range []string{"path", "query", "header"} {
 			if name := f.Tag.Get(in); name != "" && f.Name != "Body" {
-				params = append(params, param{In: in, Name: name, Doc: f.Tag.Get("doc"), Type: f.Type, index: f.Index})
+				params = append(params, param{In: in, Name: name, Doc: f.Tag.Get("doc"), Type: f.Type, field: f, index: f.Index})
 			}
 		}
 	}
@@ -39,6 +65,7 @@ func (c *call) bind(in any) error {
 			return fieldProblem(http.StatusBadRequest, "unknown_parameter", short(name), "is no parameter of this route")
 		}
 	}
+	asked := c.params[operationID(*c.route)]
 	for _, p := range c.route.params {
 		var given []string
 		switch p.In {
@@ -50,7 +77,13 @@ func (c *call) bind(in any) error {
 			given = c.r.Header.Values(p.Name)
 		}
 		if len(given) == 0 {
-			continue
+			if asked[p.Name].Default == nil {
+				continue
+			}
+			given = []string{fmt.Sprint(asked[p.Name].Default)}
+		}
+		if err := fits(p, asked[p.Name], given); err != nil {
+			return err
 		}
 		if err := set(v.FieldByIndex(p.index), p, given); err != nil {
 			return err
@@ -65,9 +98,38 @@ func (c *call) bind(in any) error {
 			return nil
 		}
 		body.Set(reflect.New(body.Type().Elem()))
-		return readBody(c.w, c.r, c.config.MaxBody, body.Interface())
+	} else {
+		body = body.Addr()
 	}
-	return readBody(c.w, c.r, c.config.MaxBody, body.Addr().Interface())
+	return readBody(c.w, c.r, c.config.MaxBody, c.bodies[operationID(*c.route)], body.Interface())
+}
+
+// fits refuses a parameter that is not as the description says: other text than one
+// of a choice, numbers out of bounds, more values than one, bad characters. Whether
+// there is anything of a name is for the route to find out.
+func fits(p param, asked *huma.Schema, given []string) error {
+	bad := func(code, text string, args ...any) error {
+		return fieldProblem(http.StatusBadRequest, code, p.Name, text, args...)
+	}
+	if asked.Type != huma.TypeArray && len(given) > 1 {
+		return bad("duplicate_parameter", "is given more than once")
+	}
+	if asked.MaxItems != nil && len(given) > *asked.MaxItems {
+		return bad("filter_too_complex", "has more than %d values", *asked.MaxItems)
+	}
+	for _, text := range given {
+		if err := query.Text(p.Name, text); err != nil {
+			return err
+		}
+		n, err := strconv.ParseFloat(text, 64)
+		switch {
+		case len(asked.Enum) > 0 && !slices.Contains(asked.Enum, any(text)):
+			return bad("invalid_parameter", "want one of %v", asked.Enum)
+		case asked.Minimum != nil && err == nil && (n < *asked.Minimum || n > *asked.Maximum):
+			return bad("out_of_range", "want %.0f to %.0f", *asked.Minimum, *asked.Maximum)
+		}
+	}
+	return nil
 }
 
 func set(field reflect.Value, p param, given []string) error {

@@ -14,13 +14,15 @@ import (
 
 // ChangeInput is one thing to do to tasks.
 type ChangeInput struct {
-	Action   string   `json:"action" required:"true" enum:"cancel,retry,delete,reprioritize,move,reschedule"`
-	Reason   string   `json:"reason,omitempty" doc:"for cancel"`
-	Priority *int16   `json:"priority,omitempty" doc:"for reprioritize"`
-	Queue    string   `json:"queue,omitempty" doc:"for move"`
+	Action   string   `json:"action" enum:"cancel,retry,delete,reprioritize,move,reschedule"`
+	Reason   string   `json:"reason,omitempty" rule:"reason" doc:"for cancel"`
+	Priority *int16   `json:"priority,omitempty" rule:"priority" doc:"for reprioritize"`
+	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"for move"`
 	RunAt    *Instant `json:"run_at,omitempty" doc:"for retry and reschedule"`
 	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule"`
 }
+
+const maxReason = 1024 // bytes of the reason of a cancellation
 
 func (in ChangeInput) change(c *call) (tusk.Change, error) {
 	out := tusk.Change{Reason: in.Reason, RunAt: instant(in.RunAt), Delay: time.Duration(in.Delay)}
@@ -34,10 +36,13 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 		return out, fieldProblem(http.StatusBadRequest, "invalid_action", "action", "want cancel, retry, delete, reprioritize, move or reschedule")
 	case tusk.OpReprioritize:
 		if in.Priority == nil {
-			return out, fieldProblem(http.StatusBadRequest, "missing_field", "priority", "is missing")
+			return out, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "priority", "is missing")
 		}
 		out.Priority = *in.Priority
 	case tusk.OpMove:
+		if in.Queue == "" {
+			return out, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "queue", "is missing")
+		}
 		if err := tusk.ValidateName("queue", in.Queue); err != nil {
 			return out, err
 		}
@@ -46,8 +51,8 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 		}
 		out.Queue = in.Queue
 	}
-	if len(in.Reason) > 1024 {
-		return out, fieldProblem(http.StatusBadRequest, "too_long", "reason", "has more than 1024 bytes")
+	if len(in.Reason) > maxReason {
+		return out, fieldProblem(http.StatusUnprocessableEntity, "too_long", "reason", "has more than %d bytes", maxReason)
 	}
 	return out, nil
 }
@@ -95,7 +100,7 @@ func (c *call) edit(id tusk.ID, in ChangeInput) (Edited, error) {
 type cancelInput struct {
 	byID
 	Body *struct {
-		Reason string `json:"reason,omitempty"`
+		Reason string `json:"reason,omitempty" rule:"reason"`
 	}
 }
 
@@ -138,7 +143,7 @@ func rescheduleTask(c *call, in rescheduleInput) (Edited, error) {
 type reprioritizeInput struct {
 	byID
 	Body struct {
-		Priority *int16 `json:"priority" required:"true" doc:"lower runs sooner"`
+		Priority *int16 `json:"priority" rule:"priority" doc:"lower runs sooner"`
 	}
 }
 
@@ -150,7 +155,7 @@ func reprioritizeTask(c *call, in reprioritizeInput) (Edited, error) {
 type moveInput struct {
 	byID
 	Body struct {
-		Queue string `json:"queue" required:"true"`
+		Queue string `json:"queue" rule:"name"`
 	}
 }
 
@@ -169,7 +174,7 @@ type editManyInput struct {
 
 // EditInput is one change to many tasks.
 type EditInput struct {
-	IDs []tusk.ID `json:"ids" required:"true" doc:"at most 1,000"`
+	IDs []tusk.ID `json:"ids" minItems:"1" maxItems:"1000"`
 	ChangeInput
 }
 
@@ -180,9 +185,6 @@ type EditResults struct {
 
 func editTasks(c *call, in editManyInput) (EditResults, error) {
 	ids := in.Body.IDs
-	if len(ids) == 0 || len(ids) > MaxBatch {
-		return EditResults{}, fieldProblem(http.StatusRequestEntityTooLarge, "batch_too_large", "ids", "want 1 to %d", MaxBatch)
-	}
 	c.target, c.detail = plural(len(ids), "task"), in.Body.Action
 	change, err := in.Body.change(c)
 	if err != nil {
@@ -217,8 +219,9 @@ type bulkInput struct {
 
 // BulkInput is one change to all tasks that match.
 type BulkInput struct {
-	Filter    query.Tasks `json:"filter" required:"true"`
-	PerSecond int         `json:"per_second,omitempty" doc:"the most tasks to change in a second; default: as many as can be"`
+	Filter    query.Tasks `json:"filter" doc:"which tasks; for all of them it is empty, and all is true"`
+	All       bool        `json:"all,omitempty" doc:"says that an empty filter is meant: every task is changed"`
+	PerSecond int         `json:"per_second,omitempty" minimum:"0" maximum:"1000000" doc:"the most tasks to change in a second; default: as many as can be"`
 	ChangeInput
 }
 
@@ -261,6 +264,10 @@ func startBulk(c *call, in bulkInput) (Bulk, error) {
 	if err = errors.Join(err, in.Body.Filter.Indexed()); err != nil {
 		return Bulk{}, err
 	}
+	if in.Body.All != in.Body.Filter.IsZero() {
+		return Bulk{}, fieldProblem(http.StatusUnprocessableEntity, "all_or_filter", "all",
+			"say which tasks in the filter, or that all of them are meant: an empty filter with \"all\": true")
+	}
 	change, err := in.Body.change(c)
 	if err != nil {
 		return Bulk{}, err
@@ -277,7 +284,7 @@ func startBulk(c *call, in bulkInput) (Bulk, error) {
 }
 
 type fingerprintInput struct {
-	Fingerprint string `path:"fingerprint"`
+	Fingerprint string `path:"fingerprint" rule:"value"`
 }
 
 func retryErrors(c *call, in fingerprintInput) (Bulk, error) {

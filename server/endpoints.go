@@ -56,8 +56,8 @@ func getEndpoint(c *call, in byQueue) (Endpoint, error) {
 type putEndpointInput struct {
 	byQueue
 	Body struct {
-		URL         string   `json:"url" required:"true" doc:"https; http only to hosts that the server's operator allows"`
-		Concurrency int      `json:"concurrency,omitempty" doc:"1 to 1,000; default: 10"`
+		URL         string   `json:"url" rule:"url" doc:"https; http only to hosts that the server's operator allows"`
+		Concurrency int      `json:"concurrency,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 10"`
 		Timeout     Duration `json:"timeout,omitempty" doc:"1s to 1h; default: 1m"`
 	}
 }

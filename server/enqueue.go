@@ -13,18 +13,18 @@ import (
 const MaxBatch = 1000
 
 type enqueueInput struct {
-	Key  string `header:"Idempotency-Key" doc:"a repeated request with the same key stores nothing and gets the first one's answer, for 24 hours at least"`
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"a repeated request with the same key stores nothing and gets the first one's answer, for 24 hours at least"`
 	Body TaskInput
 }
 
 type enqueueManyInput struct {
-	Key  string `header:"Idempotency-Key" doc:"as for one task"`
+	Key  string `header:"Idempotency-Key" maxLength:"255" doc:"as for one task"`
 	Body TaskBatch
 }
 
 // TaskBatch is many tasks to enqueue.
 type TaskBatch struct {
-	Tasks []TaskInput `json:"tasks" required:"true"`
+	Tasks []TaskInput `json:"tasks" minItems:"1" maxItems:"1000"`
 }
 
 // EnqueuedTask says what became of a task that somebody enqueued.
@@ -55,12 +55,6 @@ func enqueueOne(c *call, in enqueueInput) (EnqueuedTask, error) {
 }
 
 func enqueueMany(c *call, in enqueueManyInput) (EnqueuedBatch, error) {
-	switch n := len(in.Body.Tasks); {
-	case n == 0:
-		return EnqueuedBatch{}, fieldProblem(http.StatusBadRequest, "missing_field", "tasks", "has no tasks")
-	case n > MaxBatch:
-		return EnqueuedBatch{}, fieldProblem(http.StatusRequestEntityTooLarge, "batch_too_large", "tasks", "has %d tasks, at most %d are allowed", n, MaxBatch)
-	}
 	results, err := c.enqueue(in.Key, in.Body.Tasks, in.Body)
 	return EnqueuedBatch{Results: results}, err
 }

@@ -3,9 +3,12 @@ package server
 import (
 	"encoding/json"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
@@ -27,7 +30,9 @@ func FuzzBody(f *testing.F) {
 			Delay Duration        `json:"delay"`
 			At    *Instant        `json:"at"`
 		}
-		if decodeStrict(text, &body) != nil {
+		registry := huma.NewMapRegistry("#/", huma.DefaultSchemaNamer)
+		of := shapeOf(registry.Schema(reflect.TypeOf(body), true, "body"), registry)
+		if decodeStrict(t.Context(), text, of, &body) != nil {
 			return
 		}
 		if !utf8.Valid(text) || !json.Valid(text) || body.Delay < 0 {

@@ -61,7 +61,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 		t.Errorf("%+v", tenants)
 	}
 	for _, bad := range []object{{"concurrency": -1}, {"rate": object{"allowed": 0, "period": "1m"}}, {"rate": object{"allowed": 1, "period": "0s"}}, {"rate": object{"allowed": 1, "period": "1m", "algorithm": "x"}},
-		{"rate": object{"allowed": 1, "period": 60}}, {"tenants": object{"A B": object{}}}, {"unknown": 1}, {"tenants": object{"a": object{"weight": -1}}}} {
+		{"rate": object{"allowed": 1, "period": "60"}}, {"tenants": object{"A B": object{}}}, {"unknown": 1}, {"tenants": object{"a": object{"weight": -1}}}} {
 		if a := s.do("PUT", "/api/v1/limits/sync", bad); a.status/100 != 4 {
 			t.Errorf("%v: %d", bad, a.status)
 		}

@@ -22,8 +22,8 @@ type leaseInput struct {
 
 // LeaseRequest asks for tasks.
 type LeaseRequest struct {
-	Queues []string `json:"queues" required:"true"`
-	Max    int      `json:"max,omitempty" doc:"1 to 1,000; default: 1"`
+	Queues []string `json:"queues" rule:"name" minItems:"1" maxItems:"100"`
+	Max    int      `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 1"`
 	Lease  Duration `json:"lease,omitempty" doc:"how long the worker may take without extending, 1s to 12h; default: 30s"`
 	Wait   Duration `json:"wait,omitempty" doc:"how long to wait for the first task, up to 20s"`
 }
@@ -88,13 +88,13 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 
 // LeaseAction is what to do with one leased task.
 type LeaseAction struct {
-	Action string `json:"action" required:"true" enum:"complete,fail,extend,release"`
+	Action string `json:"action" enum:"complete,fail,extend,release"`
 	LeaseActionInput
 }
 
 // LeaseActionInput are the fields of all four.
 type LeaseActionInput struct {
-	LeaseID  string          `json:"lease_id" required:"true"`
+	LeaseID  string          `json:"lease_id" rule:"lease"`
 	Output   json.RawMessage `json:"output,omitempty" doc:"complete: what the task came to"`
 	Error    string          `json:"error,omitempty" doc:"fail: what went wrong"`
 	Trace    string          `json:"trace,omitempty" doc:"fail: where"`
@@ -118,7 +118,7 @@ type LeaseResult struct {
 
 type completeInput struct {
 	Body struct {
-		LeaseID string          `json:"lease_id" required:"true"`
+		LeaseID string          `json:"lease_id" rule:"lease"`
 		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to; up to 256 KiB"`
 	}
 }
@@ -129,8 +129,8 @@ func completeLease(c *call, in completeInput) (LeaseResult, error) {
 
 type failInput struct {
 	Body struct {
-		LeaseID string    `json:"lease_id" required:"true"`
-		Error   string    `json:"error" required:"true" doc:"what went wrong"`
+		LeaseID string    `json:"lease_id" rule:"lease"`
+		Error   string    `json:"error" rule:"error" doc:"what went wrong"`
 		Trace   string    `json:"trace,omitempty" doc:"where"`
 		RetryIn *Duration `json:"retry_in,omitempty" doc:"instead of the task's own backoff"`
 		Discard bool      `json:"discard,omitempty" doc:"no retry would mend it"`
@@ -144,7 +144,7 @@ func failLease(c *call, in failInput) (LeaseResult, error) {
 
 type extendInput struct {
 	Body struct {
-		LeaseID  string          `json:"lease_id" required:"true"`
+		LeaseID  string          `json:"lease_id" rule:"lease"`
 		Lease    Duration        `json:"lease,omitempty" doc:"from now; default: 30s"`
 		Progress *store.Progress `json:"progress,omitempty"`
 		Logs     []string        `json:"logs,omitempty" doc:"lines to keep with the task"`
@@ -158,7 +158,7 @@ func extendLease(c *call, in extendInput) (LeaseResult, error) {
 
 type releaseInput struct {
 	Body struct {
-		LeaseID string   `json:"lease_id" required:"true"`
+		LeaseID string   `json:"lease_id" rule:"lease"`
 		Delay   Duration `json:"delay,omitempty" doc:"not again before"`
 	}
 }
@@ -169,7 +169,7 @@ func releaseLease(c *call, in releaseInput) (LeaseResult, error) {
 
 type leaseBatchInput struct {
 	Body struct {
-		Items []LeaseAction `json:"items" required:"true"`
+		Items []LeaseAction `json:"items" minItems:"1" maxItems:"1000"`
 	}
 }
 
@@ -179,9 +179,6 @@ type LeaseResults struct {
 }
 
 func batchLease(c *call, in leaseBatchInput) (LeaseResults, error) {
-	if n := len(in.Body.Items); n == 0 || n > MaxBatch {
-		return LeaseResults{}, fieldProblem(http.StatusRequestEntityTooLarge, "batch_too_large", "items", "want 1 to %d", MaxBatch)
-	}
 	results, err := c.leases(in.Body.Items)
 	return LeaseResults{Results: results}, err
 }

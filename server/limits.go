@@ -20,7 +20,7 @@ type Limits struct {
 
 // RateLimit is how many tasks may start in a period.
 type RateLimit struct {
-	Allowed   int      `json:"allowed"`
+	Allowed   int      `json:"allowed" rule:"allowed"`
 	Period    Duration `json:"period"`
 	Algorithm string   `json:"algorithm,omitempty" enum:"token_bucket,sliding_window" doc:"default: token_bucket"`
 }
@@ -91,6 +91,9 @@ func getLimits(c *call, in byQueue) (QueueLimits, error) {
 	return viewLimits(in.Queue, l), nil
 }
 
+// maxTenants is how many tenants of a queue may have limits of their own.
+const maxTenants = 1000
+
 type putLimitsInput struct {
 	byQueue
 	Body Limits
@@ -118,7 +121,7 @@ func removeLimits(c *call, in byQueue) (nothing, error) {
 
 type putTenantLimitsInput struct {
 	byQueue
-	Tenant string `path:"tenant"`
+	Tenant string `path:"tenant" rule:"name"`
 	Body   tusk.TenantLimits
 }
 

@@ -9,12 +9,26 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
 )
 
 // OpenAPI returns the description of the API, made from the table of routes and
 // the types of what they take and give.
 func OpenAPI() ([]byte, error) {
+	d := describeAPI(Routes())
+	return d.text, d.err
+}
+
+// description is the API's, and what it asks of the requests of each route.
+type description struct {
+	text   []byte
+	err    error
+	bodies map[string]*shape                  // by operation
+	params map[string]map[string]*huma.Schema // by operation and name
+}
+
+func describeAPI(routes []Route) description {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	doc := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -27,11 +41,55 @@ func OpenAPI() ([]byte, error) {
 		}},
 	}
 	errorRef := registry.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	for _, r := range Routes() {
-		doc.AddOperation(operation(r, registry, errorRef))
+	registry.RegisterTypeAlias(reflect.TypeFor[tusk.ID](), reflect.TypeFor[describedID]())
+	d := description{bodies: map[string]*shape{}, params: map[string]map[string]*huma.Schema{}}
+	described := map[reflect.Type]bool{}
+	for _, r := range routes {
+		o := operation(r, registry, errorRef)
+		doc.AddOperation(o)
+		params := map[string]*huma.Schema{}
+		for _, p := range o.Parameters {
+			params[p.Name] = p.Schema
+		}
+		if d.params[o.OperationID] = params; r.body != nil {
+			describeFields(r.body, operationID(r)+"Body", registry, described)
+		}
 	}
-	text, err := json.MarshalIndent(doc, "", "  ")
-	return append(text, '\n'), err
+	for _, s := range registry.Map() {
+		neverNull(s)
+	}
+	for _, r := range routes {
+		if r.body != nil {
+			d.bodies[operationID(r)] = shapeOf(registry.Schema(r.body, true, operationID(r)+"Body"), registry)
+		}
+	}
+	d.text, d.err = json.MarshalIndent(doc, "", "  ")
+	d.text = append(d.text, '\n')
+	return d
+}
+
+// neverNull says of all fields of an object that they are left out rather than null.
+func neverNull(s *huma.Schema) {
+	s.Nullable = false
+	for _, field := range s.Properties {
+		neverNull(field)
+	}
+	if s.Items != nil {
+		neverNull(s.Items)
+	}
+	if values, ok := s.AdditionalProperties.(*huma.Schema); ok {
+		neverNull(values)
+	}
+}
+
+// describedID is how ids are described.
+type describedID struct{}
+
+// Schema implements huma.SchemaProvider.
+func (describedID) Schema(huma.Registry) *huma.Schema {
+	s := &huma.Schema{Type: huma.TypeString, Format: "uuid"}
+	rules["id"](s)
+	return s
 }
 
 func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Operation {
@@ -41,7 +99,7 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		o.Security = []map[string][]string{{"token": {}}}
 	}
 	for _, p := range r.params {
-		schema := registry.Schema(p.Type, true, p.Name)
+		schema := p.schema(registry)
 		o.Parameters = append(o.Parameters, &huma.Param{Name: p.Name, In: p.In, Description: p.Doc, Required: p.In == "path", Schema: schema})
 	}
 	if r.body != nil {
@@ -84,4 +142,4 @@ func tagOf(path string) string {
 	return tag
 }
 
-func openapi(c *call, _ struct{}) (json.RawMessage, error) { return c.openapi, nil }
+func openapi(c *call, _ struct{}) (json.RawMessage, error) { return c.description.text, nil }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/tuskqueue/tusk/server/access"
@@ -23,10 +22,10 @@ type createTokenInput struct {
 
 // TokenInput is an API token to create.
 type TokenInput struct {
-	Name      string   `json:"name" required:"true"`
-	Role      string   `json:"role" required:"true" enum:"producer,worker,viewer,operator,admin"`
-	Queues    []string `json:"queues,omitempty" doc:"names, or beginnings that end in *; none: all"`
-	Tenants   []string `json:"tenants,omitempty" doc:"the same"`
+	Name      string   `json:"name" rule:"person"`
+	Role      string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
+	Queues    []string `json:"queues,omitempty" rule:"bound" maxItems:"100" doc:"names, or beginnings that end in *; none: all"`
+	Tenants   []string `json:"tenants,omitempty" rule:"bound" maxItems:"100" doc:"the same"`
 	ExpiresAt *Instant `json:"expires_at,omitempty"`
 }
 
@@ -45,7 +44,7 @@ func createToken(c *call, in createTokenInput) (NewToken, error) {
 }
 
 type byName struct {
-	ID string `path:"id"`
+	ID string `path:"id" rule:"value"`
 }
 
 func revokeToken(c *call, in byName) (nothing, error) {
@@ -64,16 +63,16 @@ func listUsers(c *call, _ struct{}) (UserList, error) {
 }
 
 type byUser struct {
-	Name string `path:"name"`
+	Name string `path:"name" rule:"person"`
 }
 
 type putUserInput struct {
 	byUser
 	Body struct {
-		Password string   `json:"password" required:"true" doc:"10 to 72 bytes"`
-		Role     string   `json:"role" required:"true" enum:"producer,worker,viewer,operator,admin"`
-		Queues   []string `json:"queues,omitempty"`
-		Tenants  []string `json:"tenants,omitempty"`
+		Password string   `json:"password" rule:"password" doc:"10 to 72 bytes"`
+		Role     string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
+		Queues   []string `json:"queues,omitempty" rule:"bound" maxItems:"100"`
+		Tenants  []string `json:"tenants,omitempty" rule:"bound" maxItems:"100"`
 	}
 }
 
@@ -89,8 +88,8 @@ func removeUser(c *call, in byUser) (nothing, error) {
 }
 
 type auditInput struct {
-	Limit int       `query:"limit" doc:"1 to 5,000; default: 100"`
-	Who   string    `query:"who"`
+	Limit int       `query:"limit" minimum:"1" maximum:"5000" default:"100"`
+	Who   string    `query:"who" rule:"value"`
 	Since time.Time `query:"since" doc:"an instant or how long ago"`
 }
 
@@ -101,12 +100,6 @@ type AuditList struct {
 
 func listAudit(c *call, in auditInput) (AuditList, error) {
 	list := AuditList{Entries: []access.Entry{}}
-	if in.Limit == 0 {
-		in.Limit = 100
-	}
-	if in.Limit < 1 || in.Limit > access.MaxAudit {
-		return list, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", access.MaxAudit)
-	}
 	entries, err := c.book.Entries(c.r.Context())
 	for _, e := range entries {
 		if len(list.Entries) == in.Limit {

@@ -21,8 +21,8 @@ type Queue struct {
 
 // Aging lets the tasks of a queue rise while they wait.
 type Aging struct {
-	Every Duration `json:"every" required:"true" doc:"how long a task waits for each rise, which halves its distance to the priority"`
-	To    int16    `json:"to,omitempty" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
+	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority"`
+	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
 }
 
 // QueueList is a list of queues.
@@ -53,7 +53,7 @@ func listQueues(c *call, _ struct{}) (QueueList, error) {
 }
 
 type byQueue struct {
-	Queue string `path:"queue"`
+	Queue string `path:"queue" rule:"name"`
 }
 
 func getQueue(c *call, in byQueue) (Queue, error) {
@@ -78,9 +78,6 @@ type ageQueueInput struct {
 }
 
 func ageQueue(c *call, in ageQueueInput) (Queue, error) {
-	if in.Body.Every == 0 {
-		return Queue{}, fieldProblem(http.StatusBadRequest, "missing_field", "every", "is missing")
-	}
 	return c.setAging(in.Queue, tusk.Aging{Every: time.Duration(in.Body.Every), To: in.Body.To})
 }
 
@@ -159,11 +156,11 @@ func (c *call) seesWorker(w store.Worker) bool {
 }
 
 type statsInput struct {
-	Bucket string    `query:"bucket" doc:"minute, hour or day; default: minute"`
+	Bucket string    `query:"bucket" enum:"minute,hour,day" default:"minute"`
 	From   time.Time `query:"from" doc:"an instant or how long ago; default: 60 buckets ago"`
 	Until  time.Time `query:"until"`
-	Queue  string    `query:"queue"`
-	Kind   string    `query:"kind"`
+	Queue  string    `query:"queue" rule:"value"`
+	Kind   string    `query:"kind" rule:"value"`
 }
 
 // Stat sums up the attempts of a queue and kind that ended in a slice of time.
@@ -196,14 +193,11 @@ type StatList struct {
 
 const maxBuckets = 1500
 
-var buckets = map[string]time.Duration{"": time.Minute, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
+var buckets = map[string]time.Duration{"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
 
 func listStats(c *call, in statsInput) (StatList, error) {
 	list := StatList{Stats: []Stat{}}
-	bucket, ok := buckets[in.Bucket]
-	if !ok {
-		return list, fieldProblem(http.StatusBadRequest, "invalid_parameter", "bucket", "want minute, hour or day")
-	}
+	bucket := buckets[in.Bucket]
 	now := time.Now().UTC()
 	if in.From.IsZero() {
 		in.From = now.Add(-60 * bucket)
@@ -226,10 +220,10 @@ func viewSpan(d *store.Durations) Span {
 }
 
 type errorsInput struct {
-	Queue string    `query:"queue"`
-	Kind  string    `query:"kind"`
+	Queue string    `query:"queue" rule:"value"`
+	Kind  string    `query:"kind" rule:"value"`
 	Since time.Time `query:"since" doc:"last seen at or after: an instant or how long ago"`
-	Limit int       `query:"limit" doc:"1 to 1,000; default: 100"`
+	Limit int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // ErrorGroup is a set of failed attempts with the same fingerprint.
@@ -260,9 +254,6 @@ type ErrorList struct {
 
 func listErrors(c *call, in errorsInput) (ErrorList, error) {
 	list := ErrorList{Errors: []ErrorGroup{}}
-	if in.Limit < 0 || in.Limit > store.MaxPage {
-		return list, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", store.MaxPage)
-	}
 	groups, err := c.client.Errors(c.r.Context(), store.ErrorFilter{Queue: in.Queue, Kind: in.Kind, Since: in.Since, Limit: in.Limit})
 	if err != nil {
 		return list, err

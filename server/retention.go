@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,6 +13,12 @@ type Retention struct {
 	Completed Keeping `json:"completed,omitempty" doc:"completed tasks; absent: as long as other queues do"`
 	Cancelled Keeping `json:"cancelled,omitempty" doc:"cancelled tasks; absent: as long as other queues do"`
 	Discarded Keeping `json:"discarded,omitempty" doc:"dead letters; absent: as long as other queues do"`
+}
+
+// TransformSchema implements huma.SchemaTransformer.
+func (Retention) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	fields(1, 0)(s)
+	return s
 }
 
 // Keeping is a duration as text, or forever.
@@ -38,9 +43,16 @@ func (k *Keeping) UnmarshalText(text []byte) error {
 	return (*Duration)(k).UnmarshalText(text)
 }
 
+// UnmarshalJSON implements json.Unmarshaler.
+func (k *Keeping) UnmarshalJSON(text []byte) error {
+	return durationFrom(text, k.UnmarshalText, (*Duration)(k))
+}
+
 // Schema implements huma.SchemaProvider.
 func (Keeping) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: "string", Description: "a duration like 90s, 15m or 72h, or forever", Examples: []any{"72h"}}
+	s := durationSchema("a duration like 90s, 15m or 72h, a number of seconds, or forever")
+	s.AnyOf = append(s.AnyOf, &huma.Schema{Type: huma.TypeString, Enum: []any{forever}})
+	return s
 }
 
 func viewRetention(r tusk.QueueRetention) *Retention {
@@ -56,9 +68,6 @@ type keepQueueInput struct {
 }
 
 func keepQueue(c *call, in keepQueueInput) (Queue, error) {
-	if in.Body == (Retention{}) {
-		return Queue{}, problem(http.StatusBadRequest, "missing_field", "say how long completed, cancelled or discarded tasks are kept")
-	}
 	return c.setRetention(in.Queue, tusk.QueueRetention{Completed: time.Duration(in.Body.Completed), Cancelled: time.Duration(in.Body.Cancelled),
 		Discarded: time.Duration(in.Body.Discarded)})
 }

@@ -70,7 +70,7 @@ func listSchedules(c *call, _ struct{}) (ScheduleList, error) {
 }
 
 type bySchedule struct {
-	Name string `path:"name"`
+	Name string `path:"name" rule:"name"`
 }
 
 // schedule gets a schedule that the caller may know of; another does not exist.
@@ -100,24 +100,24 @@ type putScheduleInput struct {
 
 // ScheduleInput is a schedule that somebody creates or changes.
 type ScheduleInput struct {
-	Spec        string            `json:"spec" required:"true" doc:"five cron fields, or @every 15m"`
-	Zone        string            `json:"zone,omitempty" doc:"IANA time zone; default: UTC"`
-	Kind        string            `json:"kind" required:"true"`
+	Spec        string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or @every 15m"`
+	Zone        string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
+	Kind        string            `json:"kind" rule:"name"`
 	Args        json.RawMessage   `json:"args,omitempty"`
-	Queue       string            `json:"queue,omitempty"`
-	Tenant      string            `json:"tenant,omitempty"`
-	Partition   string            `json:"partition,omitempty"`
-	Priority    int16             `json:"priority,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
+	Queue       string            `json:"queue,omitempty" rule:"optional-name"`
+	Tenant      string            `json:"tenant,omitempty" rule:"optional-name"`
+	Partition   string            `json:"partition,omitempty" rule:"key"`
+	Priority    int16             `json:"priority,omitempty" rule:"priority"`
+	Tags        []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
-	MaxAttempts int               `json:"max_attempts,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty" rule:"attempts"`
 	Timeout     Duration          `json:"timeout,omitempty"`
 	Backoff     *BackoffInput     `json:"backoff,omitempty"`
-	Weight      int               `json:"weight,omitempty" doc:"what each task counts in the rates of its queue; default: 1"`
+	Weight      int               `json:"weight,omitempty" rule:"weight" doc:"what each task counts in the rates of its queue; default: 1"`
 	DeadlineIn  Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
 	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept when they are completed"`
 	Missed      string            `json:"missed,omitempty" enum:"once,skip,all"`
-	Cap         int               `json:"cap,omitempty"`
+	Cap         int               `json:"cap,omitempty" minimum:"0" maximum:"10000"`
 	Overlap     string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
 	Jitter      Duration          `json:"jitter,omitempty"`
 }
@@ -197,8 +197,8 @@ func runSchedule(c *call, in bySchedule) (EnqueuedTask, error) {
 type backfillInput struct {
 	bySchedule
 	Body struct {
-		From  *Instant `json:"from" required:"true"`
-		Until *Instant `json:"until" required:"true" doc:"not ahead; at most 10,000 ticks lie between"`
+		From  *Instant `json:"from"`
+		Until *Instant `json:"until" doc:"not ahead; at most 10,000 ticks lie between"`
 	}
 }
 
@@ -228,7 +228,7 @@ func backfillSchedule(c *call, in backfillInput) (Backfilled, error) {
 
 type nextInput struct {
 	bySchedule
-	Count int `query:"count" doc:"1 to 100; default: 10"`
+	Count int `query:"count" minimum:"1" maximum:"100" default:"10"`
 }
 
 // Ticks are the next ticks of a schedule.
@@ -241,12 +241,6 @@ func nextTicks(c *call, in nextInput) (Ticks, error) {
 	s, err := c.schedule(in.Name)
 	if err != nil {
 		return Ticks{}, err
-	}
-	if in.Count == 0 {
-		in.Count = 10
-	}
-	if in.Count < 1 || in.Count > 100 {
-		return Ticks{}, fieldProblem(http.StatusBadRequest, "out_of_range", "count", "want 1 to 100")
 	}
 	spec, err := s.Parse()
 	if err != nil {

@@ -164,7 +164,7 @@ func TestNothingRunsAfterAServerHasStopped(t *testing.T) {
 		}
 		s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)
 		s.lease(object{"queues": []string{"default"}, "wait": "5s"})
-		s.do("POST", "/api/v1/bulk", object{"filter": object{}, "action": "cancel"}).want(t, 202, nil)
+		s.do("POST", "/api/v1/bulk", object{"filter": object{}, "all": true, "action": "cancel"}).want(t, 202, nil)
 	})
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -67,16 +67,16 @@ type Config struct {
 
 // Server answers requests. Make it with New, run it with Run.
 type Server struct {
-	client  *tusk.Client
-	config  settings
-	log     *slog.Logger
-	book    *access.Book
-	gate    *access.Gate
-	feed    *feed.Feed
-	puller  *tusk.Puller
-	push    *push.Runner
-	trend   *trend.Trend
-	openapi []byte
+	client *tusk.Client
+	config settings
+	log    *slog.Logger
+	book   *access.Book
+	gate   *access.Gate
+	feed   *feed.Feed
+	puller *tusk.Puller
+	push   *push.Runner
+	trend  *trend.Trend
+	description
 	waiting chan struct{}
 	closing atomic.Bool
 	marked  atomic.Value // the day whose idempotency keys are marked
@@ -110,8 +110,8 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.push = push.New(s.endpoints, s.puller, s.log)
-	if s.openapi, err = OpenAPI(); err != nil {
-		return nil, fmt.Errorf("server: %w", err)
+	if s.description = describeAPI(Routes()); s.description.err != nil {
+		return nil, fmt.Errorf("server: %w", s.description.err)
 	}
 	if s.handler, err = s.assemble(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)

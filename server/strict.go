@@ -2,16 +2,19 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -22,14 +25,17 @@ const (
 	maxTokens = 1 << 20
 )
 
-// readBody reads one JSON value into v, and refuses whatever two programs might
-// read differently: doubled and unknown fields, other letter case, bad text.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
+// readBody reads one JSON value of a shape into v, and refuses whatever two programs
+// might read differently: doubled and unknown fields, other letter case, bad text.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, of *shape, v any) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return problem(http.StatusUnsupportedMediaType, "unsupported_media_type", "want Content-Type: application/json")
 	}
 	if e := r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return problem(http.StatusUnsupportedMediaType, "unsupported_encoding", "send the body without Content-Encoding")
+	}
+	if r.ContentLength > limit {
+		return problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes", limit)
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
@@ -39,10 +45,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 	case err != nil:
 		return problem(http.StatusBadRequest, "unreadable_body", "the body could not be read to its end")
 	}
-	return decodeStrict(text, v)
+	return decodeStrict(r.Context(), text, of, v)
 }
 
-func decodeStrict(text []byte, v any) error {
+func decodeStrict(ctx context.Context, text []byte, of *shape, v any) error {
 	if !utf8.Valid(text) {
 		return problem(http.StatusBadRequest, "invalid_utf8", "the body is not valid UTF-8")
 	}
@@ -51,9 +57,9 @@ func decodeStrict(text []byte, v any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	s := scanner{d: d}
-	if err := s.value(reflect.TypeOf(v).Elem(), "", 0); err != nil {
-		return jsonProblem(err, d.InputOffset())
+	s := scanner{ctx: ctx, d: d}
+	if err := s.value(of); err != nil {
+		return s.located(jsonProblem(err, d.InputOffset()))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return problem(http.StatusBadRequest, "invalid_json", "something follows the JSON value at offset %d", d.InputOffset())
@@ -71,75 +77,145 @@ func jsonProblem(err error, offset int64) error {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case errors.As(err, &kind) && strings.HasPrefix(kind.Value, "number ") && kind.Type.Kind() != reflect.String:
-		return fieldProblem(http.StatusBadRequest, "number_out_of_range", kind.Field, "is no number that fits here")
 	case errors.As(err, &kind):
-		return fieldProblem(http.StatusBadRequest, "invalid_type", kind.Field, "want %s, not %s", nameOfType(kind.Type), kind.Value)
+		return fieldProblem(http.StatusBadRequest, "number_out_of_range", kind.Field, "is no number that fits here")
 	case errors.As(err, &syntax):
 		return problem(http.StatusBadRequest, "invalid_json", "%v at offset %d", syntax, max(syntax.Offset, offset))
 	case errors.Is(err, store.ErrBadID):
 		return problem(http.StatusBadRequest, "invalid_id", "an id is %v", err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return problem(http.StatusBadRequest, "invalid_json", "the JSON ends too early, at offset %d", offset)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return problem(http.StatusRequestTimeout, "body_too_slow", "the body could not be read in time: send less at once")
 	}
 	return problem(http.StatusBadRequest, "invalid_value", "%s", short(err.Error()))
 }
 
-func nameOfType(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice:
-		return "a list"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	default:
-		return "a number"
-	}
-}
-
-// scanner walks JSON beside the Go type that it is for.
+// scanner walks JSON beside the shape that it is to have. The path to where it is
+// is only written out for an error.
 type scanner struct {
+	ctx    context.Context
 	d      *json.Decoder
 	tokens int
+	path   []step
+}
+
+// step is a field, or an item of a list.
+type step struct {
+	name  string
+	index int
+}
+
+// located says of a problem in which field it is, at the place where the scanner stopped.
+func (s *scanner) located(err error) error {
+	p, ok := err.(*Problem)
+	if !ok || len(s.path) == 0 || p.Field != "" {
+		return err
+	}
+	var text strings.Builder
+	for _, at := range s.path {
+		switch {
+		case at.name == "":
+			fmt.Fprintf(&text, "[%d]", at.index)
+		case text.Len() > 0:
+			text.WriteString("." + at.name)
+		default:
+			text.WriteString(at.name)
+		}
+		if text.Len() > maxQuoted {
+			break
+		}
+	}
+	p.Field = short(text.String())
+	return p
 }
 
 func (s *scanner) next() (json.Token, error) {
 	if s.tokens++; s.tokens > maxTokens {
 		return nil, problem(http.StatusBadRequest, "json_too_complex", "the body has more than %d parts", maxTokens)
 	}
+	if s.tokens%4096 == 0 && s.ctx.Err() != nil {
+		return nil, s.ctx.Err()
+	}
 	return s.d.Token()
 }
 
-func (s *scanner) value(t reflect.Type, path string, depth int) error {
+func (s *scanner) value(of *shape) error {
 	token, err := s.next()
 	if err != nil {
 		return err
+	}
+	if p := of.takes(kindOf(token)); p != nil {
+		return p
 	}
 	open, ok := token.(json.Delim)
 	if !ok {
 		return nil
 	}
-	if depth == maxDepth {
+	if len(s.path) == maxDepth {
 		return problem(http.StatusBadRequest, "json_too_complex", "the body is nested deeper than %d levels", maxDepth)
 	}
 	if open == '[' {
-		for i := 0; s.d.More(); i++ {
-			if err := s.value(elemOf(t), fmt.Sprintf("%s[%d]", path, i), depth+1); err != nil {
-				return err
-			}
-		}
-	} else if err := s.object(t, path, depth); err != nil {
+		err = s.list(of)
+	} else {
+		err = s.object(of)
+	}
+	if err != nil {
 		return err
 	}
 	_, err = s.next()
 	return err
 }
 
-func (s *scanner) object(t reflect.Type, path string, depth int) error {
-	fields := fieldsOf(t)
+func kindOf(token json.Token) string {
+	switch token := token.(type) {
+	case string:
+		return huma.TypeString
+	case bool:
+		return huma.TypeBoolean
+	case nil:
+		return "null"
+	case json.Delim:
+		if token == '[' {
+			return huma.TypeArray
+		}
+		return huma.TypeObject
+	default:
+		return huma.TypeNumber
+	}
+}
+
+// inside reads what stands at a step of the path. After an error the path stays.
+func (s *scanner) inside(at step, of *shape) error {
+	s.path = append(s.path, at)
+	if err := s.value(of); err != nil {
+		return err
+	}
+	s.path = s.path[:len(s.path)-1]
+	return nil
+}
+
+func (s *scanner) list(of *shape) error {
+	var items *shape
+	if of != nil {
+		items = of.items
+	}
+	n := 0
+	for ; s.d.More(); n++ {
+		if p := of.holds(n+1, false, "item"); p != nil {
+			return p
+		}
+		if err := s.inside(step{index: n}, items); err != nil {
+			return err
+		}
+	}
+	if p := of.holds(n, true, "item"); p != nil {
+		return p
+	}
+	return nil
+}
+
+func (s *scanner) object(of *shape) error {
 	seen := map[string]bool{}
 	for s.d.More() {
 		token, err := s.next()
@@ -150,64 +226,54 @@ func (s *scanner) object(t reflect.Type, path string, depth int) error {
 		if !ok {
 			return io.ErrUnexpectedEOF
 		}
-		at := strings.TrimPrefix(path+"."+name, ".")
-		if seen[name] {
-			return fieldProblem(http.StatusBadRequest, "duplicate_field", short(at), "comes twice")
+		inner, err := s.field(of, name, seen)
+		if err != nil {
+			s.path = append(s.path, step{name: name})
+			return err
 		}
-		seen[name] = true
-		var inner reflect.Type
-		if fields != nil {
-			if inner, ok = fields[name]; !ok {
-				return fieldProblem(http.StatusBadRequest, "unknown_field", short(at), "is not known here: want some of %s", namesOf(fields))
-			}
-		}
-		if err := s.value(inner, at, depth+1); err != nil {
+		if err := s.inside(step{name: name}, inner); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-var rawMessage = reflect.TypeFor[json.RawMessage]()
-
-func elemOf(t reflect.Type) reflect.Type {
-	if t = concrete(t); t != nil && t != rawMessage && t.Kind() == reflect.Slice {
-		return t.Elem()
-	}
-	return nil
-}
-
-// fieldsOf returns the fields of a struct by their JSON names, and nil for types
-// that take any object.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
-	if t = concrete(t); t == nil || t.Kind() != reflect.Struct {
+	if of == nil {
 		return nil
 	}
-	fields := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Anonymous || name == "-" || name == "" {
-			continue
+	for _, name := range of.required {
+		if !seen[name] {
+			s.path = append(s.path, step{name: name})
+			return problem(http.StatusBadRequest, "missing_field", "is missing")
 		}
-		fields[name] = f.Type
 	}
-	return fields
+	if p := of.holds(len(seen), true, "field"); p != nil {
+		return p
+	}
+	return nil
 }
 
-func concrete(t reflect.Type) reflect.Type {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// field says which shape a field of an object has to have.
+func (s *scanner) field(of *shape, name string, seen map[string]bool) (*shape, error) {
+	if seen[name] {
+		return nil, problem(http.StatusBadRequest, "duplicate_field", "comes twice")
 	}
-	return t
+	seen[name] = true
+	switch {
+	case of == nil:
+		return nil, nil
+	case of.fields == nil:
+		if p := of.holds(len(seen), false, "field"); p != nil {
+			return nil, p
+		}
+		return of.values, nil
+	}
+	inner, known := of.fields[name]
+	if !known {
+		return nil, problem(http.StatusBadRequest, "unknown_field", "is not known here: want some of %s", namesOf(of.fields))
+	}
+	return inner, nil
 }
 
-func namesOf(fields map[string]reflect.Type) string {
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
+func namesOf(fields map[string]*shape) string {
+	return strings.Join(slices.Sorted(maps.Keys(fields)), ", ")
 }
 
 // checkEscapes refuses \u0000 and lone surrogates, which not every database can
@@ -253,11 +319,12 @@ func hex4(digits []byte) (code int) {
 	return code
 }
 
+const maxQuoted = 64
+
 // short keeps what an error quotes of its input short.
 func short(text string) string {
-	const limit = 64
-	if len(text) <= limit {
+	if len(text) <= maxQuoted {
 		return text
 	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
+	return strings.ToValidUTF8(text[:maxQuoted], "") + "…"
 }

@@ -21,8 +21,8 @@ type byID struct {
 
 type listInput struct {
 	query.Tasks
-	Limit  int    `query:"limit" doc:"1 to 1,000; default: 100"`
-	Cursor string `query:"cursor" doc:"next of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Cursor string `query:"cursor" rule:"cursor" doc:"next of the page before"`
 }
 
 // TaskPage is one page of tasks.
@@ -56,12 +56,7 @@ func pageFilter(in listInput) (tusk.Filter, error) {
 	if err != nil {
 		return f, err
 	}
-	if f.Limit = in.Limit; f.Limit == 0 {
-		f.Limit = 100
-	}
-	if f.Limit < 1 || f.Limit > store.MaxPage {
-		return f, fieldProblem(http.StatusBadRequest, "out_of_range", "limit", "want 1 to %d", store.MaxPage)
-	}
+	f.Limit = in.Limit
 	f.Before, err = readCursor(in.Tasks, in.Cursor)
 	return f, err
 }
@@ -107,7 +102,7 @@ const ExportLimit = 100000
 
 type exportInput struct {
 	query.Tasks
-	Format string `query:"format" doc:"csv or jsonl; default: jsonl"`
+	Format string `query:"format" enum:"csv,jsonl" default:"jsonl"`
 }
 
 // exportTasks streams, page by page. Cells that a spreadsheet would take for a
@@ -116,9 +111,6 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	f, err := in.Filter()
 	if err != nil {
 		return nothing{}, err
-	}
-	if in.Format != "" && in.Format != "csv" && in.Format != "jsonl" {
-		return nothing{}, fieldProblem(http.StatusBadRequest, "invalid_parameter", "format", "want csv or jsonl")
 	}
 	f.Limit = store.MaxPage
 	page, err := in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON)

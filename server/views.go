@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,7 +17,7 @@ import (
 // What the API shows of tasks, queues and the rest: stable names, instants in
 // UTC, durations as text.
 
-// Duration is a duration as text: 1m30s.
+// Duration is a duration: text such as 1m30s, or a number of seconds.
 type Duration time.Duration
 
 // String is the duration as text.
@@ -29,15 +30,43 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil || v < 0 {
-		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, not %q", short(string(text)))
+		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %q", short(string(text)))
 	}
 	*d = Duration(v)
 	return nil
 }
 
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *Duration) UnmarshalJSON(text []byte) error { return durationFrom(text, d.UnmarshalText, d) }
+
+// durationFrom reads a number of seconds into d, and has anything else read as text.
+func durationFrom(json []byte, asText func([]byte) error, d *Duration) error {
+	if json[0] == '"' {
+		plain, err := strconv.Unquote(string(json)) // what JSON escapes is no duration
+		if err != nil {
+			plain = string(json)
+		}
+		return asText([]byte(plain))
+	}
+	seconds, err := strconv.ParseFloat(string(json), 64)
+	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
+		return problem(422, "invalid_duration", "want a duration like 90s, 15m or 1h30m, or a number of seconds, not %s", short(string(json)))
+	}
+	*d = Duration(seconds * float64(time.Second))
+	return nil
+}
+
+const maxSeconds = 9e9 // 285 years, which a time.Duration holds
+
 // Schema implements huma.SchemaProvider.
-func (Duration) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: "string", Description: "a duration like 90s, 15m or 1h30m", Examples: []any{"1m30s"}}
+func (Duration) Schema(huma.Registry) *huma.Schema { return durationSchema("") }
+
+func durationSchema(description string) *huma.Schema {
+	seconds := huma.Schema{Type: huma.TypeNumber, Description: "seconds"}
+	numbers(0, maxSeconds)(&seconds)
+	words := huma.Schema{Type: huma.TypeString}
+	text(1, 64, durationPattern)(&words)
+	return &huma.Schema{Description: description, Examples: []any{"1m30s", 90}, AnyOf: []*huma.Schema{&words, &seconds}}
 }
 
 // Instant is an RFC 3339 instant in JSON.
@@ -46,7 +75,7 @@ type Instant struct{ time.Time }
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (t *Instant) UnmarshalText(text []byte) error {
 	v, err := time.Parse(time.RFC3339Nano, string(text))
-	if err != nil || v.Year() < 1 || v.Year() > 9999 {
+	if err != nil {
 		return problem(400, "invalid_time", "want an instant like 2026-01-31T12:00:00Z, not %q", short(string(text)))
 	}
 	t.Time = v
@@ -56,9 +85,6 @@ func (t *Instant) UnmarshalText(text []byte) error {
 // UnmarshalJSON implements json.Unmarshaler, which time.Time would otherwise do.
 func (t *Instant) UnmarshalJSON(text []byte) error {
 	var s string
-	if string(text) == "null" {
-		return nil
-	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return problem(400, "invalid_time", "want an instant like 2026-01-31T12:00:00Z")
 	}
@@ -164,13 +190,13 @@ func utc(t time.Time) time.Time {
 
 // TaskInput is a task that somebody enqueues.
 type TaskInput struct {
-	Kind        string            `json:"kind" required:"true" doc:"which handler runs it"`
+	Kind        string            `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
 	Args        json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte"`
-	Queue       string            `json:"queue,omitempty" doc:"default: default"`
-	Tenant      string            `json:"tenant,omitempty"`
-	Partition   string            `json:"partition,omitempty" doc:"tells tasks of a tenant apart in queues with limits"`
-	Priority    int16             `json:"priority,omitempty" doc:"lower runs sooner"`
-	Tags        []string          `json:"tags,omitempty"`
+	Queue       string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
+	Tenant      string            `json:"tenant,omitempty" rule:"optional-name"`
+	Partition   string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
+	Priority    int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
+	Tags        []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	RunAt       *Instant          `json:"run_at,omitempty" doc:"not before"`
 	Delay       Duration          `json:"delay,omitempty"`
@@ -178,12 +204,12 @@ type TaskInput struct {
 	ExpiresIn   Duration          `json:"expires_in,omitempty"`
 	Deadline    *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
 	DeadlineIn  Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
-	MaxAttempts int               `json:"max_attempts,omitempty" doc:"default: 25"`
+	MaxAttempts int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
 	Timeout     Duration          `json:"timeout,omitempty" doc:"of each attempt"`
 	Backoff     *BackoffInput     `json:"backoff,omitempty"`
-	Weight      int               `json:"weight,omitempty" doc:"what it counts in the rates of its queue; default: 1"`
+	Weight      int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
 	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
-	Key         string            `json:"key,omitempty" doc:"at most one unfinished task of a queue and tenant has it"`
+	Key         string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
 	OnConflict  string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
 	SourceTime  *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 	Unique      *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
@@ -191,16 +217,16 @@ type TaskInput struct {
 
 // UniqueInput makes a task's key of its kind, its tenant and its args.
 type UniqueInput struct {
-	Args   []string `json:"args,omitempty" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
+	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
 	Window Duration `json:"window,omitempty" doc:"one task in each window of time, whatever became of it; default: one unfinished task"`
 }
 
 // BackoffInput says how long to wait before the next attempt.
 type BackoffInput struct {
 	Shape  string   `json:"shape" enum:"constant,linear,exponential"`
-	Base   Duration `json:"base"`
+	Base   Duration `json:"base" doc:"before the first retry"`
 	Max    Duration `json:"max,omitempty"`
-	Jitter float64  `json:"jitter,omitempty" doc:"0 to 1"`
+	Jitter float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"0 to 1"`
 }
 
 func (t TaskInput) task() (tusk.NewTask, error) {

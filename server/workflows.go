@@ -56,7 +56,7 @@ type WorkflowRun struct {
 
 type enqueueWorkflowInput struct {
 	Body struct {
-		Tasks []tusk.WorkflowTask `json:"tasks" required:"true"`
+		Tasks []tusk.WorkflowTask `json:"tasks" minItems:"1" maxItems:"10000"`
 	}
 }
 
@@ -91,7 +91,7 @@ func enqueueWorkflow(c *call, in enqueueWorkflowInput) (WorkflowRun, error) {
 }
 
 type listWorkflowsInput struct {
-	Before string `query:"before" doc:"next of the list before"`
+	Before string `query:"before" rule:"optional-id" doc:"next of the list before"`
 }
 
 func listWorkflows(c *call, in listWorkflowsInput) (WorkflowList, error) {
@@ -155,7 +155,7 @@ func cancelWorkflow(c *call, in byID) (WorkflowEdited, error) {
 type retryWorkflowInput struct {
 	byID
 	Body *struct {
-		From string `json:"from,omitempty" doc:"name or id of a task that has finished: it and all that come after it run again, completed ones, too; default: all that failed"`
+		From string `json:"from,omitempty" rule:"value" doc:"name or id of a task that has finished: it and all that come after it run again, completed ones, too; default: all that failed"`
 	}
 }
 
@@ -246,7 +246,7 @@ func viewStage(s *tusk.StageStats) Stage {
 	return v
 }
 
-func removePipeline(c *call, in byUser) (nothing, error) {
+func removePipeline(c *call, in bySchedule) (nothing, error) {
 	c.target = short(in.Name)
 	return nothing{}, c.client.RemovePipeline(c.r.Context(), in.Name)
 }

@@ -41,9 +41,15 @@ func (t Token) Usable(now time.Time) bool {
 	return t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || now.Before(t.ExpiresAt))
 }
 
+// Patterns of names of tokens and users, and of what bounds them.
+const (
+	NamePattern  = `[\p{L}\p{N}][\p{L}\p{N} ._@+\-]{0,63}`
+	BoundPattern = `[a-z0-9][a-z0-9_.:\-]{0,63}\*?|\*`
+)
+
 var (
-	namePattern  = regexp.MustCompile(`^[\p{L}\p{N}][\p{L}\p{N} ._@+-]{0,63}$`)
-	boundPattern = regexp.MustCompile(`^([a-z0-9][a-z0-9_.:-]{0,63}\*?|\*)$`)
+	namePattern  = regexp.MustCompile("^" + NamePattern + "$")
+	boundPattern = regexp.MustCompile("^(" + BoundPattern + ")$")
 )
 
 // CreateToken stores a new token and returns its secret, which nobody can show

@@ -26,7 +26,7 @@ const (
 	DefaultConcurrency = 10
 	MaxTimeout         = time.Hour
 	DefaultTimeout     = time.Minute
-	maxURL             = 2048
+	MaxURL             = 2048
 )
 
 // overlap is how long a secret signs beside the one that replaced it.
@@ -180,8 +180,8 @@ func (b *Book) complete(e *Endpoint) error {
 		return fmt.Errorf("%w: concurrency: want 1 to %d", ErrInvalid, MaxConcurrency)
 	case e.Timeout < time.Second || e.Timeout > MaxTimeout:
 		return fmt.Errorf("%w: timeout: want 1s to %v", ErrInvalid, MaxTimeout)
-	case len(e.URL) > maxURL || strings.ContainsFunc(e.URL, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-		return fmt.Errorf("%w: url: has blanks, or more than %d bytes", ErrInvalid, maxURL)
+	case len(e.URL) > MaxURL || strings.ContainsFunc(e.URL, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return fmt.Errorf("%w: url: has blanks, or more than %d bytes", ErrInvalid, MaxURL)
 	}
 	u, err := url.Parse(e.URL)
 	if err != nil {

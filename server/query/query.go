@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
@@ -17,16 +19,16 @@ import (
 
 // Tasks chooses tasks. What is empty chooses all; what is set must all match.
 type Tasks struct {
-	State       []string `json:"state,omitempty" query:"state" doc:"scheduled, pending, available, running, retryable, completed, cancelled, discarded"`
-	Queue       []string `json:"queue,omitempty" query:"queue"`
-	Kind        []string `json:"kind,omitempty" query:"kind"`
-	Tenant      []string `json:"tenant,omitempty" query:"tenant"`
-	Tag         []string `json:"tag,omitempty" query:"tag" doc:"all of them"`
-	Key         string   `json:"key,omitempty" query:"key"`
-	Fingerprint string   `json:"fingerprint,omitempty" query:"fingerprint" doc:"of the error of the latest failed attempt"`
-	From        string   `json:"from,omitempty" query:"from" doc:"enqueued at or after: an instant (RFC 3339), or how long ago (24h)"`
-	Until       string   `json:"until,omitempty" query:"until" doc:"enqueued before; as from"`
-	Args        string   `json:"args,omitempty" query:"args" doc:"text in the args, or the value at a path (order.id=17); needs from, at most 31 days ago"`
+	State       []string `json:"state,omitempty" query:"state" rule:"state" maxItems:"100" doc:"scheduled, pending, available, running, retryable, completed, cancelled, discarded"`
+	Queue       []string `json:"queue,omitempty" query:"queue" rule:"value" maxItems:"100"`
+	Kind        []string `json:"kind,omitempty" query:"kind" rule:"value" maxItems:"100"`
+	Tenant      []string `json:"tenant,omitempty" query:"tenant" rule:"value" maxItems:"100"`
+	Tag         []string `json:"tag,omitempty" query:"tag" rule:"value" maxItems:"100" doc:"all of them"`
+	Key         string   `json:"key,omitempty" query:"key" rule:"value"`
+	Fingerprint string   `json:"fingerprint,omitempty" query:"fingerprint" rule:"value" doc:"of the error of the latest failed attempt"`
+	From        string   `json:"from,omitempty" query:"from" rule:"when" doc:"enqueued at or after: an instant (RFC 3339), or how long ago (24h)"`
+	Until       string   `json:"until,omitempty" query:"until" rule:"when" doc:"enqueued before; as from"`
+	Args        string   `json:"args,omitempty" query:"args" rule:"search" doc:"text in the args, or the value at a path (order.id=17); needs from, at most 31 days ago"`
 }
 
 // Error says which part of a query cannot be understood.
@@ -34,13 +36,48 @@ type Error struct{ Field, Code, Text string }
 
 func (e *Error) Error() string { return e.Field + ": " + e.Text }
 
-const maxValues = 100
+// Bounds of a query: values in all, and bytes of each and of a search in args.
+const (
+	maxValues = 100
+	MaxValue  = 255
+	MaxSearch = 200
+)
+
+// check refuses text that some engine could not compare: what no task can have
+// there is refused alike everywhere.
+func (q Tasks) check() error {
+	for field, values := range q.Values() {
+		for _, v := range values {
+			if err := Text(field, v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Text refuses text with characters that no task can have, or of more than
+// MaxValue bytes.
+func Text(field, text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return &Error{field, "invalid_utf8", "is not valid UTF-8"}
+	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }):
+		return &Error{field, "invalid_text", "has a control character"}
+	case len(text) > MaxValue:
+		return &Error{field, "too_long", fmt.Sprintf("has more than %d bytes", MaxValue)}
+	}
+	return nil
+}
 
 // Filter translates the query.
 func (q Tasks) Filter() (tusk.Filter, error) {
 	f := tusk.Filter{Queues: q.Queue, Kinds: q.Kind, Tenants: q.Tenant, Tags: q.Tag, Key: q.Key, Fingerprint: q.Fingerprint}
 	if len(q.State)+len(q.Queue)+len(q.Kind)+len(q.Tenant)+len(q.Tag) > maxValues {
 		return f, &Error{"filter", "filter_too_complex", fmt.Sprintf("has more than %d values", maxValues)}
+	}
+	if err := q.check(); err != nil {
+		return f, err
 	}
 	for _, name := range q.State {
 		state, err := store.ParseState(name)

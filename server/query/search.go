@@ -78,8 +78,8 @@ func (q Tasks) checkArgs(from, now time.Time) error {
 		return &Error{"from", "window_missing", "a search in args needs a time window: say since when, such as 24h"}
 	case now.Sub(from) > SearchWindow+time.Hour:
 		return &Error{"from", "window_too_large", fmt.Sprintf("a search in args looks back %d days at most", SearchWindow/(24*time.Hour))}
-	case len(q.Args) > 200:
-		return &Error{"args", "filter_too_complex", "has more than 200 bytes"}
+	case len(q.Args) > MaxSearch:
+		return &Error{"args", "filter_too_complex", fmt.Sprintf("has more than %d bytes", MaxSearch)}
 	}
 	return nil
 }

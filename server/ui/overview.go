@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/feed"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -322,6 +324,9 @@ var windows = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "
 func errorGroups(v *visit) (answer, error) {
 	q := v.r.URL.Query()
 	f := store.ErrorFilter{Queue: q.Get("queue"), Kind: q.Get("kind"), Limit: 200}
+	if err := errors.Join(query.Text("queue", f.Queue), query.Text("kind", f.Kind)); err != nil {
+		return answer{}, err
+	}
 	d := errorsData{Window: q.Get("window")}
 	span, ok := windows[d.Window]
 	if !ok {

@@ -1,0 +1,105 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// A shape is the part of an OpenAPI schema that readBody holds a body to: types,
+// required fields, null, and the lengths of lists. It is made from the description
+// itself, so that the two cannot differ. Patterns and ranges are for whoever takes
+// the value: the library checks them for all its callers. A nil shape takes any JSON.
+type shape struct {
+	kinds    []string // of JSON: string, number, integer, boolean, array, object
+	fields   map[string]*shape
+	required []string
+	items    *shape // of an array
+	values   *shape // of an object without fixed fields
+	min, max int    // items of an array, or fields of an object; max 0: any number
+}
+
+// shapeOf compiles a schema.
+func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
+	if s.Ref != "" {
+		s = registry.SchemaFromRef(s.Ref)
+	}
+	out := &shape{required: s.Required}
+	for _, alternative := range s.AnyOf {
+		out.kinds = append(out.kinds, alternative.Type)
+	}
+	switch s.Type {
+	case "":
+		if len(out.kinds) == 0 {
+			return nil
+		}
+	case huma.TypeArray:
+		out.items, out.min, out.max = shapeOf(s.Items, registry), number(s.MinItems), number(s.MaxItems)
+	case huma.TypeObject:
+		out.min, out.max = number(s.MinProperties), number(s.MaxProperties)
+		if values, ok := s.AdditionalProperties.(*huma.Schema); ok {
+			out.values = shapeOf(values, registry)
+			break
+		}
+		out.fields = map[string]*shape{}
+		for name, field := range s.Properties {
+			out.fields[name] = shapeOf(field, registry)
+		}
+	}
+	if s.Type != "" {
+		out.kinds = append(out.kinds, s.Type)
+	}
+	return out
+}
+
+func number(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// takes checks the type of a value.
+func (s *shape) takes(kind string) *Problem {
+	switch {
+	case s == nil, slices.Contains(s.kinds, kind), kind == huma.TypeNumber && slices.Contains(s.kinds, huma.TypeInteger):
+		return nil
+	case kind == "null":
+		return problem(http.StatusBadRequest, "null_not_allowed", "is null: give a value, or leave it out")
+	}
+	wanted := make([]string, len(s.kinds))
+	for i, k := range s.kinds {
+		wanted[i] = kindNames[k]
+	}
+	return problem(http.StatusBadRequest, "invalid_type", "want %s, not %s", strings.Join(wanted, " or "), kindNames[kind])
+}
+
+var kindNames = map[string]string{"string": "text", "number": "a number", "integer": "a whole number", "boolean": "true or false",
+	"array": "a list", "object": "an object"}
+
+// holds checks how many items or fields a value has. Of too many, the first that is
+// too much is enough to know.
+func (s *shape) holds(n int, ended bool, what string) *Problem {
+	switch {
+	case s == nil:
+		return nil
+	case ended && n < s.min:
+		return problem(http.StatusBadRequest, "missing_field", "has %s, want %d or more", count(n, what), s.min)
+	case s.max > 0 && n > s.max:
+		return problem(http.StatusRequestEntityTooLarge, "batch_too_large", "has more than %s", count(s.max, what))
+	}
+	return nil
+}
+
+func count(n int, what string) string {
+	switch n {
+	case 0:
+		return "no " + what + "s"
+	case 1:
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
