@@ -5,6 +5,7 @@
 # make bench-full  the same for hours: longer runs, more history, more peers
 # make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less); adds to docs/storm-results.md
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
+# make model   explores the model of a lease within larger bounds: see docs/design/model.md
 # make fuzz        each fuzz target for a minute (TIME=10m for more)
 # make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
 # make bench-postgres       Tusk on PostgreSQL against every bar it has to pass, about 10 minutes
@@ -13,7 +14,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help test check build deps storm storm-mutants fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help test check build deps storm storm-mutants model fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -44,6 +45,9 @@ storm: deps
 
 storm-mutants: deps
 	STORM_MUTANTS=1 TUSK_TEST_ALL=1 go test ./internal/storm -run '^TestEveryMutant' -v -timeout 1h
+
+model: deps
+	TUSK_TEST_LONG=1 TUSK_TEST_ALL=1 go test ./internal/model -v -timeout 12h
 
 fuzz:
 	@./scripts/fuzz $(or $(TIME),1m)

@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/tend":      {"store", "internal/loop", "internal/lifecycle", "internal/tick", "internal/allot", "internal/bulk"},
 	"internal/storm":     {"", "store", "cli", "cmd"},
 	"internal/reach":     {},
+	"internal/model":     {},
 	"builtin":            {"", "internal/reach"},
 	"server":             {"", "store", "cron", "internal/tick", "internal/reach"},
 	"cli":                {"", "store", "builtin", "server", "cron", "internal/tick"},
