@@ -106,7 +106,8 @@ func check(t *testing.T, b bounds, bug string) (broken, out string) {
 	dir := t.TempDir()
 	var cfg strings.Builder
 	fmt.Fprintln(&cfg, "SPECIFICATION Spec\nCHECK_DEADLOCK FALSE\nPROPERTY LateBeatsChangeNothing")
-	fmt.Fprintln(&cfg, "INVARIANTS OneEndOfAnAttempt EffectsOnce NoTaskIsLost NothingIsLeasedUnknown NothingIsTakenFromTheLiving")
+	fmt.Fprintln(&cfg, "INVARIANTS OneEndOfAnAttempt EffectsOnce NoTaskIsLost",
+		"NothingIsLeasedUnknown NothingIsTakenFromTheLiving")
 	fmt.Fprintln(&cfg, "CONSTANTS")
 	for name, value := range with(smallest, b) {
 		fmt.Fprintln(&cfg, name, "=", value)
@@ -126,7 +127,8 @@ func check(t *testing.T, b bounds, bug string) (broken, out string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	args := append(heap(), "-cp", checker(t), "tlc2.TLC", "-nowarning", "-workers", "1", "-metadir", filepath.Join(dir, "states"), "lease.tla")
+	args := append(heap(), "-cp", checker(t), "tlc2.TLC", "-nowarning", "-workers", "1",
+		"-metadir", filepath.Join(dir, "states"), "lease.tla")
 	cmd := exec.CommandContext(ctx, "java", args...)
 	cmd.Dir = dir
 	said, err := cmd.CombinedOutput()
