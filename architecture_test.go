@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"internal/model":     {},
 	"builtin":            {"", "internal/reach"},
 	"server":             {"", "store", "cron", "internal/tick", "internal/reach"},
+	"tusktest":           {"", "store", "store/memory"},
 	"cli":                {"", "store", "builtin", "server", "cron", "internal/tick"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},
