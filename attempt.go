@@ -27,6 +27,9 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if expired(a.Task) {
 		return errExpired
 	}
+	if err := lifecycle.Damaged(a.Task); err != nil {
+		return err
+	}
 	if w.events.any.Load() {
 		w.events.send(Event{Kind: EventStarted, Task: *a.Task})
 	}

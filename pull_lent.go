@@ -53,7 +53,7 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 	for i := range tasks {
 		t := &tasks[i]
 		var info TaskInfo
-		err := info.read(t)
+		err := errors.Join(lifecycle.Damaged(t), info.read(t))
 		if ring := p.client.config.KeyRing; err == nil && ring != nil {
 			info.Args, err = ring.unseal(t.Args, t.Kind, t.Key, t.ID)
 		}

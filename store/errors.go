@@ -10,6 +10,7 @@ var (
 	ErrConflict     = errors.New("changed by somebody else meanwhile")
 	ErrNotCommitted = errors.New("nothing was stored")
 	ErrUnsupported  = errors.New("not supported by this engine")
+	ErrUnstorable   = errors.New("the database cannot hold these values") // and never will
 
 	// ErrUnavailable may go by itself; the others want somebody to mend the database.
 	ErrUnavailable   = errors.New("database is not available")

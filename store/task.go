@@ -199,6 +199,10 @@ type Task struct {
 	// does the same.
 	Piece int32
 
+	// Damage says what of the stored task cannot be read; empty: nothing. Such a task is
+	// handed out as any other, without that part, and is to be discarded.
+	Damage string
+
 	// Filled in by List only when its Filter asks for Detail.
 	Detail *Detail
 }

@@ -127,6 +127,15 @@ func Expired(t *store.Task) store.Outcome {
 		Reason: "expired before it could start"}
 }
 
+// Damaged is the error of a task that its engine could not read; nil: it could. It makes
+// the task a dead letter.
+func Damaged(t *store.Task) error {
+	if t.Damage == "" {
+		return nil
+	}
+	return &StopError{State: store.Discarded, Reason: "damaged in the database: " + t.Damage}
+}
+
 // Died decides about a task whose worker died. The attempt does not count, since
 // the task did not fail; but a task that keeps killing its workers is put in
 // quarantine before its args are looked at once more. The first crash makes it a

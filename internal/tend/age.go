@@ -3,6 +3,8 @@ package tend
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -55,7 +57,7 @@ func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	more := false
+	more, failed := false, error(nil)
 	for name, of := range queues {
 		s := l.sweeps[name]
 		if s == nil {
@@ -69,9 +71,12 @@ func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 			s.begun = l.now()
 		}
 		if err := l.sweepPage(ctx, name, of, s); err != nil {
-			return 0, err
+			failed = errors.Join(failed, fmt.Errorf("queue %s: %w", name, err))
 		}
 		more = more || !s.cursor.IsZero()
+	}
+	if failed != nil {
+		return 0, failed
 	}
 	if more {
 		return agePage, nil

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"time"
 
@@ -48,7 +48,9 @@ func (l *Leader) retention(ctx context.Context) (store.Retention, error) {
 	for _, r := range records {
 		var settings struct{ Retention QueueRetention }
 		if err := json.Unmarshal(r.Body, &settings); err != nil {
-			return keep, fmt.Errorf("settings of queue %s: %w", r.Name, err)
+			l.o.Log.Error("prune: settings cannot be read, keeping all that the queue has", "queue", r.Name, "error", err)
+			own[r.Name] = store.Retention{}
+			continue
 		}
 		if settings.Retention == (QueueRetention{}) {
 			continue
@@ -65,15 +67,13 @@ func (l *Leader) retention(ctx context.Context) (store.Retention, error) {
 
 // prune deletes what is past its retention, a batch at a time.
 func (l *Leader) prune(ctx context.Context, term int64) (time.Duration, error) {
-	if err := l.forgetSuspects(ctx, term); err != nil {
-		return 0, err
-	}
+	forgotten := l.forgetSuspects(ctx, term)
 	keep, err := l.retention(ctx)
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(forgotten, err)
 	}
 	n, err := l.store.Prune(ctx, term, keep, pruneBatch)
-	if n == pruneBatch {
+	if err = errors.Join(forgotten, err); n == pruneBatch {
 		return prunePause, err
 	}
 	return pruneEvery, err

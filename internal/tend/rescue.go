@@ -2,6 +2,8 @@ package tend
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -35,15 +37,48 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 		outcomes[i] = lifecycle.Died(&tasks[i], settings, begun[Receipt(tasks[i].ID, tasks[i].Lease)], rand.Float64())
 		outcomes[i].KeepTurn = tasks[i].Turn && keepTurn[tasks[i].Queue]
 	}
-	lost, err := l.store.Finish(ctx, outcomes)
-	if err != nil {
+	if err := l.takeBack(ctx, outcomes); err != nil {
 		return 0, err
 	}
-	l.report(outcomes, lost)
 	if len(tasks) == rescueBatch {
 		return 0, nil
 	}
 	return l.o.RescueEvery, nil
+}
+
+// takeBack writes the outcomes of rescued tasks. A batch that the store refuses is
+// halved until the one stands alone that cannot be written; that becomes a dead letter
+// instead. All others are written, whatever becomes of it.
+func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
+	lost, err := l.store.Finish(ctx, outcomes)
+	switch {
+	case err == nil:
+		l.report(outcomes, lost)
+		return nil
+	case ctx.Err() != nil || isForAll(err):
+		return err
+	case len(outcomes) > 1:
+		half := len(outcomes) / 2
+		return errors.Join(l.takeBack(ctx, outcomes[:half]), l.takeBack(ctx, outcomes[half:]))
+	case outcomes[0].State == store.Discarded || !errors.Is(err, store.ErrUnstorable):
+		return fmt.Errorf("task %v: %w", outcomes[0].Task.ID, err)
+	}
+	o := outcomes[0]
+	l.o.Log.Error("rescue: the task cannot be written back, discarding it instead", "task", o.Task.ID, "error", err)
+	o.State, o.Delay, o.Trace, o.KeepTurn = store.Discarded, 0, "", false
+	o.Reason = "damaged: when its worker had died it could not be written back: " + err.Error()
+	return l.takeBack(ctx, []store.Outcome{o})
+}
+
+// isForAll reports whether a write failed for a reason that has nothing to do with what
+// was written, so that a part of it would fare no better.
+func isForAll(err error) bool {
+	for _, reason := range []error{store.ErrUnavailable, store.ErrReadOnly, store.ErrFull, store.ErrMoved, store.ErrSchemaMissing, store.ErrSchemaOld} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
 }
 
 // keepTurns tells the queues whose tasks keep their turn while they are retried.

@@ -281,3 +281,80 @@ func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
 		}
 	})
 }
+
+// picky is a store that cannot hold one task's failure.
+type picky struct {
+	store.Store
+	bad     store.ID
+	refusal error
+}
+
+func (s *picky) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	for _, o := range outcomes {
+		if o.Task.ID == s.bad && o.State != store.Discarded {
+			return nil, s.refusal
+		}
+	}
+	return s.Store.Finish(ctx, outcomes)
+}
+
+func TestATaskThatCannotBeWrittenBackHoldsUpNoOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		refusal error
+		state   store.State
+	}{
+		"what no store could hold is a dead letter": {store.ErrUnstorable, store.Discarded},
+		"what is held is taken back later":          {errPlanned, store.Running},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &picky{Store: memory.New(), refusal: c.refusal}
+				tasks := make([]store.NewTask, 99)
+				for i := range tasks {
+					tasks[i] = store.NewTask{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}")}
+				}
+				s.bad = tasks[40].ID
+				if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+					t.Fatal(err)
+				}
+				w := store.Worker{ID: store.ID{9}, Queues: []string{"q"}}
+				if _, err := s.Extend(t.Context(), store.Beat{Worker: w, TTL: time.Second}); err != nil {
+					t.Fatal(err)
+				}
+				claimed, err := s.Claim(t.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{"q"}, Limit: 99, Token: store.NewToken()})
+				if err != nil || len(claimed) != 99 {
+					t.Fatal(len(claimed), err)
+				}
+				_, kill := lead(s, 1)
+				time.Sleep(10 * time.Second)
+				kill()
+				for i := range tasks {
+					list, err := s.List(t.Context(), store.Filter{IDs: []store.ID{tasks[i].ID}})
+					if err != nil || len(list) != 1 {
+						t.Fatal(len(list), err)
+					}
+					if of := list[0]; of.ID == s.bad && of.State != c.state || of.ID != s.bad && of.State != store.Available {
+						t.Errorf("task %d is %v", i, of.State)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: QueueKind, Name: "bad", Body: []byte("{")}}); err != nil {
+			t.Fatal(err)
+		}
+		l := New(s, Options{Log: slog.New(slog.DiscardHandler), Retention: func() store.Retention { return store.Retention{Completed: time.Hour} }})
+		keep, err := l.retention(t.Context())
+		if err != nil || keep.Completed != time.Hour {
+			t.Fatal(keep, err)
+		}
+		if own, named := keep.Queues["bad"]; !named || own.Completed != 0 {
+			t.Error("what its settings may want to keep is not kept")
+		}
+	})
+}

@@ -34,6 +34,14 @@ const (
 	codeSamePartition      = 1517
 	codeRecordChanged      = 1020
 	codeIdleTooLong        = 4031
+	codeNull               = 1048
+	codeRowSize            = 1118
+	codeOutOfRange         = 1264
+	codeIncorrect          = 1292
+	codeIncorrectString    = 1366
+	codeTooLong            = 1406
+	codeConstraint         = 3819
+	codeConstraintMariaDB  = 4025
 	codeNoProcedure        = 1305
 	codeWorkerDead         = 45001 // our procedures say this, and the next
 	codeEnded              = 45002
@@ -93,6 +101,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", store.ErrSchemaMissing, err)
 	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
 		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)
+	case codeNull, codeRowSize, codeOutOfRange, codeIncorrect, codeIncorrectString, codeTooLong, codeConstraint, codeConstraintMariaDB:
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	case codeDiskFull, codeTableFull:
 		return fmt.Errorf("%w: %w", store.ErrFull, err)
 	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeTooManyConnections, codeQueryKilled:

@@ -76,7 +76,8 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	if r.State.Finished() {
 		copy(r.Worker[:], worker) // readers take it out again: it belongs to the attempt
 	}
-	return r, r.readTags(tags)
+	r.readTags(tags)
+	return r, nil
 }
 
 // readLent reads a task as tusk_claim returns it, and when it was claimed.
@@ -99,17 +100,17 @@ func readLent(rows *sql.Rows, claimed *int64) (*row, error) {
 	if expires.Valid {
 		r.ExpiresAt = instant(expires.Int64)
 	}
-	return r, r.readTags(tags)
+	r.readTags(tags)
+	return r, nil
 }
 
-func (r *row) readTags(tags []byte) error {
+func (r *row) readTags(tags []byte) {
 	if len(tags) == 0 {
-		return nil
+		return
 	}
 	if err := json.Unmarshal(tags, &r.Tags); err != nil {
-		return fmt.Errorf("the tags of task %v in the database are damaged: %w", r.ID, err)
+		r.Damage = "its tags cannot be read: " + err.Error()
 	}
-	return nil
 }
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

@@ -71,7 +71,7 @@ func (c *claimed) readMore(tasks []store.Task, raw [][]byte) error {
 		t.Tenant, t.Key = string(columns[4].next()), string(columns[5].next())
 		if tags := columns[6].next(); tags != nil {
 			if err := json.Unmarshal(tags, &t.Tags); err != nil {
-				return fmt.Errorf("tags: %w", err)
+				t.Damage = "its tags cannot be read: " + err.Error()
 			}
 		}
 		t.Settings = bytesOf(columns[7].next())
@@ -151,7 +151,7 @@ func (c *idColumn) next() store.ID {
 	return c.last
 }
 
-// array reads an array of one dimension, an element after the other.
+// array reads an array, an element after the other.
 type array struct {
 	n    int
 	rest []byte
@@ -161,7 +161,11 @@ func arrayOf(raw []byte) array {
 	if len(raw) < 20 {
 		return array{}
 	}
-	rest := raw[20:]
+	dimensions := int(binary.BigEndian.Uint32(raw))
+	if dimensions > 6 || len(raw) < 12+8*dimensions {
+		return array{}
+	}
+	rest := raw[12+8*dimensions:]
 	return array{min(int(binary.BigEndian.Uint32(raw[12:])), len(rest)/4), rest} // an element has a length at least
 }
 

@@ -35,6 +35,10 @@ var byCode = map[string]error{
 	"53300": store.ErrUnavailable,
 }
 
+// unstorable are the classes of errors that come from the values themselves: data,
+// constraints, limits of the server.
+var unstorable = map[string]bool{"22": true, "23": true, "54": true}
+
 // translate wraps an error of the driver with the one of package store that it
 // means.
 func translate(err error) error {
@@ -48,6 +52,8 @@ func translate(err error) error {
 			return fmt.Errorf("%w: %w", known, err)
 		case strings.HasPrefix(said.Code, "08"):
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		case unstorable[said.Code[:2]]:
+			return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 		}
 		return err
 	}

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,18 +28,38 @@ type foldKey struct {
 }
 
 // foldStats sums up the statistics of flushes, so that who reads them does not read a
-// row for each flush.
+// row for each flush. Rows that cannot be read are left out, and are an error.
 func (s *Store) foldStats(ctx context.Context, term int64) error {
+	var damaged damage
 	for begun := time.Now(); time.Since(begun) < foldTime; {
-		rows, err := s.foldOnce(ctx, term)
+		rows, err := s.foldOnce(ctx, term, &damaged)
 		if err != nil || rows < foldRows {
-			return err
+			return errors.Join(err, damaged.err())
 		}
 	}
-	return nil
+	return damaged.err()
 }
 
-func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) {
+// damage counts rows that cannot be read.
+type damage struct {
+	rows  int
+	first error
+}
+
+func (d *damage) add(err error) {
+	if d.rows++; d.rows == 1 {
+		d.first = err
+	}
+}
+
+func (d *damage) err() error {
+	if d.rows == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d rows of statistics cannot be read and are left out: %w", d.rows, d.first)
+}
+
+func (s *Store) foldOnce(ctx context.Context, term int64, damaged *damage) (rows int, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var upto int64
 		var here string // the snapshot that is summed up
@@ -47,16 +69,20 @@ func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) 
 		sums := map[foldKey]*stats{}
 		err := eachIn(ctx, tx, s.sql["next_stats"], func(raw [][]byte) error {
 			rows, upto = rows+1, max(upto, int64Of(raw[0])+1)
-			return foldInto(sums, timeOf(raw[1]), raw[2])
+			foldInto(sums, timeOf(raw[1]), raw[2], damaged)
+			return nil
 		}, upto, foldRows, foldLeast, here)
 		if err != nil {
 			return err
 		}
-		err = eachIn(ctx, tx, s.sql["loose_stats"], func(raw [][]byte) error { return foldInto(sums, timeOf(raw[0]), raw[1]) }, foldRows)
+		err = eachIn(ctx, tx, s.sql["loose_stats"], func(raw [][]byte) error {
+			foldInto(sums, timeOf(raw[0]), raw[1], damaged)
+			return nil
+		}, foldRows)
 		if err != nil || len(sums) == 0 {
 			return err
 		}
-		if err := s.putSums(ctx, tx, sums); err != nil {
+		if err := s.putSums(ctx, tx, sums, damaged); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, s.sql["end_stats"], upto, here); err != nil {
@@ -69,14 +95,15 @@ func (s *Store) foldOnce(ctx context.Context, term int64) (rows int, err error) 
 }
 
 // putSums adds sums to those that are there.
-func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats) error {
+func (s *Store) putSums(ctx context.Context, tx pgx.Tx, sums map[foldKey]*stats, damaged *damage) error {
 	var at []time.Time
 	var minutes []int32
 	for key := range sums {
 		at, minutes = append(at, key.at), append(minutes, int32(key.minutes))
 	}
 	err := eachIn(ctx, tx, s.sql["take_stats"], func(raw [][]byte) error {
-		return sums[foldKey{timeOf(raw[0]), int(int32Of(raw[1]))}].addRow(raw[2])
+		sums[foldKey{timeOf(raw[0]), int(int32Of(raw[1]))}].addRow(raw[2], damaged)
+		return nil
 	}, at, minutes)
 	if err != nil {
 		return err
@@ -100,10 +127,11 @@ func eachIn(ctx context.Context, tx pgx.Tx, text string, row func(raw [][]byte) 
 
 // foldInto adds the row of a flush to the sums of the minutes, hours and days that it
 // tells of.
-func foldInto(sums map[foldKey]*stats, at time.Time, row []byte) error {
+func foldInto(sums map[foldKey]*stats, at time.Time, row []byte, damaged *damage) {
 	var list []statJSON
 	if err := json.Unmarshal(row, &list); err != nil {
-		return err
+		damaged.add(err)
+		return
 	}
 	for i := range list {
 		ended := at.Add(-time.Duration(list[i].Ago) * time.Second)
@@ -115,19 +143,17 @@ func foldInto(sums map[foldKey]*stats, at time.Time, row []byte) error {
 			sums[key].add(&list[i])
 		}
 	}
-	return nil
 }
 
 // addRow adds a row of sums.
-func (s *stats) addRow(row []byte) error {
+func (s *stats) addRow(row []byte, damaged *damage) {
 	var list []statJSON
 	if err := json.Unmarshal(row, &list); err != nil {
-		return err
+		damaged.add(err)
 	}
 	for i := range list {
 		s.add(&list[i])
 	}
-	return nil
 }
 
 func (s *stats) add(one *statJSON) {

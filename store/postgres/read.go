@@ -283,7 +283,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	err := s.queryPinned(ctx, s.sql["stats"], func(raw [][]byte) error {
 		var list []statJSON
 		if err := json.Unmarshal(raw[1], &list); err != nil {
-			return err
+			return nil // maintenance tells of it
 		}
 		for _, one := range list {
 			minute := timeOf(raw[0]).Add(-time.Duration(one.Ago) * time.Second).Truncate(time.Minute)
@@ -367,7 +367,7 @@ func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 	err := s.queryPinned(ctx, s.sql["workers"], func(raw [][]byte) error {
 		var w store.Worker
 		if err := json.Unmarshal(jsonb(raw[1]), &w); err != nil {
-			return err
+			w = store.Worker{Host: "(cannot be read)"}
 		}
 		w.ID, w.StartedAt, w.BeatAt, w.ExpiresAt = idOf(raw[0]), timeOf(raw[2]), timeOf(raw[3]), timeOf(raw[4])
 		w.Running = int(int64Of(raw[5]))

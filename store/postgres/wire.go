@@ -16,11 +16,18 @@ import (
 
 const epoch = 946684800 // PostgreSQL counts from 2000-01-01
 
+// Instants that cannot be written with a year of four digits, and the infinite ones, are
+// taken for the first or the last of those that can.
+var (
+	firstMicros = micros(time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC))
+	lastMicros  = micros(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+)
+
 func timeOf(raw []byte) time.Time {
 	if len(raw) < 8 {
 		return time.Time{}
 	}
-	us := int64(binary.BigEndian.Uint64(raw))
+	us := max(firstMicros, min(int64(binary.BigEndian.Uint64(raw)), lastMicros))
 	return time.Unix(epoch+floorDiv(us, 1e6), (us-floorDiv(us, 1e6)*1e6)*1000).UTC()
 }
 
@@ -69,7 +76,7 @@ func bytesOf(raw []byte) []byte {
 	return append([]byte{}, raw...)
 }
 
-// textsOf reads an array of one dimension without nulls.
+// textsOf reads an array without nulls; of several dimensions it has the first elements.
 func textsOf(raw []byte) []string {
 	if len(raw) < 20 {
 		return nil
@@ -115,7 +122,9 @@ func readTask(t *store.Task, raw [][]byte) (lane int64) {
 	t.ClaimedAt = timeOf(raw[9])
 	t.Tenant = string(raw[10])
 	t.Key = string(raw[11])
-	t.Tags = textsOf(raw[12])
+	if t.Tags = textsOf(raw[12]); t.Tags != nil && int32Of(raw[12]) != 1 {
+		t.Damage = "its tags are no plain array"
+	}
 	t.Settings = bytesOf(raw[13])
 	t.Workflow = idOf(raw[14])
 	t.Turn = len(raw[15]) > 0 && raw[15][0] != 0

@@ -18,6 +18,9 @@ const (
 	codeCorrupt  = 11
 	codeFull     = 13
 	codeCantOpen = 14
+	codeTooBig   = 18
+	codeLimit    = 19 // a constraint
+	codeMismatch = 20
 	codeNotADB   = 26
 )
 
@@ -69,6 +72,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w: another process or transaction holds the database for too long: %w", store.ErrUnavailable, err)
 	case codeReadOnly, codePerm:
 		return fmt.Errorf("%w: make the file and its directory writable for this user: %w", store.ErrReadOnly, err)
+	case codeTooBig, codeLimit, codeMismatch:
+		return fmt.Errorf("%w: %w", store.ErrUnstorable, err)
 	case codeFull:
 		return fmt.Errorf("%w: free some space on the disk that holds the database: %w", store.ErrFull, err)
 	case codeIOErr:

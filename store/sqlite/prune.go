@@ -94,7 +94,7 @@ func (w *work) pruneOld(term int64, o old, limit int) (int, error) {
 		t.ID, t.Key, t.Queue, t.State = r.id(1), r.text(3), of.queue, o.state
 		t.needs, t.needed, t.Tenant = r.int(5), !r.null(6), r.text(7)
 		if err == nil && !r.null(2) {
-			err = json.Unmarshal(r.blob(2), &t.Tags)
+			_ = json.Unmarshal(r.blob(2), &t.Tags) // of those that cannot be read, the index has none
 		}
 		tasks = append(tasks, t)
 		return err

@@ -40,7 +40,7 @@ func (t *stored) scan(r row, names func(int64) (name, error)) error {
 	t.Args, t.Tenant, t.Key, t.Settings = r.blob(7), r.text(8), r.text(10), r.blob(11)
 	if !r.null(9) {
 		if err := json.Unmarshal(r.blob(9), &t.Tags); err != nil {
-			return fmt.Errorf("tags of task %s: %w", t.ID, err)
+			t.Damage = "its tags cannot be read: " + err.Error()
 		}
 	}
 	t.Attempt, t.Crashes, t.Reason = int(r.int(12)), int(r.int(13)), r.text(14)

@@ -54,10 +54,21 @@ create function tusk.ids_between(_first uuid, _id uuid) returns int language sql
   select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
 $$;
 
+-- A kind and tags as indexes can hold them. No task has longer ones but those that were
+-- put into the log past every check.
+create function tusk.short_kind(_kind text) returns text language sql immutable as $$
+  select left(_kind, 64)
+$$;
+
+create function tusk.short_tags(_tags text[]) returns text[] language sql immutable as $$
+  select case when _tags is null or pg_column_size(_tags) < 2000 then _tags
+    else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
+$$;
+
 -- The tasks of the log, one by one. By id, rows_of finds them.
 create view tusk.task as
-select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
-  l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition
+select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk.short_kind(l.kind) as kind, l.args, l.run_at, l.expires_at,
+  l.claimed_at, l.tenant, l.key, tusk.short_tags(l.tags) as tags, l.settings, l.failure, l.workflow, l.turn, l.partition
 from tusk.log l
 where l.packed is null
 union all
@@ -71,8 +82,8 @@ where l.packed is not null;
 -- at its id or before, in the same block: the planner has to know that it is one.
 create function tusk.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615') returns setof tusk.task
 language sql stable rows 1 as $$
-  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, l.kind, l.args, l.run_at, l.expires_at, l.claimed_at, l.tenant,
-    l.key, l.tags, l.settings, l.failure, l.workflow, l.turn, l.partition
+  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk.short_kind(l.kind), l.args, l.run_at, l.expires_at,
+    l.claimed_at, l.tenant, l.key, tusk.short_tags(l.tags), l.settings, l.failure, l.workflow, l.turn, l.partition
   from tusk.log l
   where l.id = _id and l.packed is null and l.xid between _lo and _hi
   union all
@@ -419,7 +430,7 @@ create table tusk.record (
 set local lock_timeout = '5s';
 drop function tusk.rows_of;
 drop view tusk.task;
-drop function tusk.ids_between, tusk.id_after, tusk.block_of;
+drop function tusk.short_tags, tusk.short_kind, tusk.ids_between, tusk.id_after, tusk.block_of;
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
   tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;

@@ -161,9 +161,9 @@ begin
       from (select * from gone order by run_at, n) g)
     select count(*), array_agg(distinct tusk.queue_of(g.lane)) into _count, _queues from gone g;
   end if;
-  select w.run_at into _next from tusk.waiting w where w.state <> 2 order by w.run_at, w.n limit 1;
+  select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1;
   return query select _count, coalesce(_queues, '{}'), case when _next is null then -1
-    else (extract(epoch from greatest(_next - _now, interval '0')) * 1000000)::bigint end;
+    else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end;
 end $$;
 
 -- Declares workers dead and returns what dead workers hold. To look at all leases, and

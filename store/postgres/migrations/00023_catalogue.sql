@@ -61,7 +61,7 @@ begin
   end if;
   _hi := least(_end, _lo + ceil((_top - _lo) * _aim / _left));
   with log as materialized (
-    select t.lane, t.kind, t.tags, t.id, t.enqueued_at, cardinality(t.packed) as tasks,
+    select t.lane, tusk.short_kind(t.kind) as kind, tusk.short_tags(t.tags) as tags, t.id, t.enqueued_at, cardinality(t.packed) as tasks,
       tusk.id_after(t.id, cardinality(t.packed) - 1) as newest, t.xid, t.n
     from (select distinct l.id from tusk.lane l) l
     cross join lateral (
@@ -72,7 +72,7 @@ begin
     from log g where g.tasks is null group by g.lane, g.kind
     union all
     select g.lane, null, u.tag, array_agg(g.id), count(*)::int, min(g.enqueued_at), max(g.enqueued_at)
-    from log g cross join lateral unnest(g.tags) u(tag) where g.tasks is null group by g.lane, u.tag),
+    from log g cross join lateral unnest(g.tags) u(tag) where g.tasks is null and u.tag is not null group by g.lane, u.tag),
   packed as (
     select p.lane, p.kind, p.tag, p.newest[1] as newest, p.oldest[1] as oldest, p.from_at, p.until_at, p.tasks, p.xids, p.ns
     from (
@@ -82,7 +82,7 @@ begin
       union all
       select g.lane, null, u.tag, array_agg(g.newest order by g.newest desc), array_agg(g.id order by g.id),
         min(g.enqueued_at), max(g.enqueued_at), sum(g.tasks)::int, array_agg(g.xid order by g.id), array_agg(g.n order by g.id)
-      from log g cross join lateral unnest(g.tags) u(tag) where g.tasks > 0 group by g.lane, u.tag) p),
+      from log g cross join lateral unnest(g.tags) u(tag) where g.tasks > 0 and u.tag is not null group by g.lane, u.tag) p),
   sorted as materialized (
     select w.lane, w.kind, w.tag, w.tasks, w.from_at, w.until_at, array(select x.id from unnest(w.ids) x(id) order by x.id desc) as newest_first from word w),
   stored as (
@@ -104,9 +104,9 @@ begin
   insert into tusk.catalogue (lane, kind, tag, lo, hi, newest, oldest, from_at, until_at, tasks, ids)
   select new.lane, w.kind, w.tag, new.xid, (new.xid::text::bigint + 1)::text::xid8, new.id, new.id, new.enqueued_at, new.enqueued_at, 1, array[new.id]
   from (
-    select new.kind, null as tag where new.kind <> old.kind
+    select tusk.short_kind(new.kind) as kind, null as tag where new.kind <> old.kind
     union all
-    select null, u.tag from unnest(new.tags) u(tag) where old.tags is null or u.tag <> all(old.tags)) w;
+    select null, u.tag from unnest(tusk.short_tags(new.tags)) u(tag) where u.tag is not null and (old.tags is null or u.tag <> all(old.tags))) w;
   return null;
 end $$;
 create trigger catalogue_anew after update of kind, tags on tusk.log for each row

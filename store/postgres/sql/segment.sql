@@ -4,6 +4,9 @@ call tusk.tidy($1, $2, $3)
 -- name: add_segment
 select coalesce(tusk.add_segment($1, $2), '')
 
+-- name: pause_of_log
+select tusk.pause_of_log($1)
+
 -- name: spent_segment
 select coalesce(parent, ''), coalesce(name, ''), coalesce(stage, '') from tusk.spent_segment()
 
