@@ -348,7 +348,7 @@ func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
 		if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: QueueKind, Name: "bad", Body: []byte("{")}}); err != nil {
 			t.Fatal(err)
 		}
-		l := New(s, Options{Log: slog.New(slog.DiscardHandler), Retention: func() store.Retention { return store.Retention{Completed: time.Hour} }})
+		l := New(s, Options{NewID: newID, Log: slog.New(slog.DiscardHandler), Retention: func() store.Retention { return store.Retention{Completed: time.Hour} }})
 		keep, err := l.retention(t.Context())
 		if err != nil || keep.Completed != time.Hour {
 			t.Fatal(keep, err)

@@ -224,7 +224,7 @@ func (d *delta) encode() []byte {
 func (d *delta) read(at int64, body []byte) error {
 	var j deltaJSON
 	if err := json.Unmarshal(body, &j); err != nil {
-		return fmt.Errorf("a row of tusk_delta is damaged: %w", err)
+		return err
 	}
 	for _, c := range j.Counts {
 		d.count(c.Queue, c.State, c.Tasks)

@@ -3,8 +3,12 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 const (
@@ -15,7 +19,7 @@ const (
 
 // Maintain implements store.Maintainer: it makes days in advance, adds up what
 // transactions left to be added, and deletes leases and stops that have ended without
-// anybody noticing.
+// anybody noticing. Each step is taken though another has failed.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if now := time.Now().UnixNano(); now-s.made.Load() > int64(daysEvery) {
 		if err := s.ready(ctx); err != nil {
@@ -27,13 +31,14 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 			s.log.Warn("mysql: partitions for the next days could not be made, it will be tried again", "error", err)
 		}
 	}
-	if err := s.foldAll(ctx, term); err != nil {
-		return wrap("maintain", err)
+	var failed error
+	for _, step := range []func(context.Context, int64) error{s.foldAll, s.sweepLeases, s.sweepStops} {
+		failed = errors.Join(failed, wrap("maintain", step(ctx, term)))
+		if ctx.Err() != nil || errors.Is(failed, store.ErrNotLeader) || errors.Is(failed, store.ErrUnavailable) {
+			break
+		}
 	}
-	if err := s.sweepLeases(ctx, term); err != nil {
-		return wrap("maintain", err)
-	}
-	return wrap("maintain", s.sweepStops(ctx, term))
+	return failed
 }
 
 // sweepStops forgets the wish to stop what has ended meanwhile: who completes a
@@ -60,27 +65,32 @@ func (s *Store) sweepStops(ctx context.Context, term int64) error {
 	})
 }
 
-// foldAll adds up what there is, in steps.
-func (s *Store) foldAll(ctx context.Context, term int64) error {
+// foldAll adds up what there is, in steps. Deltas that cannot be read are left out, and
+// are an error.
+func (s *Store) foldAll(ctx context.Context, term int64) (damaged error) {
 	for range 50 {
-		n := 0
+		var n int
+		var bad error
 		err := s.write(ctx, func(w *work) (err error) {
-			n, err = w.fold(term)
+			n, bad, err = w.fold(term)
 			return err
 		})
+		if err == nil {
+			damaged = errors.Join(damaged, bad)
+		}
 		if err != nil || n < maxFolded {
-			return err
+			return errors.Join(damaged, err)
 		}
 	}
-	return nil
+	return damaged
 }
 
 // fold adds deltas to the sums, passing over those of open transactions. One whose
 // connection broke may still be about to commit: the next one waits for it, since it
 // reads sums that it writes anew.
-func (w *work) fold(term int64) (n int, err error) {
+func (w *work) fold(term int64) (n int, damaged, err error) {
 	if err := w.leads(term); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	w.buf = append(w.buf, stmt{q("fold.lock"), nil, func(*sql.Rows) error { return nil }})
 	var all delta
@@ -92,10 +102,13 @@ func (w *work) fold(term int64) (n int, err error) {
 			return err
 		}
 		seqs = append(seqs, seq)
-		return all.read(at, body)
+		if err := all.read(at, body); err != nil {
+			damaged = errors.Join(damaged, fmt.Errorf("row %d of tusk_delta is damaged and left out: %w", seq, err))
+		}
+		return nil
 	}, q("delta.take"), maxFolded)
 	if err != nil || len(seqs) == 0 {
-		return 0, err
+		return 0, nil, err
 	}
 	inParts(seqs, 500, func(part []any) error {
 		w.do(list("delta.delete", "?", len(part)), part...)
@@ -110,9 +123,9 @@ func (w *work) fold(term int64) (n int, err error) {
 		}
 	}
 	if err := w.foldStats(&all); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return len(seqs), w.foldGroups(&all)
+	return len(seqs), damaged, w.foldGroups(&all)
 }
 
 func (w *work) foldStats(all *delta) error {

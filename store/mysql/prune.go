@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"time"
 
@@ -18,9 +19,7 @@ const forgetAfter = 24 * time.Hour
 // Days of which nothing is to be kept any more go as a whole, see days.go.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	var classes []counted
-	if err := s.foldAll(ctx, term); err != nil {
-		return 0, wrap("prune", err)
-	}
+	failed := s.foldAll(ctx, term)
 	err = s.write(ctx, func(w *work) error {
 		classes = nil
 		if err := w.leads(term); err != nil {
@@ -49,15 +48,16 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		for deleted < limit {
 			n, more, err := s.pruneClass(ctx, term, of, kept, limit-deleted)
 			deleted += n
-			if err != nil {
-				return deleted, wrap("prune", err)
-			}
-			if !more {
+			failed = errors.Join(failed, err)
+			if err != nil || !more {
 				break
 			}
 		}
+		if errors.Is(failed, store.ErrNotLeader) || errors.Is(failed, store.ErrUnavailable) || ctx.Err() != nil {
+			break
+		}
 	}
-	return deleted, nil
+	return deleted, wrap("prune", failed)
 }
 
 // classes walks the queues and outcomes of which there are finished tasks.

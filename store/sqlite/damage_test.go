@@ -1,0 +1,40 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What the owner of the file can put there hides and holds up nothing else.
+func TestDamagedRowsHideNoOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tusk.db")
+	s := open(t, path)
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(3)
+	tasks[1].Tags = []string{"a"}
+	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	w := register(t, s)
+	db := pool(t, path)
+	execute(t, db, "update tusk_task set tags = 'not JSON' where tags is not null")
+	execute(t, db, "update tusk_worker set queues = 'not JSON'")
+	if workers, err := s.Workers(t.Context()); err != nil || len(workers) != 1 {
+		t.Error(workers, err)
+	}
+	claimed := claim(t, s, w, 10)
+	if len(claimed) != 3 || claimed[0].Damage != "" || claimed[1].Damage == "" || claimed[2].Damage != "" {
+		t.Fatalf("%+v", claimed)
+	}
+	out := store.Outcome{Task: &claimed[1], State: store.Discarded, Reason: "damaged"}
+	if lost, err := s.Finish(t.Context(), []store.Outcome{out}); err != nil || len(lost) > 0 {
+		t.Error(lost, err)
+	}
+	if list, err := s.List(t.Context(), store.Filter{}); err != nil || len(list) != 3 {
+		t.Error(len(list), err)
+	}
+}
