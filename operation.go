@@ -22,7 +22,8 @@ import (
 //		Change Change
 //		Filter Filter
 //
-//		By, Via         string   // who began it and how, for people
+//		Owner           string   // identifies who began it; empty: nobody in particular
+//		By, Via         string   // that one's name and the way, for people
 //		Queues, Tenants []string // that bound it; none: all
 //		PerSecond       int      // the most tasks that it tries to change in a second; 0: as many as can be
 //		Limit           int64    // the most tasks that it looks at; 0: all
@@ -66,7 +67,9 @@ type OperationOptions struct {
 	// Queues and Tenants bound it, whatever the filter says: names, or beginnings
 	// that end in *. Default: no bounds.
 	Queues, Tenants []string
-	By, Via         string // who begins it and how, for people
+	// Owner identifies who begins it, where names are not unique.
+	Owner   string
+	By, Via string // who begins it and how, for people
 }
 
 // operationPatience is how long an operation may show no progress before another
@@ -85,7 +88,7 @@ func (c *Client) StartOperation(ctx context.Context, f Filter, change Change, op
 	if options != nil {
 		with = *options
 	}
-	o := Operation{ID: NewID(), State: bulk.Running, Change: change, Filter: f, By: with.By, Via: with.Via, Queues: with.Queues, Tenants: with.Tenants,
+	o := Operation{ID: NewID(), State: bulk.Running, Change: change, Filter: f, Owner: with.Owner, By: with.By, Via: with.Via, Queues: with.Queues, Tenants: with.Tenants,
 		PerSecond: with.PerSecond, Limit: with.Limit, Expected: with.Expected, Cursor: f.Before}
 	o.Change.RunAt = ceilMillisecond(change.RunAt)
 	if err := validateOperation(&o); err != nil {

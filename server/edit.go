@@ -256,7 +256,7 @@ func viewBulk(o tusk.Operation) Bulk {
 
 // boundsOf are those that an operation takes from who begins it.
 func boundsOf(who access.Identity) tusk.OperationOptions {
-	return tusk.OperationOptions{By: who.Name, Via: who.Via, Queues: who.Queues, Tenants: who.Tenants}
+	return tusk.OperationOptions{Owner: who.ID, By: who.Name, Via: who.Via, Queues: who.Queues, Tenants: who.Tenants}
 }
 
 func startBulk(c *call, in bulkInput) (Bulk, error) {
@@ -307,21 +307,17 @@ type byOperation struct {
 func (c *call) ownBulk(id tusk.ID) (tusk.Operation, error) {
 	c.target = id.String()
 	o, err := c.client.Operation(c.r.Context(), id)
-	if err == nil && !mayKnow(c, o) {
+	if err == nil && !c.who.Knows(o.Owner) {
 		err = tusk.ErrNotFound
 	}
 	return o, err
-}
-
-func mayKnow(c *call, o tusk.Operation) bool {
-	return len(c.who.Queues)+len(c.who.Tenants) == 0 || o.By == c.who.Name && o.Via == c.who.Via
 }
 
 func listBulk(c *call, _ struct{}) (BulkPage, error) {
 	page := BulkPage{Operations: []Bulk{}}
 	operations, err := c.client.Operations(c.r.Context())
 	for _, o := range operations {
-		if mayKnow(c, o) {
+		if c.who.Knows(o.Owner) {
 			page.Operations = append(page.Operations, viewBulk(o))
 		}
 	}

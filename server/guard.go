@@ -197,7 +197,7 @@ func (c *call) admit() error {
 func (c *call) note(failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
-	e := access.Entry{Who: c.who.Name, Via: c.who.Via, Role: c.who.Role, Action: c.route.Audit, Target: c.target, Detail: c.detail,
+	e := access.Entry{Who: c.who.Name, WhoID: c.who.ID, Via: c.who.Via, Role: c.who.Role, Action: c.route.Audit, Target: c.target, Detail: c.detail,
 		Result: "ok", Request: c.id, Address: access.Address(c.r)}
 	if failed != nil {
 		e.Result = problemOf(failed).Code

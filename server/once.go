@@ -33,7 +33,7 @@ func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]Enqueu
 		return nil, err
 	}
 	doc := once{Request: hash(string(text))}
-	name := hash(c.who.Name + "\x00" + c.route.Path + "\x00" + key)
+	name := hash(c.who.ID + "\x00" + c.route.Path + "\x00" + key)
 	now := time.Now().UTC()
 	for _, day := range []time.Time{now.Add(-24 * time.Hour), now} {
 		if before, err := c.before(onceKind(day, name), name); before != nil || err != nil {

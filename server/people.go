@@ -89,7 +89,7 @@ func removeUser(c *call, in byUser) (nothing, error) {
 
 type auditInput struct {
 	Limit int       `query:"limit" minimum:"1" maximum:"5000" default:"100"`
-	Who   string    `query:"who" rule:"value"`
+	Who   string    `query:"who" rule:"value" doc:"a name, or an identity as /me shows it: names may be shared"`
 	Since time.Time `query:"since" doc:"an instant or how long ago"`
 }
 
@@ -105,7 +105,7 @@ func listAudit(c *call, in auditInput) (AuditList, error) {
 		if len(list.Entries) == in.Limit {
 			break
 		}
-		if (in.Who == "" || in.Who == e.Who) && !e.At.Before(in.Since) {
+		if (in.Who == "" || e.By(in.Who)) && !e.At.Before(in.Since) {
 			list.Entries = append(list.Entries, e)
 		}
 	}

@@ -37,9 +37,10 @@ type Operation struct {
 	Change store.Change `json:"change"`
 	Filter store.Filter `json:"filter"`
 
-	// By is who began it and Via how, for people.
-	By  string `json:"by,omitempty"`
-	Via string `json:"via,omitempty"`
+	// Owner identifies who began it; By is that one's name and Via the way, for people.
+	Owner string `json:"owner,omitempty"`
+	By    string `json:"by,omitempty"`
+	Via   string `json:"via,omitempty"`
 	// Queues and Tenants bound it, whatever the filter says: names, or beginnings
 	// that end in *; none: all.
 	Queues  []string `json:"queues,omitempty"`

@@ -22,7 +22,8 @@ const pruneEvery = 250
 type Entry struct {
 	ID      string    `json:"id"`
 	At      time.Time `json:"at"`
-	Who     string    `json:"who"`
+	Who     string    `json:"who"`      // a name, for people to read
+	WhoID   string    `json:"identity"` // see Identity.ID
 	Via     string    `json:"via"`
 	Role    Role      `json:"role"`
 	Action  string    `json:"action"` // e.g. "tasks.cancel"
@@ -32,6 +33,9 @@ type Entry struct {
 	Request string    `json:"request_id,omitempty"`
 	Address string    `json:"address,omitempty"`
 }
+
+// By reports whether somebody did it: by id, or by name.
+func (e Entry) By(who string) bool { return who == e.WhoID || who == e.Who }
 
 type auditor struct {
 	mu     sync.Mutex

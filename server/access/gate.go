@@ -37,7 +37,7 @@ var (
 // Errors: ErrUnauthenticated; ErrTooMany; others when the store cannot be asked.
 func (g *Gate) Identify(r *http.Request) (Identity, error) {
 	if g.Dev {
-		return Identity{Name: "dev", Via: "dev", Role: Admins}, nil
+		return Identity{ID: "dev", Name: "dev", Via: "dev", Role: Admins}, nil
 	}
 	if secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		who, err := g.Book.byToken(r.Context(), strings.TrimSpace(secret))

@@ -121,7 +121,7 @@ func (p *Provider) identify(ctx context.Context, code string, a attempt) (Identi
 	if err := verified.Claims(&claims); err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
-	who := Identity{Name: nameOf(claims, verified.Subject), Via: "session", Role: p.roleOf(claims)}
+	who := Identity{ID: "oidc:" + verified.Issuer + "#" + verified.Subject, Name: nameOf(claims, verified.Subject), Via: "session", Role: p.roleOf(claims)}
 	if who.Role == "" {
 		return Identity{}, ErrNoRole
 	}

@@ -113,6 +113,9 @@ func TestPeopleLogInElsewhere(t *testing.T) {
 			if status != c.status || got.Name != c.who.Name || got.Role != c.who.Role || got.Via != c.who.Via {
 				t.Errorf("got %d %+v", status, got)
 			}
+			if id := "oidc:" + i.URL + "#u1"; status == 200 && got.ID != id {
+				t.Errorf("identity %q, want %q", got.ID, id)
+			}
 		})
 	}
 	t.Run("a state of somebody else's", func(t *testing.T) {

@@ -66,8 +66,11 @@ func (r Role) May(p Permission) bool { return p == Open || slices.Contains(grant
 
 // Identity is who sent a request, and within which bounds.
 type Identity struct {
-	Name    string   `json:"name"`
-	Via     string   `json:"via"` // token, session, dev
+	// ID tells the identity from every other: "token:<id>", "user:<name>" or
+	// "oidc:<issuer>#<subject>". What somebody owns goes by it, never by the name.
+	ID      string   `json:"id"`
+	Name    string   `json:"name"` // for people to read; several identities may share it
+	Via     string   `json:"via"`  // token, session, dev
 	Role    Role     `json:"role"`
 	Queues  []string `json:"queues,omitempty"`  // names, or beginnings that end in *; none: all
 	Tenants []string `json:"tenants,omitempty"` // the same
@@ -83,6 +86,13 @@ func (i Identity) Sees(queue, tenant string) bool {
 
 // SeesQueue reports whether a queue is within bounds.
 func (i Identity) SeesQueue(queue string) bool { return matches(i.Queues, queue) }
+
+// Bounded reports whether the identity is confined to some queues or tenants.
+func (i Identity) Bounded() bool { return len(i.Queues)+len(i.Tenants) > 0 }
+
+// Knows reports whether the identity may know of something that the identity with an
+// id began: its own, or anything when it has no bounds.
+func (i Identity) Knows(owner string) bool { return !i.Bounded() || i.ID != "" && i.ID == owner }
 
 // SeesAllTenants reports whether the identity may see sums over all tenants.
 func (i Identity) SeesAllTenants() bool {

@@ -155,7 +155,7 @@ func (b *Book) byToken(ctx context.Context, secret string) (Identity, error) {
 		return Identity{}, ErrNotFound
 	}
 	b.used(ctx, doc.ID)
-	return Identity{Name: doc.Name, Via: "token", Role: doc.Role, Queues: doc.Queues, Tenants: doc.Tenants}, nil
+	return Identity{ID: "token:" + doc.ID, Name: doc.Name, Via: "token", Role: doc.Role, Queues: doc.Queues, Tenants: doc.Tenants}, nil
 }
 
 func digest(secret string) string {

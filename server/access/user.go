@@ -124,6 +124,8 @@ func (b *Book) Login(ctx context.Context, name, password string) (cookie string,
 	return cookie, who, err
 }
 
+func userID(name string) string { return "user:" + name }
+
 func (u User) identity() Identity {
-	return Identity{Name: u.Name, Via: "session", Role: u.Role, Queues: u.Queues, Tenants: u.Tenants}
+	return Identity{ID: userID(u.Name), Name: u.Name, Via: "session", Role: u.Role, Queues: u.Queues, Tenants: u.Tenants}
 }

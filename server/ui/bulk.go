@@ -117,13 +117,8 @@ func retryErrors(v *visit) (answer, error) {
 
 // startOperation begins a change in the visitor's name and within its bounds.
 func (v *visit) startOperation(f tusk.Filter, c tusk.Change) (tusk.Operation, error) {
-	return v.client.StartOperation(v.r.Context(), f, c, &tusk.OperationOptions{By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants})
-}
-
-// knows reports whether the visitor may know of an operation: without bounds any,
-// else one's own.
-func (v *visit) knows(o tusk.Operation) bool {
-	return len(v.who.Queues)+len(v.who.Tenants) == 0 || o.By == v.who.Name && o.Via == v.who.Via
+	return v.client.StartOperation(v.r.Context(), f, c, &tusk.OperationOptions{
+		Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants})
 }
 
 func operations(v *visit) (answer, error) {
@@ -133,7 +128,7 @@ func operations(v *visit) (answer, error) {
 	}
 	var seen []tusk.Operation
 	for _, o := range all {
-		if v.knows(o) {
+		if v.who.Knows(o.Owner) {
 			seen = append(seen, o)
 		}
 	}
@@ -150,7 +145,7 @@ func cancelBulk(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if !v.knows(o) {
+	if !v.who.Knows(o.Owner) {
 		return answer{}, tusk.ErrNotFound
 	}
 	return goTo("/bulk", "stopping"), v.client.CancelOperation(v.r.Context(), id)

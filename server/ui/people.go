@@ -97,7 +97,7 @@ func audit(v *visit) (answer, error) {
 	}
 	d := auditData{Who: v.r.URL.Query().Get("who"), Limit: access.MaxAudit}
 	for _, e := range entries {
-		if d.Who != "" && d.Who != e.Who {
+		if d.Who != "" && !e.By(d.Who) {
 			continue
 		}
 		if len(d.Entries) == shownEntries {

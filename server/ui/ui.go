@@ -293,7 +293,7 @@ func (v *visit) note(action string, failed error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), 5*time.Second)
 	defer cancel()
-	e := access.Entry{Who: v.who.Name, Via: v.who.Via, Role: v.who.Role, Action: action, Target: v.target, Detail: v.detail, Result: "ok",
+	e := access.Entry{Who: v.who.Name, WhoID: v.who.ID, Via: v.who.Via, Role: v.who.Role, Action: action, Target: v.target, Detail: v.detail, Result: "ok",
 		Request: v.w.Header().Get("X-Request-Id"), Address: access.Address(v.r)}
 	if failed != nil {
 		e.Result = "failed"
