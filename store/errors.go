@@ -7,6 +7,7 @@ import "errors"
 var (
 	ErrWorkerDead   = errors.New("worker was declared dead: its leases are lost")
 	ErrNotLeader    = errors.New("not the leader: the term is over")
+	ErrLate         = errors.New("a later beat of the worker was accepted before")
 	ErrConflict     = errors.New("changed by somebody else meanwhile")
 	ErrNotCommitted = errors.New("nothing was stored")
 	ErrUnsupported  = errors.New("not supported by this engine")

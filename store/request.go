@@ -43,6 +43,16 @@ type Beat struct {
 	TTL    time.Duration // how long the leases live without another beat; 0: sign off
 	Every  time.Duration // when the next beat is due, for a Witness; 0: a third of TTL
 	Notes  []Note
+
+	// Seq numbers the beats of a worker: each has a higher one than the beat before, whatever
+	// became of that. 0: the worker does not count, and what follows is not read.
+	Seq int64
+	// Seen is the Seq of the last beat whose answer has arrived; 0: none.
+	Seen int64
+	// Holds are the tokens under which the worker holds tasks or has asked for some, in any
+	// order: it names every token until the claim was answered and the outcomes of all of its
+	// tasks were acknowledged.
+	Holds []Token
 }
 
 // Worker describes a process that runs tasks. Only ID is more than a label.

@@ -48,8 +48,13 @@ type Leaser interface {
 	// returns the attempts that somebody wants stopped, again at every beat until
 	// they are finished. A TTL of zero signs the worker off.
 	//
+	// A counted beat tells what the worker holds, so that Rescue finds the leases that
+	// it does not know of: those of a claim that arrived after the worker had stopped
+	// waiting for it. A beat that arrives after a later one changes nothing.
+	//
 	// Errors: ErrWorkerDead when the worker was declared dead: its leases are
-	// lost, and it never comes back under this id.
+	// lost, and it never comes back under this id. ErrLate when a later beat was
+	// accepted before.
 	Extend(ctx context.Context, b Beat) ([]Stop, error)
 
 	// Finish ends attempts and puts each task where its outcome says, together
@@ -93,6 +98,11 @@ type Keeper interface {
 	// may know sooner) and returns up to limit attempts of dead workers, still
 	// leased: the caller decides what becomes of them and finishes them like any
 	// other attempt. Until then every call returns them again.
+	//
+	// It also returns, marked Stray, attempts that a living worker does not know of:
+	// they were claimed before the last beat of which the worker has seen the answer,
+	// and the beat after that did not name their lease. An engine may look for
+	// these every few seconds only.
 	Rescue(ctx context.Context, term int64, limit int) ([]Task, error)
 
 	// Prune deletes finished tasks whose retention is over, with their history,

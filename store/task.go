@@ -193,6 +193,7 @@ type Task struct {
 
 	Lease  Token // the open lease; zero unless running
 	Worker ID    // who holds the lease
+	Stray  bool  // set by Rescue alone: the worker lives, and does not know of the lease
 
 	// Piece is what the engine likes to know again when the attempt ends, of where it
 	// found the task: set by Claim alone, and of no meaning to others. Without it Finish

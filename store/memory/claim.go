@@ -17,6 +17,10 @@ type worker struct {
 	dead  bool // declared dead, or signed off: it never comes back
 	left  bool // signed off
 	holds map[store.ID]*task
+
+	seq   int64     // of its last beat
+	since time.Time // what it claimed before is in names, or it does not know of it; zero: it did not say
+	names map[store.Token]bool
 }
 
 // Claim implements store.Leaser.
@@ -99,6 +103,8 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		return nil, nil // signing off again changes nothing
 	case w != nil && w.dead:
 		return nil, fmt.Errorf("extend: %w", store.ErrWorkerDead)
+	case w != nil && b.Seq > 0 && b.Seq <= w.seq:
+		return nil, fmt.Errorf("extend: %w", store.ErrLate)
 	}
 	for _, note := range b.Notes {
 		if t := s.leased(note.ID, note.Lease); t != nil {
@@ -130,11 +136,37 @@ func (s *Store) register(b store.Beat) *worker {
 		w.StartedAt = now
 		s.workers[b.Worker.ID] = w
 	}
+	w.compare(b)
 	started := w.StartedAt
 	w.Worker = b.Worker
 	w.Queues = slices.Clone(b.Worker.Queues)
 	w.StartedAt, w.BeatAt, w.ExpiresAt = started, now, now.Add(b.TTL)
 	return w
+}
+
+// compare notes what the worker says it holds. It is not asked about what it claimed
+// after the last beat of which it has seen the answer.
+func (w *worker) compare(b store.Beat) {
+	switch {
+	case b.Seq == 0:
+		w.since = time.Time{}
+	case b.Seen > 0 && b.Seen == w.seq:
+		w.since = w.BeatAt
+	}
+	w.seq, w.names = b.Seq, make(map[store.Token]bool, len(b.Holds))
+	for _, token := range b.Holds {
+		w.names[token] = true
+	}
+}
+
+// strays are the tasks that a living worker holds and does not know of.
+func (w *worker) strays() (strays []*task) {
+	for _, t := range w.holds {
+		if t.ClaimedAt.Before(w.since) && !w.names[t.Lease] {
+			strays = append(strays, t)
+		}
+	}
+	return strays
 }
 
 // leased returns a task if the token is that of its open lease; nil otherwise.

@@ -111,12 +111,13 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 	if err := s.leads(term, now); err != nil {
 		return nil, fmt.Errorf("rescue: %w", err)
 	}
-	var orphans []*task
+	var orphans, strays []*task
 	for _, w := range s.workers {
 		if !now.Before(w.ExpiresAt) {
 			w.dead = true
 		}
 		if !w.dead {
+			strays = append(strays, w.strays()...)
 			continue
 		}
 		for _, t := range w.holds {
@@ -124,6 +125,10 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 		}
 	}
 	rescued := answers(orphans)
+	for _, t := range answers(strays) {
+		t.Stray = true
+		rescued = append(rescued, t)
+	}
 	return rescued[:min(len(rescued), limit)], nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -51,9 +52,9 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 // before and does so again, which changes nothing.
 func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	known, dead := false, 0
-	var started int64
+	var started, seq int64
 	w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
-	err = w.ask(func(rows *sql.Rows) error { known = true; return rows.Scan(&dead, &started) }, q("worker.lock"), b.Worker.ID[:])
+	err = w.ask(func(rows *sql.Rows) error { known = true; return rows.Scan(&dead, &started, &seq) }, q("worker.lock"), b.Worker.ID[:])
 	if err != nil {
 		return false, err
 	}
@@ -63,6 +64,8 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 		return true, nil
 	case dead != 0:
 		return false, store.ErrWorkerDead
+	case b.Seq > 0 && b.Seq <= seq:
+		return false, store.ErrLate
 	case b.TTL <= 0 && !known:
 		return true, nil
 	case b.TTL <= 0:
@@ -80,11 +83,30 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	}
 	late, expires := w.now+every.Microseconds()*3/2, w.now+b.TTL.Microseconds()
 	if !known {
-		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched)...)
+		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched, b.Seq, bytesOf(b.Holds))...)
 		return false, nil
 	}
-	w.do(q("worker.beat"), append(labels, w.now, late, expires, watched, b.Worker.ID[:])...)
+	w.do(q("worker.beat"), slices.Concat([]any{b.Seq, b.Seen, b.Seen}, labels,
+		[]any{w.now, late, expires, watched, b.Seq, bytesOf(b.Holds), b.Worker.ID[:]})...)
 	return false, nil
+}
+
+// bytesOf returns tokens one after another.
+func bytesOf(tokens []store.Token) []byte {
+	all := make([]byte, 0, len(tokens)*len(store.Token{}))
+	for _, t := range tokens {
+		all = append(all, t[:]...)
+	}
+	return all
+}
+
+// tokensOf is the opposite of bytesOf.
+func tokensOf(all []byte) map[store.Token]bool {
+	tokens := map[store.Token]bool{}
+	for n := len(store.Token{}); len(all) >= n; all = all[n:] {
+		tokens[store.Token(all)] = true
+	}
+	return tokens
 }
 
 // note stores notes on running tasks. Each statement looks itself whether the

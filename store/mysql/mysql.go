@@ -47,6 +47,7 @@ type Store struct {
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
 	checked atomic.Bool
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
+	strays  atomic.Int64                // when leases are next compared to what their workers say they hold
 	made    atomic.Int64                // when days were last made
 	refused atomic.Int64                // when a day was last found to be needed still
 

@@ -22,30 +22,77 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		if err != nil {
 			return err
 		}
-		over, err := w.idle(leases)
-		if err != nil {
+		if tasks, err = w.openOf(leases, limit); err != nil || len(tasks) >= limit {
 			return err
 		}
-		w.deleteLeases(over)
-		for _, l := range leases {
-			if len(tasks) >= limit {
-				break
-			}
-			if slices.Contains(over, l.key()) {
-				continue
-			}
-			open, err := w.open(l)
-			if err != nil {
-				return err
-			}
-			tasks = append(tasks, open...)
+		if left := s.strays.Load() - w.now; left > 0 && left <= straysEvery.Microseconds() {
+			return nil
 		}
-		return nil
+		if leases, err = w.strays(); err != nil {
+			return err
+		}
+		if len(leases) == 0 {
+			s.strays.Store(w.now + straysEvery.Microseconds())
+		}
+		strays, err := w.openOf(leases, limit-len(tasks))
+		for i := range strays {
+			strays[i].Stray = true
+		}
+		tasks = append(tasks, strays...)
+		return err
 	})
 	if err != nil {
 		return nil, wrap("rescue", err)
 	}
 	return tasks[:min(len(tasks), limit)], nil
+}
+
+// straysEvery is how often leases are compared to what their workers say they hold.
+const straysEvery = 5 * time.Second
+
+// strays returns the leases that living workers do not know of.
+func (w *work) strays() ([]*lease, error) {
+	leases, err := w.readLeases(q("rescue.strays"), w.now)
+	known := map[store.ID]map[store.Token]bool{}
+	strays := leases[:0]
+	for _, l := range leases {
+		if known[l.worker] == nil && err == nil {
+			err = w.ask(func(rows *sql.Rows) error {
+				var all []byte
+				err := rows.Scan(&all)
+				known[l.worker] = tokensOf(all)
+				return err
+			}, q("rescue.holds"), l.worker[:])
+		}
+		if held, asked := known[l.worker]; asked && !held[l.token] {
+			strays = append(strays, l)
+		}
+	}
+	return strays, err
+}
+
+// openOf returns the open tasks of leases, about as many as the limit says, and deletes the
+// leases in which nothing is open.
+func (w *work) openOf(leases []*lease, limit int) (tasks []store.Task, err error) {
+	over, err := w.idle(leases)
+	if err != nil {
+		return nil, err
+	}
+	w.deleteLeases(over)
+	for _, l := range leases {
+		if len(tasks) >= limit {
+			break
+		}
+		if slices.Contains(over, l.key()) {
+			continue
+		}
+		open, err := w.open(l)
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, open...)
+	}
+	return tasks, nil
 }
 
 // ofTheDead declares those workers dead that have not beaten in time, and those

@@ -84,7 +84,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	err = s.query(ctx, "beat", func(raw [][]byte) error {
 		stops = append(stops, store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])})
 		return nil
-	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), n.ids, n.tokens, n.progress, n.outputs, n.logs)
+	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), n.ids, n.tokens, n.progress, n.outputs, n.logs, b.Seq, b.Seen, uuidsOf(b.Holds))
 	if err != nil {
 		if errors.Is(err, store.ErrWorkerDead) {
 			s.witness.leave(b.Worker.ID)

@@ -22,6 +22,7 @@ var errRolledBack = errors.New("rolled back because of a concurrent transaction"
 var byCode = map[string]error{
 	"TK001": store.ErrWorkerDead,
 	"TK002": store.ErrNotLeader,
+	"TK009": store.ErrLate,
 	"40001": errRolledBack,
 	"40P01": errRolledBack,
 	"25006": store.ErrReadOnly,

@@ -11,7 +11,7 @@ import (
 
 // rescueAll is how often all leases are looked at for dead workers, although none has
 // died of late.
-const rescueAll = 30 * time.Second
+const rescueAll = 5 * time.Second
 
 // pruneLooks is how many flushes one call of Prune looks at.
 const pruneLooks = 100_000
@@ -59,6 +59,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 		var t store.Task
 		readTask(&t, raw)
 		t.State, t.Lease, t.Worker, t.Queue = store.Running, idOf(raw[17]), idOf(raw[18]), string(raw[19])
+		t.Stray = raw[20][0] != 0
 		tasks = append(tasks, t)
 		return nil
 	}, term, limit, all)

@@ -36,6 +36,8 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 		return nil, nil // signing off again changes nothing
 	case known != nil && known.int(0) != living:
 		return nil, store.ErrWorkerDead
+	case known != nil && b.Seq > 0 && b.Seq <= known.int(1):
+		return nil, store.ErrLate
 	}
 	for i := range b.Notes {
 		if err := w.note(&b.Notes[i]); err != nil {
@@ -53,7 +55,7 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 		return nil, err
 	}
 	if _, err := w.run("worker.beat", b.Worker.ID, b.Worker.Host, b.Worker.PID, string(queues), b.Worker.Concurrency,
-		b.Worker.Version, w.now, after(w.now, b.TTL)); err != nil {
+		b.Worker.Version, w.now, after(w.now, b.TTL), b.Seq, bytesOf(b.Holds), b.Seen); err != nil {
 		return nil, err
 	}
 	var stops []store.Stop
@@ -62,6 +64,24 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 		return nil
 	}, b.Worker.ID)
 	return stops, err
+}
+
+// bytesOf returns tokens one after another.
+func bytesOf(tokens []store.Token) []byte {
+	all := make([]byte, 0, len(tokens)*len(store.Token{}))
+	for _, t := range tokens {
+		all = append(all, t[:]...)
+	}
+	return all
+}
+
+// tokensOf is the opposite of bytesOf.
+func tokensOf(all []byte) map[store.Token]bool {
+	tokens := map[store.Token]bool{}
+	for n := len(store.Token{}); len(all) >= n; all = all[n:] {
+		tokens[store.Token(all)] = true
+	}
+	return tokens
 }
 
 // note stores what a running task recorded, if its lease is open.

@@ -190,7 +190,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 			died = true
 			return err
 		}
-		tasks, err = orphans(ctx, c, readNames(ctx, c, s), limit)
+		tasks, err = s.orphans(ctx, c, readNames(ctx, c, s), now, limit)
 		return err
 	})
 	if err == nil && died {
@@ -201,21 +201,70 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 			if _, err := w.run("rescue.bury", w.now); err != nil {
 				return err
 			}
-			tasks, err = orphans(w.ctx, w.session, w.names(), limit)
+			tasks, err = s.orphans(w.ctx, w.session, w.names(), w.now, limit)
 			return err
 		})
 	}
 	return tasks, wrap("rescue", err)
 }
 
-// orphans returns the tasks that dead workers hold, those first claimed first.
-func orphans(ctx context.Context, c session, names func(int64) (name, error), limit int) ([]store.Task, error) {
-	var leases []*lease
-	err := c.each(ctx, "rescue.leases", func(r row) error {
+// orphans returns the tasks that dead workers hold, and after them those that living
+// ones do not know of; those first claimed come first.
+func (s *Store) orphans(ctx context.Context, c session, names func(int64) (name, error), now int64, limit int) ([]store.Task, error) {
+	dead, err := readLeases(ctx, c, "rescue.leases")
+	if err != nil {
+		return nil, err
+	}
+	tasks, err := openIn(ctx, c, names, dead, limit)
+	if left := s.strays.Load() - now; err != nil || len(tasks) >= limit || left > 0 && left <= straysEvery.Microseconds() {
+		return tasks, err
+	}
+	strays, err := strayLeases(ctx, c, now)
+	if err != nil {
+		return nil, err
+	}
+	if len(strays) == 0 {
+		s.strays.Store(after(now, straysEvery))
+	}
+	unknown, err := openIn(ctx, c, names, strays, limit-len(tasks))
+	for i := range unknown {
+		unknown[i].Stray = true
+	}
+	return append(tasks, unknown...), err
+}
+
+// straysEvery is how often leases are compared to what their workers say they hold.
+const straysEvery = 5 * time.Second
+
+// strayLeases returns the leases that living workers do not know of.
+func strayLeases(ctx context.Context, c session, now int64) ([]*lease, error) {
+	leases, err := readLeases(ctx, c, "rescue.strays", now)
+	known := map[store.ID]map[store.Token]bool{}
+	strays := leases[:0]
+	for _, l := range leases {
+		if known[l.worker] == nil && err == nil {
+			var r row
+			if r, err = one(ctx, c, "rescue.holds", l.worker); err == nil && r != nil {
+				known[l.worker] = tokensOf(r.blob(0))
+			}
+		}
+		if held, asked := known[l.worker]; asked && !held[l.token] {
+			strays = append(strays, l)
+		}
+	}
+	return strays, err
+}
+
+func readLeases(ctx context.Context, c session, query string, args ...any) (leases []*lease, err error) {
+	err = c.each(ctx, query, func(r row) error {
 		leases = append(leases, readLease(r))
 		return nil
-	})
-	var tasks []store.Task
+	}, args...)
+	return leases, err
+}
+
+// openIn returns up to limit open tasks of leases.
+func openIn(ctx context.Context, c session, names func(int64) (name, error), leases []*lease, limit int) (tasks []store.Task, err error) {
 	for _, l := range leases {
 		if err != nil || len(tasks) >= limit {
 			break

@@ -34,9 +34,10 @@ type Store struct {
 	wakes   wakes
 	counts  counters
 
-	busy      atomic.Bool // the latest claim found tasks
-	ready     atomic.Bool // the schema was looked at and is ours
-	owned     bool        // Close closes db too
+	busy      atomic.Bool  // the latest claim found tasks
+	strays    atomic.Int64 // when leases are next compared to what their workers say they hold
+	ready     atomic.Bool  // the schema was looked at and is ours
+	owned     bool         // Close closes db too
 	closing   chan struct{}
 	closeOnce sync.Once
 	group     sync.WaitGroup

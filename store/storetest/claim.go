@@ -336,4 +336,86 @@ var extendClauses = []clause{
 			t.Error("still requested")
 		}
 	}},
+	{"extend/a lease that its worker does not name in two beats is given back, and its tasks run again", func(t *T) {
+		id := t.worker()
+		ids := t.addMany(3)
+		known, asked := t.take(id, 1), store.NewToken()
+		t.tell(id, 1, 0, known[0].Lease, asked)
+		t.lead()
+		// It arrives when the worker has long given it up, and its answer goes nowhere.
+		if late, err := t.Claim(t.ctx(), store.ClaimRequest{Worker: id, Queues: []string{"q"}, Limit: 5, Token: asked}); err != nil || len(late) != 2 {
+			t.Fatal(len(late), err)
+		}
+		t.tell(id, 2, 1, known[0].Lease)
+		t.tell(id, 3, 2, known[0].Lease)
+		var got []store.Task
+		t.eventually("found", func() bool { got = t.rescue(10); return len(got) > 0 })
+		if len(got) != 2 {
+			t.Fatalf("%d of 2 found", len(got))
+		}
+		for i := range got {
+			if o := &got[i]; !o.Stray || o.Lease != asked || o.Worker != id || o.Attempt != 1 || !slices.Contains(ids[1:], o.ID) {
+				t.Errorf("%+v", o)
+			}
+			o := to(store.Available, &got[i])
+			o.Attempt = 0
+			t.mustEnd(o)
+		}
+		if again := t.take(t.worker(), 10); len(again) != 2 || again[0].Attempt != 1 || again[0].Crashes != 0 {
+			t.Errorf("claimed again: %+v", again)
+		}
+		t.mustEnd(to(store.Completed, &known[0]))
+	}},
+	{"extend/a lease that is named, or younger than the last beat that was answered, is its worker's", func(t *T) {
+		id := t.worker()
+		t.addMany(4)
+		t.lead()
+		named := t.take(id, 1)
+		t.tell(id, 1, 0)
+		t.tell(id, 2, 1, named[0].Lease)
+		young := t.take(id, 1)
+		t.tell(id, 3, 1, named[0].Lease) // the answer to the second was lost: it may have come after the claim
+		t.tell(id, 4, 1, named[0].Lease)
+		if got := t.rescue(10); len(got) != 0 {
+			t.Errorf("taken from their worker: %+v", got)
+		}
+		uncounted := t.worker()
+		silent := t.take(uncounted, 1)
+		t.beat(uncounted, time.Hour)
+		t.beat(uncounted, time.Hour)
+		if got := t.rescue(10); len(got) != 0 {
+			t.Errorf("taken from a worker that does not say what it holds: %+v", got)
+		}
+		t.mustEnd(to(store.Completed, &named[0]), to(store.Completed, &young[0]), to(store.Completed, &silent[0]))
+	}},
+	{"extend/a beat that comes after a later one changes nothing", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		task := t.takeOne(id)
+		note := func(percent float64) store.Note {
+			return store.Note{ID: task.ID, Lease: task.Lease, Progress: &store.Progress{Percent: percent}}
+		}
+		beat := store.Beat{Worker: store.Worker{ID: id}, TTL: time.Hour, Seq: 2, Holds: []store.Token{task.Lease}, Notes: []store.Note{note(20)}}
+		if _, err := t.Extend(t.ctx(), beat); err != nil {
+			t.Fatal(err)
+		}
+		before, err := t.Workers(t.ctx())
+		if err != nil || len(before) != 1 {
+			t.Fatal(before, err)
+		}
+		for _, seq := range []int64{1, 2} {
+			late := beat
+			late.Seq, late.Notes, late.Holds, late.TTL = seq, []store.Note{note(10)}, nil, time.Minute
+			if _, err := t.Extend(t.ctx(), late); !errors.Is(err, store.ErrLate) {
+				t.Errorf("beat %d after beat 2: %v", seq, err)
+			}
+		}
+		if after, err := t.Workers(t.ctx()); err != nil || len(after) != 1 || !after[0].ExpiresAt.Equal(before[0].ExpiresAt) {
+			t.Errorf("%+v, %v: want %+v", after, err, before)
+		}
+		if p := t.get(task.ID).Detail.Progress; p == nil || p.Percent != 20 {
+			t.Errorf("progress %+v", p)
+		}
+		t.mustEnd(to(store.Completed, task))
+	}},
 }

@@ -186,6 +186,15 @@ func (t *T) beat(id store.ID, ttl time.Duration, notes ...store.Note) []store.St
 	return stops
 }
 
+// tell beats as a worker that counts its beats and says what it holds.
+func (t *T) tell(id store.ID, seq, seen int64, holds ...store.Token) {
+	t.Helper()
+	b := store.Beat{Worker: store.Worker{ID: id, Queues: []string{"q"}, Concurrency: 1}, TTL: time.Hour, Seq: seq, Seen: seen, Holds: holds}
+	if _, err := t.Extend(t.ctx(), b); err != nil {
+		t.Fatalf("extend: %v", err)
+	}
+}
+
 // take claims tasks; without queues, of "q".
 func (t *T) take(worker store.ID, limit int, queues ...string) []store.Task {
 	t.Helper()

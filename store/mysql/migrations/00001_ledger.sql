@@ -225,6 +225,9 @@ create table if not exists tusk_worker (
     expires_at  bigint not null,
     dead        tinyint not null,
     watched     bigint not null,
+    seq         bigint not null default 0, -- of the last beat
+    since       bigint not null default 0, -- a lease from before that holds does not name is not known to it; 0: it did not say
+    holds       longblob not null,         -- tokens
     primary key (id),
     key tusk_worker_dead (dead, expires_at)
 ) engine = innodb default charset = utf8mb4;

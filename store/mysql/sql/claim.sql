@@ -2,15 +2,16 @@
 select dead from tusk_worker where id = ?
 
 -- name: worker.lock
-select dead, started_at from tusk_worker where id = ? for update
+select dead, started_at, seq from tusk_worker where id = ? for update
 
 -- name: worker.insert
-insert into tusk_worker (id, host, pid, queues, concurrency, version, started_at, beat_at, late_at, expires_at, dead, watched)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)
+insert into tusk_worker (id, host, pid, queues, concurrency, version, started_at, beat_at, late_at, expires_at, dead, watched, seq, holds)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)
 
 -- name: worker.beat
 update tusk_worker
-set host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, beat_at = ?, late_at = ?, expires_at = ?, watched = ?
+set since = if(? = 0, 0, if(? > 0 and ? = seq, beat_at, since)),
+    host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, beat_at = ?, late_at = ?, expires_at = ?, watched = ?, seq = ?, holds = ?
 where id = ?
 
 -- name: worker.leave

@@ -43,7 +43,7 @@ update tusk_worker force index (primary) set dead = 1, watched = 0 where id = ? 
 select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and beat_at > ?
 
 -- name: rescue.rewind
-update tusk_worker force index (primary) set expires_at = expires_at - beat_at + ?, late_at = late_at - beat_at + ?, beat_at = ?
+update tusk_worker force index (primary) set since = 0, expires_at = expires_at - beat_at + ?, late_at = late_at - beat_at + ?, beat_at = ?
 where id = ? and dead = 0 and beat_at > ?
 
 -- name: rescue.leases
@@ -52,6 +52,16 @@ from tusk_worker w force index (tusk_worker_dead)
 straight_join tusk_lease l force index (tusk_lease_worker) on l.worker = w.id
 where w.dead in (1, 2)
 order by l.claimed_at, l.token
+
+-- name: rescue.strays
+select l.token, l.worker, l.claimed_at, l.spans
+from tusk_worker w force index (tusk_worker_dead)
+straight_join tusk_lease l force index (tusk_lease_worker) on l.worker = w.id
+where w.dead = 0 and l.claimed_at < w.since and w.since <= ?
+order by l.claimed_at, l.token
+
+-- name: rescue.holds
+select holds from tusk_worker where id = ?
 
 -- name: lease.open
 select place, n, lap from tusk_task force index (primary) where state = 3 and :tasks

@@ -403,7 +403,10 @@ create table tusk.worker (
   dead         boolean     not null,
   left_at      timestamptz,
   attended     timestamptz,
-  suspected_at timestamptz
+  suspected_at timestamptz,
+  seq          bigint      not null default 0,  -- of the last beat
+  since        timestamptz,                     -- a lease from before that holds does not name is not known to it; null: it did not say
+  holds        uuid[]      not null default '{}'
 );
 alter table tusk.worker set (fillfactor = 50);
 

@@ -3,7 +3,7 @@ set local lock_timeout = '5s';
 
 -- A worker's heartbeat. Returns the attempts that somebody wants stopped.
 create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _note_ids uuid[], _note_tokens uuid[], _progress text[],
-  _outputs bytea[], _logs text[])
+  _outputs bytea[], _logs text[], _seq bigint default 0, _seen bigint default 0, _holds uuid[] default '{}')
 returns table (id uuid, token uuid) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -16,6 +16,8 @@ begin
     return;
   elsif w.dead then
     raise exception 'the worker is dead' using errcode = 'TK001';
+  elsif _seq > 0 and _seq <= w.seq then
+    raise exception 'a later beat was seen' using errcode = 'TK009';
   end if;
   if cardinality(_note_ids) > 0 then
     perform tusk.write_notes(_note_ids, _note_tokens, _progress, _outputs, _logs);
@@ -24,10 +26,12 @@ begin
     update tusk.worker x set dead = true, left_at = _now where x.id = _id;
     return;
   end if;
-  insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead)
-  values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false)
+  insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds)
+  values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq, _holds)
   on conflict (id) do update
-  set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null
+  set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null,
+    seq = excluded.seq, holds = excluded.holds,
+    since = case when _seq = 0 then null when _seen > 0 and _seen = x.seq then x.beat_at else x.since end
   where not x.dead;
   if not found then
     raise exception 'the worker is dead' using errcode = 'TK001';
@@ -80,7 +84,7 @@ end $$;
 -- they would be waited for as long.
 create function tusk.follow_clock() returns void language sql as $$
   update tusk.worker w
-  set expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at), beat_at = c.now
+  set since = null, expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at), beat_at = c.now
   from (select clock_timestamp() as now) c
   where w.id = any(array(
     select x.id from tusk.worker x where not x.dead and x.beat_at > clock_timestamp() + interval '1 second' order by x.id for no key update))
@@ -168,12 +172,14 @@ end $$;
 
 -- Declares workers dead and returns what dead workers hold. To look at all leases, and
 -- at what is left of those that ended, is worth it when one died just now; a claim that
--- was long under way then is found when _all is asked for.
+-- was long under way then is found when _all is asked for. So are strays: what a living
+-- worker holds, and did not name in its last beat although it was claimed before the beat
+-- of which the worker has seen the answer.
 create function tusk.rescue(_term bigint, _limit int, _all boolean)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
-  workflow uuid, turn boolean, partition text, token uuid, worker uuid)
+  workflow uuid, turn boolean, partition text, token uuid, worker uuid, stray boolean)
 language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -196,13 +202,16 @@ begin
     return;
   end if;
   return query
-  select h.*, l.token, l.worker
+  select h.*, l.token, l.worker, l.stray
   from (
-    select l.token, l.worker
+    select l.token, l.worker, bool_or(w.id is not null) as stray
     from tusk.lease l
-    where not exists (select from tusk.worker w where w.id = l.worker and not w.dead)
+    left join tusk.worker w on w.id = l.worker and not w.dead
+    left join (select x.id, h.token from tusk.worker x cross join unnest(x.holds) h(token) where not x.dead) named
+      on named.id = l.worker and named.token = l.token
+    where w.id is null or l.claimed_at < w.since and w.since <= _now and named.id is null
     group by l.token, l.worker
-    order by min(l.claimed_at)) l
+    order by 3, min(l.claimed_at)) l
   cross join lateral tusk.held(l.token) h
   limit _limit;
 end $$;

@@ -136,7 +136,10 @@ create table tusk_worker (
     started_at  integer not null,
     beat_at     integer not null,
     expires_at  integer not null,
-    dead        integer not null default 0 -- 1: declared dead, 2: signed off
+    dead        integer not null default 0, -- 1: declared dead, 2: signed off
+    seq         integer not null default 0, -- of the last beat
+    since       integer not null default 0, -- a lease from before that holds does not name is not known to it; 0: it did not say
+    holds       blob not null default x''   -- tokens
 ) without rowid;
 create index tusk_worker_living on tusk_worker (expires_at) where dead = 0;
 create index tusk_worker_dead on tusk_worker (beat_at) where dead > 0;

@@ -43,4 +43,4 @@ update tusk_lease set open = ? where token = ? and lane = ? and first = ?;
 delete from tusk_lease where token = ? and lane = ? and first = ?;
 
 -- name: worker.dead
-select dead from tusk_worker where id = ?;
+select dead, seq from tusk_worker where id = ?;

@@ -30,6 +30,17 @@ where exists (select 1 from tusk_worker indexed by tusk_worker_dead where dead >
   and (select dead from tusk_worker where id = tusk_lease.worker) > 0
 order by claimed_at, lane, first;
 
+-- name: rescue.strays
+select lane, first, last, open, token, worker, claimed_at
+from tusk_lease
+where exists (
+    select 1 from tusk_worker w
+    where w.id = tusk_lease.worker and w.dead = 0 and tusk_lease.claimed_at < w.since and w.since <= ?)
+order by claimed_at, lane, first;
+
+-- name: rescue.holds
+select holds from tusk_worker where id = ?;
+
 -- name: prune.kinds
 select id, queue from tusk_kind;
 
