@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/claim"
@@ -239,6 +240,12 @@ func (w *Worker) readAhead() int {
 		return 0
 	}
 	return min(w.config.ReadAhead, int(int64(longestWait)*int64(w.config.Concurrency)/int64(mean)))
+}
+
+// holds names all leases, looking at the rooms in the order in which tasks go through them,
+// so that none is missed which goes on meanwhile.
+func (w *Worker) holds() []store.Token {
+	return slices.Concat(w.source.Asked(), w.slots.Tokens(), w.finish.Tokens())
 }
 
 func (w *Worker) notes() []store.Note {

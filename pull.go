@@ -42,10 +42,11 @@ type Puller struct {
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
-	ended map[Receipt]string // verdicts of late, so that a repeated one is no error
-	order []Receipt          // of ended, oldest first
-	lost  []store.ClaimRequest
-	hint  chan struct{} // closed when there may be tasks
+	ended map[Receipt]string   // verdicts of late, so that a repeated one is no error
+	order []Receipt            // of ended, oldest first
+	asked map[store.Token]bool // claims that are under way, up to where their tasks are in lent
+	lost  []store.ClaimRequest // claims whose answer was lost
+	hint  chan struct{}        // closed when there may be tasks
 }
 
 // Receipt names a loan: a task and the lease it was lent under. It is all that
@@ -106,13 +107,13 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 
 // NewPuller makes a puller. Its Run has to be running for tasks to be lent.
 func (c *Client) NewPuller() *Puller {
-	p := &Puller{client: c, lent: map[Receipt]*loan{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{})}
+	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{})}
 	log := c.config.Logger
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
 		Worker: store.Worker{Host: host, PID: os.Getpid(), Concurrency: MaxLent, Version: Version() + " pull"},
 		NewID:  NewID, TTL: 30 * time.Second, Every: beatEvery(c.store),
-		Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Log: log,
+		Holds: p.holds, Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Log: log,
 	})
 	p.queues = newQueueWatch(c, nil, log)
 	p.queues.changed = func() {}

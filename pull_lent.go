@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
@@ -26,6 +28,8 @@ func (p *Puller) claim(ctx context.Context, r Pull) ([]Lent, error) {
 		r.Queues = append(append([]string{}, r.Queues[n:]...), r.Queues[:n]...)
 	}
 	request := store.ClaimRequest{Worker: id, Queues: r.Queues, Limit: r.Limit, Token: store.NewToken()}
+	p.ask(request.Token, true)
+	defer p.ask(request.Token, false)
 	// Whoever asked may go away, but what was claimed for them must be known.
 	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -42,6 +46,31 @@ func (p *Puller) claim(ctx context.Context, r Pull) ([]Lent, error) {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return p.lend(sure, ctx, tasks, r.Lease)
+}
+
+// ask notes that a claim is under way, or no more.
+func (p *Puller) ask(token store.Token, underWay bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if underWay {
+		p.asked[token] = true
+	} else {
+		delete(p.asked, token)
+	}
+}
+
+// holds names the leases of all that is lent, asked for, or perhaps claimed.
+func (p *Puller) holds() []store.Token {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := maps.Clone(p.asked)
+	for _, r := range p.lost {
+		all[r.Token] = true
+	}
+	for r := range p.lent {
+		all[r.Lease] = true
+	}
+	return slices.Collect(maps.Keys(all))
 }
 
 // lend notes who has what. Tasks that are too late to start, or whose worker has
@@ -192,14 +221,14 @@ func (p *Puller) settle(ctx context.Context) error {
 		if err != nil && !errors.Is(err, store.ErrWorkerDead) {
 			return err
 		}
-		p.mu.Lock()
-		p.lost = p.lost[1:]
-		p.mu.Unlock()
 		var outcomes []store.Outcome
 		for i := range tasks {
 			outcomes = append(outcomes, lifecycle.After(&tasks[i], lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
 		}
 		p.keep(outcomes, time.Now())
+		p.mu.Lock()
+		p.lost = slices.DeleteFunc(p.lost, func(r store.ClaimRequest) bool { return r.Token == request.Token })
+		p.mu.Unlock()
 	}
 }
 

@@ -137,7 +137,7 @@ func (w *Worker) assemble() {
 	w.heart = lease.New(s, lease.Options{
 		Worker: store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version()},
 		NewID:  NewID, TTL: c.Lease, Every: c.Beat,
-		Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
+		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	exchanger, _ := s.(store.Exchanger)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/loop"
@@ -58,6 +59,9 @@ type Source struct {
 	idle       time.Duration       // the present pause
 	turn       int
 	hints      *hints
+
+	mu    sync.Mutex
+	asked store.Token // of the request that is under way or unanswered; zero: none
 }
 
 // firstIdle is the pause after the first poll that found nothing; it doubles up to Poll.
@@ -99,11 +103,13 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	if len(r.Queues) == 0 {
 		return c.hints.untilSweep(), nil
 	}
+	c.name(r.Token)
 	var along errand
 	defer along.settle()
 	tasks, err := c.ask(ctx, r, &along)
 	if errors.Is(err, store.ErrWorkerDead) {
 		c.unanswered = nil
+		c.name(store.Token{})
 		c.o.Dead(id)
 		return 0, nil
 	}
@@ -113,7 +119,25 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	c.unanswered = nil
-	return c.pause(r, tasks), nil
+	pause := c.pause(r, tasks)
+	c.name(store.Token{}) // who takes the tasks names it from now on
+	return pause, nil
+}
+
+func (c *Source) name(token store.Token) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = token
+}
+
+// Asked returns the token that is asked for, or was and may have got tasks: none or one.
+func (c *Source) Asked() []store.Token {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asked == (store.Token{}) {
+		return nil
+	}
+	return []store.Token{c.asked}
 }
 
 // ask claims. A claim of one task takes the outcome along that is ready, if there is

@@ -41,6 +41,7 @@ type Gatherer struct {
 	ready []*batch               // to be written, the first first
 	count atomic.Int64           // of the outcomes ready
 	lent  *batch                 // to who brings it to the store
+	going batch                  // being written
 	bell  chan struct{}          // something has come
 	quit  chan struct{}          // closed by Close
 
@@ -183,6 +184,7 @@ func (g *Gatherer) Run(ctx context.Context) {
 			return
 		}
 		g.write(ctx, b)
+		g.written()
 		b.recycle()
 	}
 }
@@ -247,7 +249,44 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	g.count.Add(-int64(len(b.outcomes)))
 	g.room.Broadcast()
 	g.addDue(&b, now, closed)
+	g.going = b
 	return b, wait
+}
+
+func (g *Gatherer) written() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.going = batch{}
+}
+
+// Tokens returns the leases of all outcomes that are not known to be stored, some more
+// than once.
+func (g *Gatherer) Tokens() (tokens []store.Token) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for lease := range g.open {
+		tokens = append(tokens, lease)
+	}
+	for _, b := range append([]*batch{&g.going}, g.ready...) {
+		tokens = b.tokens(tokens)
+	}
+	if g.lent != nil {
+		tokens = g.lent.tokens(tokens)
+	}
+	for i := range g.aside {
+		tokens = append(tokens, g.aside[i].Task.Lease)
+	}
+	return tokens
+}
+
+// tokens adds the leases of a batch; those of one claim lie together.
+func (b *batch) tokens(tokens []store.Token) []store.Token {
+	for i := range b.outcomes {
+		if lease := b.outcomes[i].Task.Lease; len(tokens) == 0 || tokens[len(tokens)-1] != lease {
+			tokens = append(tokens, lease)
+		}
+	}
+	return tokens
 }
 
 // completeFew has a small write take along what waits for others of its claim, which
@@ -352,6 +391,8 @@ func (g *Gatherer) setAside(o store.Outcome, ended time.Time, err error) {
 			delete(g.trials, o.Task) // nothing else was stored either: it is not to blame
 		}
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.aside = append(g.aside, aside{o, ended, time.Now()})
 }
 

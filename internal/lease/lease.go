@@ -28,6 +28,7 @@ type Options struct {
 	NewID  func() store.ID          // mints identities
 	TTL    time.Duration            // of a lease without a beat
 	Every  time.Duration            // between beats
+	Holds  func() []store.Token     // every token that is asked for, or has tasks whose outcome is not acknowledged
 	Notes  func() []store.Note      // what handlers noted and is not stored yet
 	Noted  func(notes []store.Note) // these are stored
 	Stop   func(stops []store.Stop) // ends attempts that somebody cancelled
@@ -46,6 +47,8 @@ type Heart struct {
 	id    store.ID
 	good  time.Time // when the last beat that succeeded was sent; zero: none under this id
 	alive bool      // the id has beaten at least once
+	seq   int64     // of the last beat that was sent
+	seen  int64     // of the last one under this id whose answer came
 }
 
 // New makes a heart with a fresh identity.
@@ -75,7 +78,7 @@ func (h *Heart) Renew(dead store.ID) {
 		h.mu.Unlock()
 		return
 	}
-	h.id, h.alive, h.good = h.o.NewID(), false, time.Time{}
+	h.id, h.alive, h.good, h.seen = h.o.NewID(), false, time.Time{}, 0
 	h.mu.Unlock()
 	h.o.Lost()
 	h.beat.Wake()
@@ -83,12 +86,19 @@ func (h *Heart) Renew(dead store.ID) {
 
 // SignOff tells the store that the worker leaves.
 func (h *Heart) SignOff(ctx context.Context) error {
-	id, alive := h.Worker()
-	if !alive {
+	if _, alive := h.Worker(); !alive {
 		return nil
 	}
-	_, err := h.store.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}})
+	_, err := h.store.Extend(ctx, h.next())
 	return err
+}
+
+// next makes a beat with a number of its own, which signs the worker off as it is.
+func (h *Heart) next() store.Beat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seq++
+	return store.Beat{Worker: store.Worker{ID: h.id}, Seq: h.seq, Seen: h.seen}
 }
 
 // noteEvery is how often handlers' notes are looked for between two beats.
@@ -99,11 +109,14 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	if left := h.due(); left > 0 && len(notes) == 0 {
 		return min(left, noteEvery), nil
 	}
-	id, _ := h.Worker()
-	worker := h.o.Worker
-	worker.ID = id
+	beat := h.next()
+	id := beat.Worker.ID
+	beat.Worker = h.o.Worker
+	beat.Worker.ID = id
+	// What is asked for after this is younger than the beat whose answer has come.
+	beat.TTL, beat.Every, beat.Notes, beat.Holds = h.o.TTL, h.o.Every, notes, h.o.Holds()
 	sent := time.Now()
-	stops, err := h.store.Extend(ctx, store.Beat{Worker: worker, TTL: h.o.TTL, Every: h.o.Every, Notes: notes})
+	stops, err := h.store.Extend(ctx, beat)
 	if errors.Is(err, store.ErrWorkerDead) {
 		h.o.Log.Warn("heartbeat: declared dead, going on under a new identity", "worker", id)
 		h.Renew(id)
@@ -115,7 +128,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	h.o.Noted(notes)
 	h.mu.Lock()
 	if h.id == id {
-		h.good, h.alive = sent, true
+		h.good, h.alive, h.seen = sent, true, beat.Seq
 	}
 	h.mu.Unlock()
 	if len(stops) > 0 {

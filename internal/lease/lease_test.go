@@ -61,6 +61,7 @@ func live(t *testing.T, c *chest, test func()) {
 		c.heart = New(c, Options{
 			Worker: store.Worker{Host: "h"}, TTL: ttl, Every: every,
 			NewID: func() store.ID { c.ids++; return store.ID{c.ids} },
+			Holds: func() []store.Token { return []store.Token{{byte(len(c.beats))}} },
 			Notes: func() []store.Note { c.mu.Lock(); defer c.mu.Unlock(); return c.notes },
 			Noted: func(notes []store.Note) {
 				c.mu.Lock()
@@ -106,6 +107,32 @@ func TestItBeatsAndMayClaimFromTheFirstBeatOn(t *testing.T) {
 	}
 	if len(c.beats) != 31 || c.beats[0].TTL != ttl || c.beats[0].Worker.Host != "h" {
 		t.Errorf("%d beats, the first %+v", len(c.beats), c.beats[0])
+	}
+}
+
+func TestBeatsAreNumberedAndSayWhichWasTheLastThatWasAnswered(t *testing.T) {
+	c := &chest{extend: func(_ context.Context, n int) ([]store.Stop, error) {
+		switch n {
+		case 3, 4:
+			return nil, errAway
+		case 6:
+			return nil, store.ErrWorkerDead
+		}
+		return nil, nil
+	}}
+	live(t, c, func() { time.Sleep(8 * every) })
+	want := []int64{0, 1, 2, 2, 2, 5, 0, 7} // what the n-th beat has seen; the sixth ends an identity
+	if len(c.beats) < len(want) {
+		t.Fatalf("only %d beats", len(c.beats))
+	}
+	for i, seen := range want {
+		b := c.beats[i]
+		if b.Seq != int64(i+1) || b.Seen != seen {
+			t.Errorf("beat %d has the number %d and has seen %d, want %d", i+1, b.Seq, b.Seen, seen)
+		}
+		if len(b.Holds) != 1 || int(b.Holds[0][0]) != i {
+			t.Errorf("beat %d says %v, which is not what was held when it was sent", i+1, b.Holds)
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ type Slots struct {
 // claimed are the attempts that came with one claim.
 type claimed struct {
 	attempts []Attempt
-	open     atomic.Int64 // how many have not ended
+	open     atomic.Int64 // how many were not handed on to Done
 	left     atomic.Int64 // see Attempt.Left
 	at       time.Time
 }
@@ -151,6 +151,17 @@ func (s *Slots) All() []*Attempt {
 	return all
 }
 
+// Tokens returns the leases of attempts that were not handed on to Done.
+func (s *Slots) Tokens() []store.Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tokens := make([]store.Token, 0, len(s.held))
+	for c := range s.held {
+		tokens = append(tokens, c.attempts[0].Task.Lease)
+	}
+	return tokens
+}
+
 // slot runs attempts one after another. A handler that leaves its goroutine by
 // runtime.Goexit takes the slot with it, so that a new one starts in its place.
 func (s *Slots) slot(ctx context.Context) {
@@ -181,8 +192,10 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 		}
 		s.running.Add(-1)
 		s.learn(r.Ran)
-		s.release(a)
+		a.end()
+		s.count.Add(-1)
 		s.Done(a, r)
+		s.release(a.claim)
 	}()
 	r.Err = s.call(ctx, a, started)
 	returned = true
@@ -214,12 +227,11 @@ func abnormalEnd(recovered any) (trace string, err error) {
 	return string(debug.Stack()), fmt.Errorf("panic: %v", recovered)
 }
 
-func (s *Slots) release(a *Attempt) {
-	a.end()
-	s.count.Add(-1)
-	if a.claim.open.Add(-1) == 0 {
+// release forgets a claim when the last of its attempts was handed on.
+func (s *Slots) release(c *claimed) {
+	if c.open.Add(-1) == 0 {
 		s.mu.Lock()
-		delete(s.held, a.claim)
+		delete(s.held, c)
 		s.mu.Unlock()
 	}
 }

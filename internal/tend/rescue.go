@@ -14,7 +14,8 @@ import (
 
 const rescueBatch = 1000
 
-// rescue takes back the tasks of dead workers.
+// rescue takes back the tasks of dead workers, and those that a living worker does not
+// know of.
 func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) {
 	tasks, err := l.store.Rescue(ctx, term, rescueBatch)
 	if err != nil || len(tasks) == 0 {
@@ -30,6 +31,10 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	}
 	outcomes := make([]store.Outcome, len(tasks))
 	for i := range tasks {
+		if tasks[i].Stray { // nobody has begun it
+			outcomes[i] = lifecycle.After(&tasks[i], lifecycle.Settings{}, lifecycle.End{Err: lifecycle.ErrShutdown}, 0)
+			continue
+		}
 		settings, err := lifecycle.DecodeSettings(tasks[i].Settings)
 		if err != nil {
 			l.o.Log.Error("rescue: going on with default settings", "task", tasks[i].ID, "error", err)
@@ -99,17 +104,34 @@ func (l *Leader) keepTurns(ctx context.Context, tasks []store.Task) (map[string]
 
 // report leaves out the tasks that their worker finished after all.
 func (l *Leader) report(outcomes []store.Outcome, lost []store.ID) {
-	l.o.Log.Warn("rescue", "tasks", len(outcomes)-len(lost))
-	if l.o.Rescued == nil {
-		return
-	}
 	late := make(map[store.ID]bool, len(lost))
 	for _, id := range lost {
 		late[id] = true
 	}
+	rescued, strays := 0, map[holding]int{}
 	for _, o := range outcomes {
-		if !late[o.Task.ID] {
-			l.o.Rescued(o)
+		switch {
+		case late[o.Task.ID]:
+		case o.Task.Stray:
+			strays[holding{o.Task.Worker, o.Task.Lease}]++
+		default:
+			rescued++
+			if l.o.Rescued != nil {
+				l.o.Rescued(o)
+			}
 		}
 	}
+	if rescued > 0 {
+		l.o.Log.Warn("rescue", "tasks", rescued)
+	}
+	for of, n := range strays {
+		l.o.Log.Warn("rescue: a living worker does not know of a lease, its tasks are available again",
+			"worker", of.worker, "lease", of.lease.String()[:8], "tasks", n)
+	}
+}
+
+// holding names a lease and who holds it.
+type holding struct {
+	worker store.ID
+	lease  store.Token
 }
