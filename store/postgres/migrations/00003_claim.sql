@@ -13,6 +13,7 @@ set local lock_timeout = '5s';
 -- large for an array come in rows of their own, after the others, with neither a time
 -- nor anything else but the id. Who has locked one of the lanes names it in _held, and
 -- waits for no other.
+-- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
 create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean,
   _packed boolean, _held bigint default 0)
 returns table (

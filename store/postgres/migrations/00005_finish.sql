@@ -85,6 +85,7 @@ $$;
 -- The common flush: plain completions of one lease without keys, in runs as it was
 -- claimed, which is closed as a whole. Where anything was ever put beside leases, and
 -- for anything else, it is left to finish_lease.
+-- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
 create function tusk.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
@@ -324,6 +325,7 @@ end $$;
 -- first. What is open is judged after them, in a statement of its own: a transaction
 -- that committed before its task was locked is seen. A lease may have thousands of
 -- tasks, so it is taken apart once, and never in a loop.
+-- In the model (docs/design/model.md): FinishTry, FinishOpen.
 create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
 language plpgsql set enable_nestloop = off as $$
 #variable_conflict use_column
@@ -393,6 +395,7 @@ end $$;
 
 -- Ends one attempt inside its user's transaction, which may stay open for long:
 -- the lease is only shared. Returns false when the attempt is lost.
+-- In the model (docs/design/model.md): TxBeside to TxCommit.
 create function tusk.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
   _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint)
 returns boolean language plpgsql set jit = off as $$
