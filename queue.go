@@ -103,6 +103,19 @@ func (c *Client) ResumeQueue(ctx context.Context, name string) error {
 	return c.setQueue(ctx, name, func(s *queueSettings) { s.Paused = false })
 }
 
+// Paused reports whether a queue is paused, without counting what is in it.
+func (c *Client) Paused(ctx context.Context, name string) (bool, error) {
+	r, err := c.record(ctx, queueRecord, name)
+	if err != nil || len(r.Body) == 0 {
+		return false, err
+	}
+	var s queueSettings
+	if err := json.Unmarshal(r.Body, &s); err != nil {
+		return false, fmt.Errorf("queue %s: settings: %w", name, err)
+	}
+	return s.Paused, nil
+}
+
 // Queues lists the queues that have unfinished tasks or settings, by name.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	counts, err := c.store.Count(ctx)

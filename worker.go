@@ -135,8 +135,9 @@ func (w *Worker) assemble() {
 		Deadline: 30 * time.Second, Log: w.log, Done: w.written})
 	host, _ := os.Hostname()
 	w.heart = lease.New(s, lease.Options{
-		Worker: store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version()},
-		NewID:  NewID, TTL: c.Lease, Every: c.Beat,
+		Worker: store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version(),
+			Kinds: w.mux.Kinds()},
+		NewID: NewID, TTL: c.Lease, Every: c.Beat,
 		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)

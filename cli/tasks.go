@@ -64,7 +64,7 @@ func newTasksCommand(app *App) *cobra.Command {
 A command that changes says first how many tasks match; cancel (by filter) and
 delete ask, or want --yes where nobody can be asked.`,
 	}
-	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app))
+	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app), newTasksWhyCommand(app))
 	for _, e := range editCommands {
 		c.AddCommand(newEditCommand(app, e))
 	}

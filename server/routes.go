@@ -91,6 +91,7 @@ func Routes() []Route {
 		does(get("/tasks", access.Read, "List tasks, newest first"), listTasks),
 		does(with(get("/tasks/export", access.Read, "Export the tasks that match as CSV or JSON lines"), stream), exportTasks),
 		does(get("/tasks/{id}", access.Read, "Get a task with its attempts, output, progress and logs"), getTask),
+		does(get("/tasks/{id}/why", access.Read, "Say why a task does not run: the reason to act on first, each with the command that changes it"), whyTask),
 		does(post("/tasks/{id}/cancel", access.Operate, "tasks.cancel", "Cancel a task; one that runs is asked to stop"), cancelTask),
 		does(post("/tasks/{id}/retry", access.Operate, "tasks.retry", "Make a task available again"), retryTask),
 		does(post("/tasks/{id}/reprioritize", access.Operate, "tasks.reprioritize", "Change the priority of a task that has not started"), reprioritizeTask),

@@ -100,6 +100,51 @@ type Checker interface {
 	Check(ctx context.Context) (warnings []string, err error)
 }
 
+// Examiner is an engine that can say how its database is doing, without a scan.
+type Examiner interface {
+	// Examine reads what the server and the engine count anyway.
+	Examine(ctx context.Context) (Health, error)
+}
+
+// Health is how a database is doing. A negative number, a zero instant or an empty text
+// means that the engine cannot say.
+type Health struct {
+	Now    time.Time // by the clock that the engine judges by
+	Server string    // its name and version
+	Pooled bool      // a pooler stands between this process and the server
+	Leader Leader
+
+	// OpenFor is the age of the oldest transaction that keeps the engine from clearing
+	// up, OpenBy who holds it, and OpenEnd the statement that ends it.
+	OpenFor         time.Duration
+	OpenBy, OpenEnd string
+
+	Bytes    int64 // that the tables take
+	DeadRows int64 // that a vacuum would have to remove
+	LiveRows int64 // beside them
+	Segments int64 // tables, or partitions, that tasks are spread over
+	Behind   int64 // positions that have been passed and not been removed yet
+
+	OldestCompleted time.Time // when the oldest completed task that is still kept ended
+	DiskFree        int64     // bytes of the file system that the database is on
+	DiskSize        int64
+	Connections     int64 // open on the server
+	ConnectionsMost int64 // that the server takes
+}
+
+// UnknownHealth is the Health of which nothing is known yet.
+func UnknownHealth() Health {
+	return Health{OpenFor: -1, Bytes: -1, DeadRows: -1, LiveRows: -1, Segments: -1, Behind: -1, DiskFree: -1, DiskSize: -1,
+		Connections: -1, ConnectionsMost: -1}
+}
+
+// Leader is who does the chores that one process does for all.
+type Leader struct {
+	Term    int64     // 0: nobody has ever led
+	Held    bool      // somebody leads now
+	Renewed time.Time // when the leader last said so
+}
+
 // Rebaser is an engine whose tables mean something on one server only.
 type Rebaser interface {
 	// Rebase makes tables that were restored from another server (ErrMoved) usable on

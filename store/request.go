@@ -63,6 +63,7 @@ type Worker struct {
 	Queues      []string `json:"queues"`
 	Concurrency int      `json:"concurrency"`
 	Version     string   `json:"version"`
+	Kinds       []string `json:"kinds,omitempty"` // that it has handlers for; none: any kind
 
 	// Set by the engine in answers.
 	StartedAt time.Time `json:"started_at"`

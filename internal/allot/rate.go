@@ -97,3 +97,22 @@ func (rates Rates) Tidy(l *Limits, now time.Time) {
 func (l *Limits) Rated() bool {
 	return l.Rate != nil || l.TenantRate != nil || l.PartitionRate != nil
 }
+
+// Next returns when a task of some weight may start at the earliest, if nothing else
+// starts before; now when it may at once.
+func (rates Rates) Next(r *Rate, of string, weight float64, now time.Time) time.Time {
+	if r == nil || rates.fit(r, of, weight, now) {
+		return now
+	}
+	u, room := rates[of], float64(r.Allowed)-min(weight, float64(r.Allowed))
+	if r.Algorithm != SlidingWindow {
+		return now.Add(time.Duration((u.Used - room) / float64(r.Allowed) * float64(r.Period)))
+	}
+	fades := func(begin time.Time, count, rest float64) time.Time { // when so many of a window before count as few as rest
+		return begin.Add(time.Duration((1 - rest/count) * float64(r.Period)))
+	}
+	if u.Used <= room {
+		return fades(u.At, u.Prior, room-u.Used)
+	}
+	return fades(u.At.Add(r.Period), u.Used, room)
+}

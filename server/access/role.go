@@ -90,6 +90,14 @@ func (i Identity) SeesQueue(queue string) bool { return matches(i.Queues, queue)
 // Bounded reports whether the identity is confined to some queues or tenants.
 func (i Identity) Bounded() bool { return len(i.Queues)+len(i.Tenants) > 0 }
 
+// Bounds is Sees of an identity with bounds; nil of one that sees everything.
+func (i Identity) Bounds() func(queue, tenant string) bool {
+	if !i.Bounded() {
+		return nil
+	}
+	return i.Sees
+}
+
 // Knows reports whether the identity may know of something that the identity with an
 // id began: its own, or anything when it has no bounds.
 func (i Identity) Knows(owner string) bool { return !i.Bounded() || i.ID != "" && i.ID == owner }

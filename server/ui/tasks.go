@@ -12,6 +12,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/why"
 )
 
 const pageSize = 50
@@ -146,6 +147,7 @@ type taskData struct {
 	Detail  store.Detail
 	All     bool // show everything, however long
 	Actions []string
+	Why     []why.Reason // that it does not run
 	Flow    fmt.Stringer // the workflow that it belongs to, or begins; nil: none
 }
 
@@ -167,7 +169,22 @@ func task(v *visit) (answer, error) {
 		d.Flow = v.begins(t.ID)
 	}
 	slices.Reverse(d.Detail.Attempts)
+	if d.Why, err = v.why(t); err != nil {
+		return answer{}, err
+	}
 	return answer{page: "task", title: t.Kind, section: "tasks", data: d}, nil
+}
+
+// why says why an unfinished task does not run.
+func (v *visit) why(t *tusk.TaskInfo) ([]why.Reason, error) {
+	if t.State.Finished() {
+		return nil, nil // the page says what became of it
+	}
+	facts, err := why.Gather(v.r.Context(), v.client, *t, v.who.Bounds())
+	if err != nil {
+		return nil, err
+	}
+	return why.Explain(facts), nil
 }
 
 // begins returns the id of a task that others belong to: the first of a pipeline's

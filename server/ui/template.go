@@ -15,6 +15,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/why"
 )
 
 type templates map[string]*template.Template
@@ -132,6 +133,7 @@ func (p *pages) functions() template.FuncMap {
 		"rate":   rateText,
 		"keeps":  keeps,
 		"sum":    func(a, b int64) int64 { return a + b },
+		"words":  func(code why.Code) string { return strings.ReplaceAll(string(code), "_", " ") },
 		"title":  func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
 		"asset":  func(name string) string { return path.Join("/", p.Prefix, "static", name) },
 	}

@@ -139,7 +139,7 @@ func (s *Store) register(b store.Beat) *worker {
 	w.compare(b)
 	started := w.StartedAt
 	w.Worker = b.Worker
-	w.Queues = slices.Clone(b.Worker.Queues)
+	w.Queues, w.Kinds = slices.Clone(b.Worker.Queues), slices.Clone(b.Worker.Kinds)
 	w.StartedAt, w.BeatAt, w.ExpiresAt = started, now, now.Add(b.TTL)
 	return w
 }

@@ -76,7 +76,11 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	labels := []any{[]byte(b.Worker.Host), b.Worker.PID, queues, b.Worker.Concurrency, []byte(b.Worker.Version)}
+	kinds, err := json.Marshal(b.Worker.Kinds)
+	if err != nil {
+		return false, err
+	}
+	labels := []any{[]byte(b.Worker.Host), b.Worker.PID, queues, b.Worker.Concurrency, []byte(b.Worker.Version), kinds}
 	every := b.Every
 	if every <= 0 {
 		every = b.TTL / 3

@@ -73,7 +73,7 @@ func labelOf(f *store.Filter) string {
 		return "e" + f.Fingerprint
 	case len(f.Tags) > 0:
 		return "g" + f.Tags[0]
-	case len(f.Tenants) == 1:
+	case len(f.Tenants) == 1 && f.Tenants[0] != "":
 		return "t" + f.Tenants[0]
 	case len(f.States) == 1:
 		return stateLabel(f.States[0])
@@ -100,7 +100,7 @@ func (l *listing) filter() (string, []any) {
 	}
 	among("t.queue", f.Queues)
 	among("t.kind", f.Kinds)
-	among("t.tenant", f.Tenants)
+	among("coalesce(t.tenant, '')", f.Tenants)
 	if len(f.States) > 0 {
 		var any []string
 		for _, state := range f.States {

@@ -124,14 +124,15 @@ func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) 
 }
 
 func readWorker(rows *sql.Rows) (one store.Worker, err error) {
-	var id, host, queues, version []byte
+	var id, host, queues, version, kinds []byte
 	var started, beat, expires int64
-	if err := rows.Scan(&id, &host, &one.PID, &queues, &one.Concurrency, &version, &started, &beat, &expires); err != nil {
+	if err := rows.Scan(&id, &host, &one.PID, &queues, &one.Concurrency, &version, &kinds, &started, &beat, &expires); err != nil {
 		return one, err
 	}
 	copy(one.ID[:], id)
 	one.Host, one.Version = string(host), string(version)
 	one.StartedAt, one.BeatAt, one.ExpiresAt = instant(started), instant(beat), instant(expires)
 	_ = json.Unmarshal(queues, &one.Queues) // a worker that cannot be read hides no other
+	_ = json.Unmarshal(kinds, &one.Kinds)
 	return one, nil
 }

@@ -46,9 +46,8 @@ const tick = 10 * time.Millisecond
 // serverCPU adds up what the server's processes used, those that have ended
 // included: their parent has counted them.
 func serverCPU(backend int) (time.Duration, bool) {
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", backend))
-	if err != nil || !bytes.HasPrefix(name, []byte("postgres:")) {
-		return 0, false // a process of another machine
+	if !isHere(backend) {
+		return 0, false
 	}
 	own, ok := readStat(backend)
 	if !ok {

@@ -54,8 +54,12 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 	if err != nil {
 		return nil, err
 	}
+	kinds, err := json.Marshal(b.Worker.Kinds)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := w.run("worker.beat", b.Worker.ID, b.Worker.Host, b.Worker.PID, string(queues), b.Worker.Concurrency,
-		b.Worker.Version, w.now, after(w.now, b.TTL), b.Seq, bytesOf(b.Holds), b.Seen); err != nil {
+		b.Worker.Version, string(kinds), w.now, after(w.now, b.TTL), b.Seq, bytesOf(b.Holds), b.Seen); err != nil {
 		return nil, err
 	}
 	var stops []store.Stop

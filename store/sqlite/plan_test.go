@@ -43,6 +43,7 @@ var small = map[string][]string{
 	"list.running.ids":   {"SCAN s"},
 	"list.kinds":         {"SCAN tusk_kind"}, // a row for each kind on each queue
 	"prune.kinds":        {"SCAN tusk_kind"},
+	"health":             {"SCAN pragma_page_count VIRTUAL TABLE INDEX 0:", "SCAN pragma_page_size VIRTUAL TABLE INDEX 0:"}, // a row each
 	"count.lanes":        {"SCAN tusk_lane"},
 	"count.waiting":      {"SCAN tusk_waiting"},
 	"stop.any":           {"SCAN tusk_stop"},                                                                                          // its first row

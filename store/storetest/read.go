@@ -90,6 +90,7 @@ var readClauses = []clause{
 			{"queues", store.Filter{Queues: []string{"a", "b"}}, []store.ID{o.ID, m.ID, n.ID}},
 			{"kind", store.Filter{Kinds: []string{"k2"}}, []store.ID{o.ID, m.ID}},
 			{"tenant", store.Filter{Tenants: []string{"acme"}}, []store.ID{n.ID}},
+			{"no tenant", store.Filter{Tenants: []string{""}}, []store.ID{o.ID}},
 			{"tag", store.Filter{Tags: []string{"y"}}, []store.ID{m.ID, n.ID}},
 			{"tags", store.Filter{Tags: []string{"y", "x"}}, []store.ID{n.ID}},
 			{"key", store.Filter{Key: "key-1"}, []store.ID{n.ID}},

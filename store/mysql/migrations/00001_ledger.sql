@@ -219,6 +219,7 @@ create table if not exists tusk_worker (
     queues      mediumblob not null,
     concurrency bigint not null,
     version     varbinary(1024) not null,
+    kinds       mediumblob not null,
     started_at  bigint not null,
     beat_at     bigint not null,
     late_at     bigint not null,

@@ -133,6 +133,7 @@ create table tusk_worker (
     queues      text not null,
     concurrency integer not null,
     version     text not null,
+    kinds       text not null,
     started_at  integer not null,
     beat_at     integer not null,
     expires_at  integer not null,

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/why"
+)
+
+// whyView says why a task does not run.
+type whyView struct {
+	ID      tusk.ID     `json:"id"`
+	State   tusk.State  `json:"state"`
+	Reasons []reasonRow `json:"reasons"`
+}
+
+type reasonRow struct {
+	Code  why.Code  `json:"code" col:"REASON"`
+	Text  string    `json:"text" col:"WHY"`
+	Fix   string    `json:"fix" col:"CHANGE IT WITH"`
+	Until instant   `json:"until" one:"UNTIL"`
+	Tasks []tusk.ID `json:"tasks" one:"TASKS"`
+}
+
+func newTasksWhyCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "why ID",
+		Short: "Say why a task does not run",
+		Long: `Say why a task does not run, or what holds it, or what became of it. There may be
+several reasons: the first is the one to act on. Each names the command that changes it.`,
+		Args: between(1, 1, "ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := tusk.ParseID(args[0])
+			if err != nil {
+				return err
+			}
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				t, reasons, err := why.Task(cmd.Context(), client, id)
+				if err != nil {
+					return err
+				}
+				return app.printWhy(whyView{t.ID, t.State, rowsOf(reasons, reasonOf)})
+			})
+		},
+	}
+}
+
+func reasonOf(r why.Reason) reasonRow {
+	row := reasonRow{r.Code, r.Text, r.Fix, instant(r.Until), r.Tasks}
+	if row.Tasks == nil {
+		row.Tasks = []tusk.ID{}
+	}
+	return row
+}
+
+func (app *App) printWhy(v whyView) error {
+	if app.flags.json {
+		return printOne(app, v)
+	}
+	if !app.terminal || app.flags.quiet {
+		return printList(app, v.Reasons)
+	}
+	for _, r := range v.Reasons {
+		fmt.Fprintf(app.Out, "%s: %s\n", r.Code, printable(r.Text))
+		if r.Fix != "" {
+			fmt.Fprintf(app.Out, "  %s\n", printable(r.Fix))
+		}
+	}
+	return nil
+}

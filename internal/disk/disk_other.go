@@ -1,0 +1,7 @@
+//go:build !(linux || darwin || freebsd)
+
+package disk
+
+// Of returns the space of the file system that holds a path; ok is false when it
+// cannot be told.
+func Of(string) (s Space, ok bool) { return Space{}, false }

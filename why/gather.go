@@ -1,0 +1,179 @@
+package why
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// How much is read at most: tasks in one look, groups of those that wait for turns, and
+// the first of each.
+const (
+	looked     = 250
+	turnGroups = 1000
+	turnHeads  = 100
+)
+
+// Task returns a task and the reasons why it does not run. The error is
+// tusk.ErrNotFound when there is none.
+func Task(ctx context.Context, client *tusk.Client, id tusk.ID) (*tusk.TaskInfo, []Reason, error) {
+	t, err := client.Get(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := Gather(ctx, client, *t, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, Explain(f), nil
+}
+
+// Gather reads what Explain needs about a task that Client.Get returned. Sees says which
+// other tasks may be named; nil: all. With it, no sums over tasks of others are told.
+func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func(queue, tenant string) bool) (Facts, error) {
+	g := gatherer{client: client, facts: Facts{Now: time.Now(), Task: t, Leads: true, Bounded: sees != nil}, sees: sees}
+	if sees == nil {
+		g.sees = func(string, string) bool { return true }
+	}
+	steps := []func(context.Context) error{g.key}
+	if !t.State.Finished() {
+		steps = append(steps, g.health, g.workers, g.paused, g.limits)
+	}
+	if t.State == store.Pending && t.Turn {
+		steps = append(steps, g.turns)
+	}
+	if t.State == store.Pending || t.State == store.Available {
+		steps = append(steps, g.holders)
+	}
+	if t.State == store.Available {
+		steps = append(steps, g.ahead)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return g.facts, fmt.Errorf("why: %w", err)
+		}
+	}
+	return g.facts, nil
+}
+
+type gatherer struct {
+	client *tusk.Client
+	facts  Facts
+	sees   func(queue, tenant string) bool
+}
+
+// list returns the tasks that match and that may be told of.
+func (g *gatherer) list(ctx context.Context, f tusk.Filter) ([]tusk.TaskInfo, error) {
+	found, err := g.client.List(ctx, f)
+	return slices.DeleteFunc(found, func(t tusk.TaskInfo) bool { return t.ID == g.facts.Task.ID || !g.sees(t.Queue, t.Tenant) }), err
+}
+
+func (g *gatherer) health(ctx context.Context) error {
+	e, ok := store.As[store.Examiner](g.client.Store())
+	if !ok {
+		return nil
+	}
+	h, err := e.Examine(ctx)
+	g.facts.Now, g.facts.Leads = h.Now, h.Leader.Held
+	return err
+}
+
+func (g *gatherer) workers(ctx context.Context) (err error) {
+	g.facts.Workers, err = g.client.Workers(ctx)
+	return err
+}
+
+func (g *gatherer) paused(ctx context.Context) (err error) {
+	g.facts.Paused, err = g.client.Paused(ctx, g.facts.Task.Queue)
+	return err
+}
+
+func (g *gatherer) limits(ctx context.Context) error {
+	all, err := g.client.Limits(ctx)
+	if l, ok := all[g.facts.Task.Queue]; ok {
+		g.facts.Limits = &l
+	}
+	return err
+}
+
+func (g *gatherer) turns(ctx context.Context) error {
+	all, err := g.client.Store().Turns(ctx, 0, turnGroups, turnHeads)
+	if err != nil {
+		return err
+	}
+	g.facts.Turns = slices.DeleteFunc(all, func(t store.Turns) bool { return t.Queue != g.facts.Task.Queue })
+	records, err := g.client.Store().Records(ctx, allot.StateKind)
+	g.facts.Rates = allot.Rates{}
+	for _, r := range records {
+		if r.Name == g.facts.Task.Queue {
+			return json.Unmarshal(r.Body, &g.facts.Rates)
+		}
+	}
+	return err
+}
+
+// key finds another unfinished task with its key.
+func (g *gatherer) key(ctx context.Context) error {
+	t := &g.facts.Task
+	if t.Key == "" {
+		return nil
+	}
+	found, err := g.list(ctx, tusk.Filter{Queues: []string{t.Queue}, Tenants: []string{t.Tenant}, Key: t.Key, Limit: 10,
+		States: []tusk.State{store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable}})
+	for i := range found {
+		if g.facts.Key == nil || found[i].State == store.Running {
+			g.facts.Key = &found[i]
+		}
+	}
+	return err
+}
+
+// holders finds running tasks of its queue, those that have run longest first.
+func (g *gatherer) holders(ctx context.Context) error {
+	if g.facts.Limits == nil {
+		return nil
+	}
+	found, err := g.list(ctx, tusk.Filter{Queues: []string{g.facts.Task.Queue}, States: []tusk.State{store.Running}, Limit: looked})
+	slices.SortFunc(found, func(a, b tusk.TaskInfo) int { return a.ClaimedAt.Compare(b.ClaimedAt) })
+	g.facts.Holders = found
+	return err
+}
+
+// ahead finds available tasks of its queue that are claimed before it: among the newest,
+// of which some may be of higher priority, and among those just before it.
+func (g *gatherer) ahead(ctx context.Context) error {
+	t := &g.facts.Task
+	seen := map[tusk.ID]bool{}
+	for _, before := range []tusk.ID{{}, t.ID} {
+		found, err := g.client.List(ctx, tusk.Filter{Queues: []string{t.Queue}, States: []tusk.State{store.Available}, Before: before, Limit: looked})
+		if err != nil {
+			return err
+		}
+		for _, o := range found {
+			if !seen[o.ID] && g.sees(o.Queue, o.Tenant) && (o.Priority < t.Priority || o.Priority == t.Priority && older(&o, t)) {
+				g.facts.Ahead = append(g.facts.Ahead, o)
+			}
+			seen[o.ID] = true
+		}
+		g.facts.More = g.facts.More || len(found) == looked
+	}
+	slices.SortFunc(g.facts.Ahead, func(a, b tusk.TaskInfo) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return nil
+}
+
+// older reports whether a task became available before another of its priority.
+func older(a, b *tusk.TaskInfo) bool {
+	if !a.RunAt.Equal(b.RunAt) {
+		return a.RunAt.Before(b.RunAt)
+	}
+	return slices.Compare(a.ID[:], b.ID[:]) < 0
+}

@@ -1,0 +1,243 @@
+// Package why says why a task does not run, or what holds it: the first of its reasons
+// is the one to act on, and each names the command that changes it.
+//
+// Gather reads the facts from a client; Explain, which is pure, judges them. Package cli,
+// the API and the task's page show the same answer.
+package why
+
+import (
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Code names a reason. Codes are stable.
+type Code string
+
+// The reasons.
+const (
+	Completed Code = "completed"
+	Cancelled Code = "cancelled"
+	Discarded Code = "discarded"
+	KeyTaken  Code = "key_taken" // finished, and another unfinished task has its key
+
+	Running    Code = "running"
+	Stopping   Code = "stopping"    // running, and asked to stop
+	WorkerLost Code = "worker_lost" // its worker does not beat any more
+
+	Scheduled Code = "scheduled"
+	Retrying  Code = "retrying"
+	Due       Code = "due"       // its time has come; the leader makes it available in a moment
+	NoLeader  Code = "no_leader" // nobody does the chores that make it available
+
+	Needs       Code = "needs"        // other tasks must end first
+	NeedsFailed Code = "needs_failed" // one of them failed, and it waits for its retry
+	Doomed      Code = "doomed"       // one of them failed, so that it is about to be cancelled
+	KeyRuns     Code = "key_runs"     // a task with its key runs
+
+	Turn           Code = "turn" // it is about to get its turn
+	LimitQueue     Code = "limit_queue"
+	LimitTenant    Code = "limit_tenant"
+	LimitPartition Code = "limit_partition"
+	Rate           Code = "rate"
+	RateTenant     Code = "rate_tenant"
+	RatePartition  Code = "rate_partition"
+	TurnsBehind    Code = "turns_behind" // others of its partition are before it
+
+	Paused      Code = "paused"
+	NoWorker    Code = "no_worker"    // none takes from its queue
+	NoHandler   Code = "no_handler"   // none of those has its kind
+	LimitWorker Code = "limit_worker" // each holds as many tasks of the queue as it may
+	Behind      Code = "behind"       // others are before it
+	Busy        Code = "busy"         // no worker has a free slot
+	Expired     Code = "expired"      // it is discarded when it is claimed
+	Ready       Code = "ready"        // a worker takes it in a moment
+)
+
+// Reason is one reason why a task is where it is.
+type Reason struct {
+	Code Code   `json:"code"`
+	Text string `json:"text"`
+	// Fix is the command that changes it; empty: there is nothing to change.
+	Fix string `json:"fix,omitempty"`
+	// Until is when it ends by itself, if that is known.
+	Until time.Time `json:"until,omitzero"`
+	// Tasks are those that it is about, at most 10.
+	Tasks []tusk.ID `json:"tasks,omitempty"`
+}
+
+// Facts are what Explain judges by.
+type Facts struct {
+	Now     time.Time // by the engine's clock
+	Task    tusk.TaskInfo
+	Paused  bool           // its queue
+	Workers []store.Worker // all living ones
+	Leads   bool           // somebody does the leader's chores, or nobody knows
+	Limits  *tusk.Limits   // of its queue; nil: none
+	Turns   []store.Turns  // of its queue
+	Rates   allot.Rates    // what is used of them
+	Key     *tusk.TaskInfo // another unfinished task with its key; nil: none
+
+	Holders []tusk.TaskInfo // running tasks of its queue
+	Ahead   []tusk.TaskInfo // available tasks of its queue that are claimed before it
+	More    bool            // there may be more of them
+	Bounded bool            // who asks may not know of all tasks: no sums are told
+}
+
+// Explain returns the reasons why a task does not run now, or what became of it: at
+// least one, the one to act on first.
+func Explain(f Facts) []Reason {
+	switch f.Task.State {
+	case store.Running:
+		return f.running()
+	case store.Scheduled, store.Retryable:
+		return append(f.waiting(), f.blocked()...)
+	case store.Pending:
+		return append(f.pending(), f.blocked()...)
+	case store.Available:
+		return f.available()
+	default:
+		return f.finished()
+	}
+}
+
+func (f *Facts) finished() (reasons []Reason) {
+	t := &f.Task
+	if f.Key != nil && t.State != store.Completed {
+		reasons = append(reasons, Reason{Code: KeyTaken, Tasks: []tusk.ID{f.Key.ID},
+			Text: say("its key %q is taken by task %s, which is %v: it cannot be retried before that has ended", t.Key, f.Key.ID, f.Key.State),
+			Fix:  say("tusk tasks why %s", f.Key.ID)})
+	}
+	retry := say("tusk tasks retry %s", t.ID)
+	switch t.State {
+	case store.Completed:
+		return append(reasons, Reason{Code: Completed, Text: say("it completed at %s, in attempt %d", at(t.FinishedAt), t.Attempt)})
+	case store.Cancelled:
+		return append(reasons, Reason{Code: Cancelled, Text: say("it was cancelled at %s%s", at(t.FinishedAt), because(t.Reason)), Fix: retry})
+	default:
+		return append(reasons, Reason{Code: Discarded, Text: say("it was discarded at %s, after attempt %d of %d%s%s",
+			at(t.FinishedAt), t.Attempt, t.MaxAttempts, because(t.Reason), f.failed()), Fix: retry})
+	}
+}
+
+func (f *Facts) running() (reasons []Reason) {
+	t := &f.Task
+	cancel := say("tusk tasks cancel %s", t.ID)
+	w := f.worker(t.Worker)
+	if w == nil {
+		lost := Reason{Code: WorkerLost, Text: say("worker %s, which holds it since %s, does not beat any more: its tasks are given to others",
+			t.Worker, at(t.ClaimedAt))}
+		return append(f.leaderless(), lost)
+	}
+	held := say("worker %s (%s, process %d) holds it since %s and last beat %s ago", w.ID, w.Host, w.PID, at(t.ClaimedAt),
+		f.ago(w.BeatAt))
+	if t.Detail != nil && t.Detail.CancelRequested {
+		reasons = append(reasons, Reason{Code: Stopping, Text: "somebody cancelled it: its worker is told to stop at the next beat, and its handler decides when",
+			Fix: "let the handler return when its context ends"})
+	}
+	return append(reasons, Reason{Code: Running, Text: held, Fix: cancel})
+}
+
+// waiting says why a task is scheduled or will be retried.
+func (f *Facts) waiting() []Reason {
+	t := &f.Task
+	now := say("tusk tasks retry %s", t.ID)
+	if !t.RunAt.After(f.Now) {
+		if none := f.leaderless(); none != nil {
+			return none
+		}
+		return []Reason{{Code: Due, Text: "its time has come: it becomes available in a moment"}}
+	}
+	if t.State == store.Retryable {
+		return []Reason{{Code: Retrying, Text: say("attempt %d of %d failed%s; it is retried at %s, in %s", t.Attempt, t.MaxAttempts, f.failed(),
+			at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
+	}
+	return []Reason{{Code: Scheduled, Text: say("its time is %s, in %s", at(t.RunAt), dur(t.RunAt.Sub(f.Now))), Fix: now, Until: t.RunAt}}
+}
+
+// leaderless is the reason of tasks that the leader would have to touch, while nobody leads.
+func (f *Facts) leaderless() []Reason {
+	if f.Leads {
+		return nil
+	}
+	return []Reason{{Code: NoLeader, Text: "no process leads: nothing makes due tasks available, hands out turns or rescues the tasks of dead workers",
+		Fix: "tusk serve"}}
+}
+
+func (f *Facts) available() (reasons []Reason) {
+	t := &f.Task
+	if !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(f.Now) {
+		reasons = append(reasons, Reason{Code: Expired, Text: say("it expired at %s: it is discarded when a worker takes it", at(t.ExpiresAt)),
+			Fix: say("tusk tasks cancel %s", t.ID)})
+	}
+	reasons = append(reasons, f.blocked()...)
+	if len(reasons) == 0 {
+		reasons = append(reasons, f.crowded()...)
+	}
+	if len(reasons) == 0 {
+		reasons = append(reasons, Reason{Code: Ready, Text: "it is available: a worker with a free slot takes it within its poll, a second by default"})
+	}
+	return reasons
+}
+
+// blocked says what keeps all tasks of its queue, or of its kind, from being claimed.
+func (f *Facts) blocked() (reasons []Reason) {
+	t := &f.Task
+	if f.Paused {
+		reasons = append(reasons, Reason{Code: Paused, Text: say("its queue %s is paused", t.Queue), Fix: say("tusk queues resume %s", t.Queue)})
+	}
+	mine := f.takers()
+	switch {
+	case len(mine) == 0:
+		reasons = append(reasons, Reason{Code: NoWorker, Text: say("no living worker takes tasks from its queue %s", t.Queue),
+			Fix: say("tusk work --queue %s", t.Queue)})
+	case !anyHas(mine, t.Kind):
+		reasons = append(reasons, Reason{Code: NoHandler, Text: say("none of the %s of its queue %s has a handler for the kind %s",
+			plural(len(mine), "worker"), t.Queue, t.Kind), Fix: say("tusk work --queue %s --exec %s=COMMAND", t.Queue, t.Kind)})
+	}
+	return reasons
+}
+
+// crowded says what keeps a task that could be claimed from being the next.
+func (f *Facts) crowded() (reasons []Reason) {
+	t, mine := &f.Task, f.takers()
+	slots, running := 0, 0
+	for _, w := range mine {
+		slots, running = slots+w.Concurrency, running+w.Running
+	}
+	if l := f.Limits; l != nil && l.PerWorker > 0 && f.full(mine, l.PerWorker) {
+		reasons = append(reasons, Reason{Code: LimitWorker, Text: say("each worker holds as many tasks of its queue %s as it may: %d", t.Queue, l.PerWorker),
+			Fix: say("tusk limits set %s --per-worker %d", t.Queue, 2*l.PerWorker), Tasks: ids(f.Holders)})
+	}
+	if n := len(f.Ahead); n > 0 && (slots == 0 || running >= slots) {
+		reasons = append(reasons, f.behind(n))
+	}
+	if slots > 0 && running >= slots {
+		reasons = append(reasons, Reason{Code: Busy, Text: say("the %s of its queue are full: %d of %d slots are taken", plural(len(mine), "worker"),
+			running, slots), Fix: say("tusk work --queue %s", t.Queue)})
+	}
+	return reasons
+}
+
+// behind says who is claimed first: those of a lower priority value, then those that
+// have been available for longer.
+func (f *Facts) behind(n int) Reason {
+	t, higher := &f.Task, 0
+	for i := range f.Ahead {
+		if f.Ahead[i].Priority < t.Priority {
+			higher++
+		}
+	}
+	least := ""
+	if f.More {
+		least = "at least "
+	}
+	text := say("it is behind %s%s", least, plural(n, "other"))
+	if higher > 0 {
+		text += say(", %d of them of higher priority", higher)
+	}
+	return Reason{Code: Behind, Text: text, Fix: say("tusk tasks reprioritize %s --priority %d", t.ID, max(int(f.Ahead[0].Priority)-1, -1<<15)),
+		Tasks: ids(f.Ahead)}
+}

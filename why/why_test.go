@@ -1,0 +1,416 @@
+package why_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+	"github.com/tuskqueue/tusk/why"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
+
+var engines = map[string]func(t *testing.T) store.Store{
+	"memory": func(*testing.T) store.Store { return memory.New() },
+	"sqlite": func(t *testing.T) store.Store {
+		return migrated(t)(sqlitefile.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "tusk.db")))
+	},
+	"postgres": func(t *testing.T) store.Store { return migrated(t)(postgres.Open(t.Context(), pgtest.DSN(t))) },
+	"mysql":    func(t *testing.T) store.Store { return migrated(t)(mysql.Open(t.Context(), mysqltest.Database(t))) },
+}
+
+type database interface {
+	store.Store
+	store.Migrator
+	Close() error
+}
+
+// migrated makes an opened database ready.
+func migrated(t *testing.T) func(s any, err error) store.Store {
+	return func(opened any, err error) store.Store {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := opened.(database)
+		t.Cleanup(func() { s.Close() })
+		if _, err := s.Migrate(t.Context(), -1); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// bench is a database with a client, on which a test makes what it needs by hand.
+type bench struct {
+	*testing.T
+	*tusk.Client
+	queue string
+}
+
+func (b *bench) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// add enqueues a task of the kind k.
+func (b *bench) add(o tusk.Options) tusk.ID {
+	b.Helper()
+	if o.Queue == "" {
+		o.Queue = b.queue
+	}
+	added, err := b.Enqueue(b.Context(), tusk.RawArgs{Name: "k"}, &o)
+	b.must(err)
+	return added.ID
+}
+
+// worker makes a living worker of the queue, with one slot and kinds.
+func (b *bench) worker(kinds ...string) *store.Worker {
+	b.Helper()
+	w := &store.Worker{ID: tusk.NewID(), Host: "here", PID: 7, Queues: []string{b.queue}, Concurrency: 1, Kinds: kinds}
+	b.beat(w, time.Hour)
+	return w
+}
+
+func (b *bench) beat(w *store.Worker, ttl time.Duration) {
+	b.Helper()
+	_, err := b.Store().Extend(b.Context(), store.Beat{Worker: *w, TTL: ttl})
+	b.must(err)
+}
+
+// claim has a worker take a task.
+func (b *bench) claim(w *store.Worker) *store.Task {
+	b.Helper()
+	for {
+		tasks, err := b.Store().Claim(b.Context(), store.ClaimRequest{Worker: w.ID, Queues: []string{b.queue}, Limit: 1, Token: store.NewToken()})
+		b.must(err)
+		if len(tasks) == 1 {
+			return &tasks[0]
+		}
+		b.must(b.Context().Err())
+	}
+}
+
+func (b *bench) finish(t *store.Task, o store.Outcome) {
+	b.Helper()
+	o.Task, o.Attempt = t, t.Attempt
+	lost, err := b.Store().Finish(b.Context(), []store.Outcome{o})
+	if err != nil || len(lost) > 0 {
+		b.Fatal(lost, err)
+	}
+}
+
+// lead has a process lead that does no chores: nothing moves but what the test moves.
+func (b *bench) lead() int64 {
+	b.Helper()
+	l, err := b.Store().Lead(b.Context(), store.Candidate{ID: tusk.NewID(), TTL: time.Hour})
+	b.must(err)
+	return l.Term
+}
+
+// chores has a process lead that does them.
+func (b *bench) chores() {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.Lead(ctx, nil) }()
+	b.Cleanup(func() { stop(); <-done })
+}
+
+func (b *bench) await(id tusk.ID, state tusk.State) {
+	b.Helper()
+	for {
+		t, err := b.Get(b.Context(), id)
+		b.must(err)
+		if t.State == state {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// case of a reason: what makes it, and parts of what has to be said.
+type made struct {
+	code  why.Code
+	parts []string
+	make  func(b *bench) tusk.ID
+}
+
+const hour = time.Hour
+
+var reasons = []made{
+	{why.Completed, nil, func(b *bench) tusk.ID {
+		id, w := b.add(tusk.Options{}), b.worker()
+		b.finish(b.claim(w), store.Outcome{State: store.Completed})
+		b.await(id, store.Completed)
+		return id
+	}},
+	{why.Cancelled, []string{"not needed", "tusk tasks retry"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{})
+		_, err := b.Cancel(b.Context(), id, "not needed")
+		b.must(err)
+		return id
+	}},
+	{why.Discarded, []string{"no more", "it broke", "tusk tasks retry"}, func(b *bench) tusk.ID {
+		id, w := b.add(tusk.Options{}), b.worker()
+		b.finish(b.claim(w), store.Outcome{State: store.Discarded, Reason: "no more", Error: "it broke", Fingerprint: "f"})
+		return id
+	}},
+	{why.KeyTaken, []string{"same", "available"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{Key: "same"})
+		_, err := b.Cancel(b.Context(), id, "")
+		b.must(err)
+		b.add(tusk.Options{Key: "same"})
+		return id
+	}},
+	{why.Running, []string{"here", "process 7", "last beat", "tusk tasks cancel"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{})
+		b.claim(b.worker())
+		return id
+	}},
+	{why.Stopping, []string{"cancelled it"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{})
+		b.claim(b.worker())
+		_, err := b.Cancel(b.Context(), id, "")
+		b.must(err)
+		return id
+	}},
+	{why.WorkerLost, []string{"does not beat"}, func(b *bench) tusk.ID {
+		id, w := b.add(tusk.Options{}), b.worker()
+		b.claim(w)
+		term := b.lead()
+		b.beat(w, time.Millisecond)
+		for {
+			found, err := b.Store().Rescue(b.Context(), term, 10) // nobody finishes what it returns
+			b.must(err)
+			if len(found) == 1 {
+				return id
+			}
+		}
+	}},
+	{why.Scheduled, []string{", in ", "tusk tasks retry"}, func(b *bench) tusk.ID { return b.add(tusk.Options{Delay: hour}) }},
+	{why.Due, []string{"in a moment"}, func(b *bench) tusk.ID {
+		b.lead()
+		id := b.add(tusk.Options{Delay: time.Millisecond})
+		b.past()
+		return id
+	}},
+	{why.NoLeader, []string{"tusk serve"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{Delay: time.Millisecond})
+		b.past()
+		return id
+	}},
+	{why.Retrying, []string{"attempt 1 of 25", "it broke", ", in "}, func(b *bench) tusk.ID {
+		id, w := b.add(tusk.Options{}), b.worker()
+		b.finish(b.claim(w), store.Outcome{State: store.Retryable, Delay: hour, Error: "it broke", Fingerprint: "f"})
+		return id
+	}},
+	{why.Needs, []string{"1 task", "scheduled"}, func(b *bench) tusk.ID {
+		return b.after(b.add(tusk.Options{Delay: hour}), store.CancelOnFailure)
+	}},
+	{why.NeedsFailed, []string{"cancelled", "tusk tasks retry"}, func(b *bench) tusk.ID {
+		first := b.add(tusk.Options{})
+		id := b.after(first, store.WaitOnFailure)
+		_, err := b.Cancel(b.Context(), first, "")
+		b.must(err)
+		return id
+	}},
+	{why.Doomed, []string{"which is cancelled"}, func(b *bench) tusk.ID {
+		b.lead()
+		first := b.add(tusk.Options{})
+		id := b.after(first, store.CancelOnFailure)
+		_, err := b.Cancel(b.Context(), first, "")
+		b.must(err)
+		return id
+	}},
+	{why.KeyRuns, []string{"one", "running"}, func(b *bench) tusk.ID {
+		b.add(tusk.Options{Key: "one"})
+		b.claim(b.worker())
+		return b.add(tusk.Options{Key: "one", OnConflict: tusk.Rerun})
+	}},
+	{why.LimitQueue, []string{"1 of 1", "held by", "--concurrency 2"}, func(b *bench) tusk.ID {
+		return b.second(tusk.Limits{Concurrency: 1}, tusk.Options{})
+	}},
+	{why.LimitTenant, []string{"1 of 1", "acme", "--per-tenant 2"}, func(b *bench) tusk.ID {
+		return b.second(tusk.Limits{PerTenant: 1}, tusk.Options{Tenant: "acme"})
+	}},
+	{why.LimitPartition, []string{"1 of 1", "doc", "--per-partition 2"}, func(b *bench) tusk.ID {
+		return b.second(tusk.Limits{PerPartition: 1}, tusk.Options{Partition: "doc"})
+	}},
+	{why.Rate, []string{"1 in 1h0m0s", "may start in", "--rate 2/1h"}, func(b *bench) tusk.ID {
+		return b.second(tusk.Limits{Rate: &tusk.Rate{Allowed: 1, Period: hour}}, tusk.Options{})
+	}},
+	{why.RateTenant, []string{"acme", "may start in"}, func(b *bench) tusk.ID {
+		return b.second(tusk.Limits{TenantRate: &tusk.Rate{Allowed: 1, Period: hour, Algorithm: tusk.SlidingWindow}}, tusk.Options{Tenant: "acme"})
+	}},
+	{why.Paused, []string{"tusk queues resume"}, func(b *bench) tusk.ID {
+		b.worker()
+		b.must(b.PauseQueue(b.Context(), b.queue))
+		return b.add(tusk.Options{})
+	}},
+	{why.NoWorker, []string{"tusk work --queue"}, func(b *bench) tusk.ID { return b.add(tusk.Options{}) }},
+	{why.NoHandler, []string{"1 worker", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID {
+		b.worker("other", "another")
+		return b.add(tusk.Options{})
+	}},
+	{why.LimitWorker, []string{"it may: 1", "--per-worker 2"}, func(b *bench) tusk.ID {
+		b.must(b.SetLimits(b.Context(), b.queue, tusk.Limits{PerWorker: 1}))
+		w := b.worker("k")
+		w.Concurrency = 5
+		b.beat(w, hour)
+		b.add(tusk.Options{})
+		b.claim(w)
+		return b.add(tusk.Options{})
+	}},
+	{why.Behind, []string{"2 others", "1 of them of higher priority", "--priority -6"}, func(b *bench) tusk.ID {
+		b.add(tusk.Options{Priority: -9})
+		b.claim(b.worker())
+		b.add(tusk.Options{})
+		id := b.add(tusk.Options{})
+		b.add(tusk.Options{Priority: -5})
+		b.add(tusk.Options{Priority: 5})
+		return id
+	}},
+	{why.Busy, []string{"1 of 1 slots"}, func(b *bench) tusk.ID {
+		b.add(tusk.Options{})
+		b.claim(b.worker())
+		return b.add(tusk.Options{})
+	}},
+	{why.Expired, []string{"discarded when a worker"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{ExpiresIn: time.Millisecond})
+		b.past()
+		return id
+	}},
+	{why.Ready, nil, func(b *bench) tusk.ID {
+		b.worker("k")
+		return b.add(tusk.Options{})
+	}},
+}
+
+// past waits until a millisecond has gone by on the database's clock.
+func (b *bench) past() {
+	b.Helper()
+	e, _ := store.As[store.Examiner](b.Store())
+	first, err := e.Examine(b.Context())
+	b.must(err)
+	for {
+		h, err := e.Examine(b.Context())
+		b.must(err)
+		if h.Now.Sub(first.Now) > 3*time.Millisecond {
+			return
+		}
+	}
+}
+
+// after adds a task that runs after another.
+func (b *bench) after(first tusk.ID, policy store.OnFailure) tusk.ID {
+	b.Helper()
+	id := tusk.NewID()
+	_, err := b.Store().Enqueue(b.Context(), []store.NewTask{{ID: id, Kind: "k", Queue: b.queue, Args: []byte("{}"),
+		Needs: []store.Need{{Task: first, OnFailure: policy}}}})
+	b.must(err)
+	return id
+}
+
+// second adds two tasks to a queue with limits, of which the first runs.
+func (b *bench) second(l tusk.Limits, o tusk.Options) tusk.ID {
+	b.Helper()
+	b.must(b.SetLimits(b.Context(), b.queue, l))
+	b.chores()
+	w := b.worker()
+	b.add(o)
+	b.claim(w)
+	return b.add(o)
+}
+
+func TestEachReasonIsNamedFirstOnEachEngine(t *testing.T) {
+	for name, open := range engines {
+		t.Run(name, func(t *testing.T) {
+			for _, reason := range reasons {
+				t.Run(string(reason.code), func(t *testing.T) {
+					if name == "memory" {
+						t.Parallel()
+					}
+					client, err := tusk.NewClient(open(t), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					b := &bench{T: t, Client: client, queue: "q"}
+					id := reason.make(b)
+					task, told, err := why.Task(t.Context(), client, id)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if told[0].Code != reason.code {
+						t.Fatalf("a task that is %v: %+v, want %s first", task.State, told, reason.code)
+					}
+					for _, part := range reason.parts {
+						if text := told[0].Text + " " + told[0].Fix; !strings.Contains(text, part) {
+							t.Errorf("%q: want %q in it", text, part)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestSeveralReasonsAreToldInOrder(t *testing.T) {
+	client, err := tusk.NewClient(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, Client: client, queue: "q"}
+	b.must(b.PauseQueue(t.Context(), "q"))
+	_, told, err := why.Task(t.Context(), client, b.add(tusk.Options{Delay: hour}))
+	b.must(err)
+	var codes []why.Code
+	for _, r := range told {
+		codes = append(codes, r.Code)
+	}
+	if want := []why.Code{why.Scheduled, why.Paused, why.NoWorker}; !slices.Equal(codes, want) {
+		t.Errorf("%v, want %v", codes, want)
+	}
+}
+
+func TestATaskThatDoesNotExistHasNoReasons(t *testing.T) {
+	client, err := tusk.NewClient(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := why.Task(t.Context(), client, tusk.NewID()); !errors.Is(err, tusk.ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// Whoever may see some tasks only is told of no others.
+func TestWhoIsBoundIsToldOfNoOthers(t *testing.T) {
+	client, err := tusk.NewClient(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, Client: client, queue: "q"}
+	id := b.second(tusk.Limits{Concurrency: 1}, tusk.Options{Tenant: "theirs"})
+	task, err := b.Get(t.Context(), id)
+	b.must(err)
+	facts, err := why.Gather(t.Context(), client, *task, func(_, tenant string) bool { return tenant == "mine" })
+	b.must(err)
+	told := why.Explain(facts)
+	if told[0].Code != why.LimitQueue || len(told[0].Tasks) > 0 || strings.Contains(told[0].Text, "1 of 1") || strings.Contains(told[0].Text, "held by") {
+		t.Errorf("%+v", told[0])
+	}
+}
