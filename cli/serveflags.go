@@ -18,7 +18,7 @@ type serveFlags struct {
 	addr, certFile, keyFile    string
 	insecure, https, readOnly  bool
 	hosts, hidden, groups      []string
-	pushAllow                  []string
+	pushAllow, trustProxy      []string
 	hideAll                    bool
 	prefix, environment        string
 	issuer, clientID, redirect string
@@ -38,6 +38,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.hidden, "hide", hide.Default, "hide the values of fields with this `part` in their names; repeatable")
 	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")
 	f.StringSliceVar(&s.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints may have, without TLS, too; repeatable")
+	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil, "`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
 	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
@@ -64,6 +65,10 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 		Mask: &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, Logger: app.Log}
 	for _, part := range s.hidden {
 		c.Mask.Names = append(c.Mask.Names, strings.ToLower(part))
+	}
+	var err error
+	if c.TrustProxy, err = accounts.ParseProxies(s.trustProxy); err != nil {
+		return c, usage("such as --trust-proxy 10.0.0.7 or --trust-proxy 10.1.0.0/16", "--trust-proxy: %v", err)
 	}
 	if (s.certFile == "") != (s.keyFile == "") {
 		return c, usage("", "--tls-cert and --tls-key go together")

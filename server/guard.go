@@ -29,6 +29,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	next = s.crossOrigin(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := tusk.NewID().String()
+		r = s.config.TrustProxy.Locate(r)
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
 		rec := &recorder{ResponseWriter: w}
 		ui.SecurityHeaders(w.Header(), s.config.HTTPS)

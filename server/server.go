@@ -40,6 +40,9 @@ type Config struct {
 	// HTTPS says that browsers reach the server by HTTPS: cookies are then sent
 	// no other way.
 	HTTPS bool
+	// TrustProxy are the proxies whose X-Forwarded-For says where a request comes from.
+	// Without it, all who come through a proxy are one to the throttle of logins.
+	TrustProxy access.Proxies
 	// ReadOnly refuses whatever would change something.
 	ReadOnly bool
 	// Mask hides values in args and outputs. Default: fields named like secrets.

@@ -12,11 +12,20 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// MaxAudit is how many entries the audit log keeps: the newest.
-const MaxAudit = 5000
+// How long the audit log keeps its entries. What succeeded is kept by age, whatever
+// is refused; only beyond MaxAudit the oldest of whoever has most go. Of refusals the
+// newest are kept.
+const (
+	AuditAge   = 400 * 24 * time.Hour
+	MaxAudit   = 50000
+	MaxRefused = 2000
+)
 
-// pruneEvery is after how many entries of one process the oldest are looked for.
-const pruneEvery = 250
+const (
+	pruneEvery   = 250         // entries of one process
+	collapseFor  = time.Minute // a refusal that is repeated within it is counted
+	maxCollapsed = 1000        // refusals that are counted at a time
+)
 
 // Entry is one line of the audit log: what an operator did, or tried.
 type Entry struct {
@@ -29,7 +38,8 @@ type Entry struct {
 	Action  string    `json:"action"` // e.g. "tasks.cancel"
 	Target  string    `json:"target,omitempty"`
 	Detail  string    `json:"detail,omitempty"`
-	Result  string    `json:"result"` // "ok", or what went wrong
+	Result  string    `json:"result"`          // "ok", or what went wrong
+	Times   int       `json:"times,omitempty"` // of a refusal: how often it was repeated within a minute
 	Request string    `json:"request_id,omitempty"`
 	Address string    `json:"address,omitempty"`
 }
@@ -37,16 +47,74 @@ type Entry struct {
 // By reports whether somebody did it: by id, or by name.
 func (e Entry) By(who string) bool { return who == e.WhoID || who == e.Who }
 
+func (e Entry) refused() bool { return e.Result != "ok" && e.Result != "" }
+
 type auditor struct {
-	mu     sync.Mutex
-	writes int
+	mu       sync.Mutex
+	writes   int
+	repeated map[refusal]*repeats
+}
+
+// refusal is what makes two refusals one.
+type refusal struct{ who, via, action, result, address string }
+
+type repeats struct {
+	last  Entry
+	times int
 }
 
 // Record appends an entry: a record of its own, which nothing ever changes. The
-// id is a new one and sorts by time.
+// id is a new one and sorts by time. A refusal that repeats another is counted, and
+// written with its number when the minute is over.
 func (b *Book) Record(ctx context.Context, id store.ID, e Entry) error {
 	e.ID, e.At = id.String(), time.Now().UTC().Truncate(time.Millisecond)
 	e.Target, e.Detail, e.Result = cut(e.Target, 200), cut(e.Detail, 500), cut(e.Result, 200)
+	if e.refused() && b.repeats(e) {
+		return nil
+	}
+	return b.append(ctx, e)
+}
+
+// repeats says whether an entry repeats a refusal, and counts it then.
+func (b *Book) repeats(e Entry) bool {
+	key := refusal{e.WhoID, e.Via, e.Action, e.Result, e.Address}
+	b.audit.mu.Lock()
+	defer b.audit.mu.Unlock()
+	if seen := b.audit.repeated[key]; seen != nil {
+		seen.last = e
+		seen.times++
+		return true
+	}
+	if len(b.audit.repeated) >= maxCollapsed {
+		key = refusal{action: "others", result: e.Result}
+		if seen := b.audit.repeated[key]; seen != nil {
+			seen.last, seen.times = e, seen.times+1
+			return true
+		}
+	}
+	if b.audit.repeated == nil {
+		b.audit.repeated = map[refusal]*repeats{}
+	}
+	b.audit.repeated[key] = &repeats{}
+	time.AfterFunc(collapseFor, func() { b.tellRepeats(key) })
+	return false
+}
+
+func (b *Book) tellRepeats(key refusal) {
+	b.audit.mu.Lock()
+	seen := b.audit.repeated[key]
+	delete(b.audit.repeated, key)
+	b.audit.mu.Unlock()
+	if seen.times == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	seen.last.Times = seen.times
+	_ = b.append(ctx, seen.last) // the first one is written
+}
+
+func (b *Book) append(ctx context.Context, e Entry) error {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
@@ -85,16 +153,52 @@ func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
 
 func (b *Book) pruneAudit(ctx context.Context) error {
 	records, err := b.store.Records(ctx, auditRecord)
-	if err != nil || len(records) <= MaxAudit {
+	if err != nil {
 		return err
 	}
 	slices.SortFunc(records, func(x, y store.Record) int { return strings.Compare(x.Name, y.Name) })
-	for _, r := range records[:len(records)-MaxAudit] {
-		r.Body = nil
+	entries := make([]Entry, len(records))
+	for i, r := range records {
+		if entries[i], err = decode[Entry](r); err != nil {
+			return err
+		}
+	}
+	for _, i := range surplus(entries, time.Now()) {
+		records[i].Body = nil
 		// Another process may have been faster.
-		_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: r})
+		_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: records[i]})
 	}
 	return nil
+}
+
+// surplus chooses the entries that go, of a log in the order of time.
+func surplus(log []Entry, now time.Time) (gone []int) {
+	refused, kept := 0, map[string][]int{}
+	total := 0
+	for i := len(log) - 1; i >= 0; i-- {
+		switch e := log[i]; {
+		case now.Sub(e.At) > AuditAge:
+			gone = append(gone, i)
+		case e.refused():
+			if refused++; refused > MaxRefused {
+				gone = append(gone, i)
+			}
+		default:
+			kept[e.WhoID] = append(kept[e.WhoID], i) // newest first
+			total++
+		}
+	}
+	for ; total > MaxAudit; total-- {
+		most := ""
+		for who, of := range kept {
+			if len(of) > len(kept[most]) {
+				most = who
+			}
+		}
+		last := len(kept[most]) - 1
+		gone, kept[most] = append(gone, kept[most][last]), kept[most][:last]
+	}
+	return gone
 }
 
 func cut(text string, limit int) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -23,6 +24,10 @@ const (
 // refresh is how soon a revocation reaches every process.
 const refresh = 2 * time.Second
 
+// unknownRefresh is how soon a token that another process made is known, when
+// somebody comes with it.
+const unknownRefresh = 200 * time.Millisecond
+
 // Errors that a caller can act on.
 var (
 	ErrNotFound = errors.New("not found")
@@ -38,6 +43,8 @@ type Book struct {
 	mu    sync.Mutex
 	cache map[string]page
 	uses  map[string]time.Time // when the use of a token was written down
+
+	hashing chan struct{} // whoever compares a password
 }
 
 type page struct {
@@ -47,7 +54,8 @@ type page struct {
 
 // NewBook makes a book.
 func NewBook(s store.Recorder) *Book {
-	return &Book{store: s, cache: map[string]page{}, uses: map[string]time.Time{}}
+	return &Book{store: s, cache: map[string]page{}, uses: map[string]time.Time{},
+		hashing: make(chan struct{}, max(1, runtime.NumCPU()/2))}
 }
 
 // find returns a record, at most refresh old.

@@ -2,13 +2,9 @@ package access
 
 import (
 	"errors"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // Gate finds out who sent a request.
@@ -23,7 +19,7 @@ type Gate struct {
 	// Provider logs people in elsewhere; nil: nobody.
 	Provider *Provider
 
-	failures limiter
+	failures failures
 }
 
 // The reasons for which a gate lets nobody in.
@@ -44,10 +40,9 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 		if !errors.Is(err, ErrNotFound) {
 			return who, err // a good token is let in, whatever others at its address send
 		}
-		if g.failures.full(Address(r)) {
+		if _, room := g.failures.begin(time.Now(), map[string]int{"token " + origin(r): tokenBurst}); !room {
 			return Identity{}, ErrTooMany
 		}
-		g.failures.count(Address(r), tokenBurst)
 		return Identity{}, ErrUnauthenticated
 	}
 	cookie, err := r.Cookie(g.CookieName())
@@ -66,18 +61,19 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 // Errors: ErrWrong; ErrTooMany; others when the store cannot be asked.
 func (g *Gate) Login(w http.ResponseWriter, r *http.Request, name, password string) (Identity, error) {
 	// By name and address together, so that nobody can lock somebody else out.
-	from, person := "login "+Address(r), "login "+Address(r)+" "+name
-	if g.failures.full(from) || g.failures.full(person) {
+	from := "login " + origin(r)
+	counted, room := g.failures.begin(time.Now(), map[string]int{from: addressBurst, from + " " + name: loginBurst})
+	if !room {
 		return Identity{}, ErrTooMany
 	}
 	cookie, who, err := g.Book.Login(r.Context(), name, password)
-	if errors.Is(err, ErrWrong) {
-		g.failures.count(from, addressBurst)
-		g.failures.count(person, loginBurst)
-	}
 	if err != nil {
+		if !errors.Is(err, ErrWrong) {
+			counted.right() // nothing was found out
+		}
 		return Identity{}, err
 	}
+	counted.right()
 	g.setCookie(w, g.CookieName(), cookie, sessionLasts)
 	return who, nil
 }
@@ -108,48 +104,4 @@ func (g *Gate) setCookie(w http.ResponseWriter, name, value string, lasts time.D
 	}
 	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: path, MaxAge: int(lasts / time.Second),
 		HttpOnly: true, Secure: g.Secure, SameSite: http.SameSiteLaxMode})
-}
-
-// Address is the address that a request came from, as the connection says;
-// headers could say anything.
-func Address(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
-}
-
-// Failures that may come at once: of tokens and of logins from one address, and
-// of logins for one name from there. Then it is one in six seconds.
-const (
-	tokenBurst   = 10
-	addressBurst = 50
-	loginBurst   = 10
-)
-
-// limiter bounds failures.
-type limiter struct {
-	mu   sync.Mutex
-	keys map[string]*rate.Limiter
-}
-
-const maxLimited = 10000
-
-func (l *limiter) full(key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.keys[key] != nil && l.keys[key].Tokens() < 1
-}
-
-func (l *limiter) count(key string, burst int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.keys == nil || len(l.keys) > maxLimited {
-		l.keys = map[string]*rate.Limiter{}
-	}
-	if l.keys[key] == nil {
-		l.keys[key] = rate.NewLimiter(rate.Every(6*time.Second), burst)
-	}
-	l.keys[key].Allow()
 }

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -185,21 +184,5 @@ func TestBoundsAreNamesOrTheirBeginnings(t *testing.T) {
 	}
 	if (access.Identity{}).May(access.Read) || !(access.Identity{}).May(access.Open) {
 		t.Error("nobody may something")
-	}
-}
-
-func TestTheAuditLogKeepsTheNewest(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes thousands of entries")
-	}
-	b := access.NewBook(memory.New())
-	for range access.MaxAudit + 500 {
-		if err := b.Record(t.Context(), tusk.NewID(), access.Entry{Who: "ada", Action: "x"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	entries, err := b.Entries(t.Context())
-	if err != nil || len(entries) != access.MaxAudit {
-		t.Error(len(entries), err)
 	}
 }

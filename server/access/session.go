@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -13,6 +14,7 @@ import (
 const (
 	sessionLasts = 12 * time.Hour
 	maxSessions  = 10000
+	ownSessions  = 20 // of one person: a new login ends the oldest
 )
 
 // session is stored under the hash of its cookie, so that who reads the database
@@ -27,8 +29,8 @@ func (b *Book) begin(ctx context.Context, s session) (cookie string, err error) 
 	if err := b.endSessions(ctx, func(s session) bool { return time.Now().After(s.ExpiresAt) }); err != nil {
 		return "", err
 	}
-	if p, err := b.page(ctx, sessionRecord, refresh); err != nil || len(p.byName) >= maxSessions {
-		return "", errors.Join(err, errors.New("too many sessions"))
+	if err := b.makeRoom(ctx, s); err != nil {
+		return "", err
 	}
 	cookie = randomHex(32)
 	s.ExpiresAt = time.Now().Add(sessionLasts).UTC()
@@ -40,6 +42,44 @@ func (b *Book) begin(ctx context.Context, s session) (cookie string, err error) 
 		return "", fmt.Errorf("session: %w", err)
 	}
 	return cookie, nil
+}
+
+// ErrFull says that there are more sessions than the server keeps.
+var ErrFull = errors.New("too many people are logged in: try again later")
+
+// makeRoom ends the oldest sessions of a person who has too many.
+func (b *Book) makeRoom(ctx context.Context, s session) error {
+	p, err := b.page(ctx, sessionRecord, refresh)
+	if err != nil {
+		return err
+	}
+	var own []time.Time
+	for _, r := range p.byName {
+		other, err := decode[session](r)
+		if err != nil {
+			return err
+		}
+		if other.person() == s.person() {
+			own = append(own, other.ExpiresAt)
+		}
+	}
+	switch {
+	case len(own) >= ownSessions:
+		slices.SortFunc(own, time.Time.Compare)
+		last := own[len(own)-ownSessions]
+		return b.endSessions(ctx, func(other session) bool { return other.person() == s.person() && !other.ExpiresAt.After(last) })
+	case len(p.byName) >= maxSessions:
+		return ErrFull
+	}
+	return nil
+}
+
+// person is whose session it is: a local user, or somebody who logs in elsewhere.
+func (s session) person() string {
+	if s.Outside != nil {
+		return s.Outside.ID
+	}
+	return userID(s.User)
 }
 
 // BySession returns whom a session's cookie stands for. The error is ErrNotFound

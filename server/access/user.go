@@ -116,7 +116,11 @@ func (b *Book) Login(ctx context.Context, name, password string) (cookie string,
 		}
 		hash = []byte(doc.Hash)
 	}
-	if len(password) > MaxPassword || bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || doc.Name == "" {
+	right, err := b.compare(ctx, hash, password)
+	if err != nil {
+		return "", who, err
+	}
+	if !right || doc.Name == "" {
 		return "", who, ErrWrong
 	}
 	who = doc.identity()
@@ -125,6 +129,18 @@ func (b *Book) Login(ctx context.Context, name, password string) (cookie string,
 }
 
 func userID(name string) string { return "user:" + name }
+
+// compare takes its turn: hashing is made to be slow, and has no more than half of the
+// processors at a time.
+func (b *Book) compare(ctx context.Context, hash []byte, password string) (right bool, err error) {
+	select {
+	case b.hashing <- struct{}{}:
+		defer func() { <-b.hashing }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	return len(password) <= MaxPassword && bcrypt.CompareHashAndPassword(hash, []byte(password)) == nil, nil
+}
 
 func (u User) identity() Identity {
 	return Identity{ID: userID(u.Name), Name: u.Name, Via: "session", Role: u.Role, Queues: u.Queues, Tenants: u.Tenants}

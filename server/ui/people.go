@@ -3,6 +3,7 @@ package ui
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -85,7 +86,6 @@ type auditData struct {
 	Entries []access.Entry
 	Who     string
 	More    bool
-	Limit   int
 }
 
 const shownEntries = 200
@@ -95,7 +95,7 @@ func audit(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	d := auditData{Who: v.r.URL.Query().Get("who"), Limit: access.MaxAudit}
+	d := auditData{Who: v.r.URL.Query().Get("who")}
 	for _, e := range entries {
 		if d.Who != "" && !e.By(d.Who) {
 			continue
@@ -138,6 +138,8 @@ func login(v *visit) (answer, error) {
 		status = http.StatusUnauthorized
 	case errors.Is(err, access.ErrTooMany):
 		status = http.StatusTooManyRequests
+	case errors.Is(err, access.ErrFull):
+		status = http.StatusServiceUnavailable
 	case err != nil:
 		return answer{}, err
 	default:
@@ -150,7 +152,9 @@ func login(v *visit) (answer, error) {
 // next is where to go after a login: a path of these pages, nowhere else.
 func next(r *http.Request) string {
 	to := r.FormValue("next")
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") || strings.HasPrefix(to, loginURL) {
+	at, err := url.Parse(to)
+	plain := !strings.ContainsFunc(to, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '\\' })
+	if err != nil || !plain || at.Host != "" || at.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.HasPrefix(to, loginURL) {
 		return "/"
 	}
 	return to

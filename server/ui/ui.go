@@ -208,7 +208,10 @@ func (p *pages) serve(route Route) http.Handler {
 			r = r.WithContext(ctx)
 		}
 		v := &visit{pages: p, w: w, r: r}
-		if v.turnedAway(route) {
+		if refused := v.turnedAway(route); refused != nil {
+			if route.Audit != "" && v.who.Name != "" {
+				v.note(route.Audit, refused)
+			}
 			return
 		}
 		if r.Method == http.MethodPost {
@@ -235,7 +238,7 @@ func (p *pages) serve(route Route) http.Handler {
 }
 
 // turnedAway answers those who may not see a route.
-func (v *visit) turnedAway(route Route) bool {
+func (v *visit) turnedAway(route Route) error {
 	who, err := v.Who(v.r)
 	if err == nil {
 		v.who = who
@@ -244,13 +247,13 @@ func (v *visit) turnedAway(route Route) bool {
 		}
 	}
 	if route.Need == access.Open {
-		return false
+		return nil
 	}
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
 		if v.r.Method == http.MethodGet && v.Gate != nil && !route.Stream {
 			http.Redirect(v.w, v.r, v.Prefix+loginURL+"?next="+url.QueryEscape(v.r.URL.RequestURI()), http.StatusSeeOther)
-			return true
+			return err
 		}
 		err = failure(http.StatusUnauthorized, "You are not logged in.")
 	case errors.Is(err, access.ErrTooMany):
@@ -268,7 +271,7 @@ func (v *visit) turnedAway(route Route) bool {
 	if err != nil {
 		v.fail(v.w, v.r, v.base(answer{}), err)
 	}
-	return err != nil
+	return err
 }
 
 func (p *pages) render(w http.ResponseWriter, a answer, base page) {
