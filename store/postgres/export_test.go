@@ -40,3 +40,6 @@ func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err e
 func (s *Store) ListWhole(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	return s.list(ctx, f)
 }
+
+// LookAtAll has the next Rescue look at all leases.
+func (s *Store) LookAtAll() { s.lookout.lookedAtAll(0) }

@@ -159,17 +159,36 @@ func load(t *testing.T, s *postgres.Store, n int) {
 		}
 		finished.Add(int64(len(outcomes)))
 	}
+	left := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for id := range added {
+			if done[id] == 0 {
+				return true
+			}
+		}
+		return false
+	}
 	for _, limit := range []int{20, 20, 1} {
 		workers.Go(func() {
-			w := newID()
-			_, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
-			for errors.Is(err, store.ErrUnavailable) {
-				_, err = s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
+			beat := store.Beat{Worker: store.Worker{ID: newID()}, TTL: time.Hour}
+			w := beat.Worker.ID
+			tell := func() { // it holds nothing
+				for err := store.ErrUnavailable; errors.Is(err, store.ErrUnavailable); {
+					beat.Seq++
+					if _, err = s.Extend(ctx, beat); err == nil {
+						beat.Seen = beat.Seq
+					}
+				}
 			}
+			tell()
 			ask := func() store.ClaimRequest {
 				return store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: limit, Token: store.NewToken()}
 			}
-			for empty := 0; empty < 3 && ctx.Err() == nil && !t.Failed(); {
+			for empty := 0; (empty < 3 || left()) && ctx.Err() == nil && !t.Failed(); {
+				if empty > 0 {
+					tell()
+				}
 				c := ask()
 				tasks, err := s.Claim(ctx, c)
 				tasks = claim(c, tasks, err)
@@ -192,9 +211,14 @@ func load(t *testing.T, s *postgres.Store, n int) {
 			}
 		})
 	}
+	rescuing, ended := context.WithCancel(ctx)
+	var rescuer sync.WaitGroup
+	rescuer.Go(func() { giveBack(rescuing, s, forgive) })
 	producers.Wait()
 	produced.Store(true)
 	workers.Wait()
+	ended()
+	rescuer.Wait()
 	for id := range added {
 		if done[id] != 1 {
 			t.Errorf("task %v was completed %d times", id, done[id])
@@ -206,6 +230,36 @@ func load(t *testing.T, s *postgres.Store, n int) {
 		}
 	}
 	t.Logf("%d added, %d perhaps, %d completed", len(added), len(maybe), len(done))
+}
+
+// giveBack leads and makes available what workers hold and do not know of, until the context ends.
+func giveBack(ctx context.Context, s *postgres.Store, forgive func(error)) {
+	c := store.Candidate{ID: newID(), TTL: time.Minute}
+	for ctx.Err() == nil {
+		l, err := s.Lead(ctx, c)
+		if c.Term = l.Term; err == nil && l.Term != 0 {
+			s.LookAtAll()
+			var tasks []store.Task
+			if tasks, err = s.Rescue(ctx, l.Term, 1000); len(tasks) > 0 {
+				outcomes := make([]store.Outcome, len(tasks))
+				for i := range tasks {
+					outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Available, Attempt: tasks[i].Attempt - 1}
+				}
+				_, err = s.Finish(ctx, outcomes)
+			}
+		}
+		if ctx.Err() == nil {
+			forgive(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	c.TTL = 0
+	for _, err := s.Lead(context.WithoutCancel(ctx), c); errors.Is(err, store.ErrUnavailable); {
+		_, err = s.Lead(context.WithoutCancel(ctx), c)
+	}
 }
 
 func TestItWorksBehindAPoolerInTransactionModeOnOneConnection(t *testing.T) {
@@ -301,6 +355,25 @@ func TestNothingIsLostWhenConnectionsAreCutInTheMiddleOfAStatement(t *testing.T)
 	load(t, s, 2000)
 	if p.cuts.Load() == 0 {
 		t.Error("nothing was cut")
+	}
+	t.Logf("%d connections cut", p.cuts.Load())
+}
+
+// What a client has sent before its connection broke may arrive after it has sent the same again
+// on another, and has had the answer.
+func TestNothingIsLostWhenWhatWasSentOnABrokenConnectionArrivesLate(t *testing.T) {
+	dsn := pgtest.Prepared(t, migrate)
+	_, pool := open(t, dsn, false)
+	p, through := throughProxy(t, dsn)
+	s, _ := open(t, through, false)
+	p.lag.Store(int64(15 * time.Millisecond))
+	p.cutOneIn.Store(20)
+	load(t, s, 2000)
+	if p.cuts.Load() == 0 {
+		t.Error("nothing was cut")
+	}
+	if n := number(t, pool, "select count(*) from tusk.running r join tusk.outcome o on o.token = r.token"); n > 0 {
+		t.Errorf("%d tasks are leased under a token whose tasks have ended", n)
 	}
 	t.Logf("%d connections cut", p.cuts.Load())
 }

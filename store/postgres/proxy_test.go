@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // proxy stands between an engine and its server, and does to their connections
@@ -19,6 +20,7 @@ type proxy struct {
 	deaf     atomic.Bool            // no request to cancel a statement, as the driver makes for lost connections, gets through
 	cutOneIn atomic.Int64           // of so many requests one is cut off somewhere in it, or just after it
 	cuts     atomic.Int64
+	lag      atomic.Int64 // a request that is cut off arrives whole, up to so many nanoseconds after its client has seen the end
 
 	mu    sync.Mutex
 	wires map[*wire]bool
@@ -28,6 +30,7 @@ type proxy struct {
 type wire struct {
 	client, server net.Conn
 	listens, stall atomic.Bool
+	ends           atomic.Bool // the server's end is closed later
 }
 
 // throughProxy starts a proxy to the server of a DSN, and returns a DSN through it.
@@ -82,7 +85,12 @@ func (p *proxy) serve(client net.Conn) {
 
 // pump hands on what pass lets through, until pass says that the connection is cut.
 func (w *wire) pump(from, to net.Conn, pass func(w *wire, piece []byte) ([]byte, bool)) {
-	defer w.cut()
+	defer func() {
+		if w.ends.Load() { // the server has time to do what it was asked for
+			time.Sleep(50 * time.Millisecond)
+		}
+		w.cut()
+	}()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -110,6 +118,12 @@ func (p *proxy) ask(w *wire, piece []byte) ([]byte, bool) {
 	}
 	if n := p.cutOneIn.Load(); n > 0 && rand.Int64N(n) == 0 {
 		p.cuts.Add(1)
+		if lag := p.lag.Load(); lag > 0 {
+			w.client.Close()
+			time.Sleep(time.Duration(rand.Int64N(lag)))
+			w.ends.Store(true)
+			return piece, true
+		}
 		return piece[:rand.IntN(len(piece)+1)], false
 	}
 	return piece, true
