@@ -34,7 +34,7 @@ const (
 // ("sh", "-c", "…").
 type ExecArgs struct {
 	Command []string          `json:"command"`         // program and arguments
-	Env     map[string]string `json:"env,omitempty"`   // besides the worker's own
+	Env     map[string]string `json:"env,omitempty"`   // variables besides those that Exec tells of
 	Dir     string            `json:"dir,omitempty"`   // where it runs; default: where the worker runs
 	Stdin   string            `json:"stdin,omitempty"` // its standard input
 }
@@ -44,8 +44,9 @@ func (ExecArgs) Kind() string { return KindExec }
 
 // Exec registers the handler of kind exec, which runs a command.
 //
-// The command has the worker's environment without the worker's own TUSK_
-// settings, and TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT. Its standard
+// The worker's environment may hold credentials. Of it the command gets PATH, HOME,
+// SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables named by
+// env, and besides TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT. Its standard
 // output becomes the task's output; the lines of its standard error become lines
 // of the task's log. Exit status 0 completes the task; 75 says that it should be
 // tried again later, and any other that it failed: both are retried by the
@@ -54,8 +55,10 @@ func (ExecArgs) Kind() string { return KindExec }
 // The command is the first of a process group of its own. At the deadline, when
 // the task is cancelled and when the worker stops, the whole group gets SIGTERM,
 // and 1.5 s later SIGKILL. What a command leaves running in its group is killed
-// when it ends. On Linux the command itself dies with a worker that is killed.
-func Exec(m *tusk.Mux) {
+// when it ends. On Linux the command itself dies with a worker that is killed. A
+// process that leaves the group (setsid) is not caught: where commands are not
+// trusted, run the worker in a container or a control group of its own.
+func Exec(m *tusk.Mux, env ...string) {
 	tusk.HandleKind(m, KindExec, func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 		var args ExecArgs
 		if err := decodeArgs(t.Args, &args); err != nil {
@@ -67,7 +70,7 @@ func Exec(m *tusk.Mux) {
 		c := exec.CommandContext(ctx, args.Command[0], args.Command[1:]...)
 		c.Dir = args.Dir
 		c.Stdin = strings.NewReader(args.Stdin)
-		return runCommand(ctx, t, c, args.Env)
+		return runCommand(ctx, t, c, environment(t, env, args.Env))
 	})
 }
 
@@ -90,22 +93,22 @@ func (a *ExecArgs) check() error {
 
 // Command registers a handler that runs argv with the task's args, as JSON, on
 // its standard input. Environment, output, log and exit status are as with Exec.
-func Command(m *tusk.Mux, kind string, argv ...string) {
+func Command(m *tusk.Mux, kind string, argv []string, env ...string) {
 	var handler func(ctx context.Context, t *tusk.Task[json.RawMessage]) error
 	if len(argv) > 0 && argv[0] != "" {
 		handler = func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 			c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 			c.Stdin = bytes.NewReader(t.Args)
-			return runCommand(ctx, t, c, nil)
+			return runCommand(ctx, t, c, environment(t, env, nil))
 		}
 	}
 	tusk.HandleKind(m, kind, handler)
 }
 
-func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd, env map[string]string) error {
+func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd, env []string) error {
 	stdout := &capped{limit: tusk.MaxOutputBytes}
 	stderr := &lineLog{log: t.Logger()}
-	c.Stdout, c.Stderr, c.Env = stdout, stderr, environment(t, env)
+	c.Stdout, c.Stderr, c.Env = stdout, stderr, env
 	ownGroup(c)
 	c.Cancel = func() error { return stopGroup(c.Process) }
 	c.WaitDelay = killGrace
@@ -145,10 +148,17 @@ func verdict(ctx context.Context, c *exec.Cmd, err error, last string) error {
 	return errors.New(text)
 }
 
-// environment is the worker's without its settings, which may hold credentials.
-func environment(t *tusk.Task[json.RawMessage], env map[string]string) []string {
-	all := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "TUSK_") })
-	for name, value := range env {
+// harmless are the variables that commands get of any worker.
+var harmless = []string{"PATH", "HOME", "SHELL", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
+
+// environment is what a command gets: of the worker's what is harmless or listed, then
+// what the task gives, then what tells of the task.
+func environment(t *tusk.Task[json.RawMessage], listed []string, given map[string]string) []string {
+	all := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return !slices.Contains(harmless, name) && !strings.HasPrefix(name, "LC_") && !slices.Contains(listed, name)
+	})
+	for name, value := range given {
 		all = append(all, name+"="+value)
 	}
 	return append(all,

@@ -20,13 +20,15 @@ import (
 	"github.com/tuskqueue/tusk/builtin"
 )
 
+func withExec(m *tusk.Mux) { builtin.Exec(m) }
+
 func shell(script string) string {
 	args, _ := json.Marshal(builtin.ExecArgs{Command: []string{"sh", "-c", script}})
 	return string(args)
 }
 
 func TestACommandsExitStatusDecides(t *testing.T) {
-	w := work(t, builtin.Exec)
+	w := work(t, withExec)
 	for script, want := range map[string]struct {
 		state tusk.State
 		text  string
@@ -46,7 +48,7 @@ func TestACommandsExitStatusDecides(t *testing.T) {
 }
 
 func TestExit75IsRetriedByTheTasksPolicy(t *testing.T) {
-	w := work(t, builtin.Exec)
+	w := work(t, withExec)
 	id := w.enqueue(builtin.KindExec, shell(`test "$TUSK_TASK_ATTEMPT" = 2 || exit 75`),
 		&tusk.Options{MaxAttempts: 2, Backoff: tusk.ConstantBackoff(time.Millisecond)})
 	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
@@ -56,7 +58,7 @@ func TestExit75IsRetriedByTheTasksPolicy(t *testing.T) {
 }
 
 func TestStandardOutputIsTheTasksOutput(t *testing.T) {
-	w := work(t, builtin.Exec)
+	w := work(t, withExec)
 	long := strconv.Itoa(2 * tusk.MaxOutputBytes)
 	for script, check := range map[string]func(string) bool{
 		`echo '{"a": [1, 2]}'`:       func(s string) bool { return s == `{"a":[1,2]}` },
@@ -75,7 +77,7 @@ func TestStandardOutputIsTheTasksOutput(t *testing.T) {
 }
 
 func TestStandardErrorIsTheTasksLog(t *testing.T) {
-	w := work(t, builtin.Exec)
+	w := work(t, withExec)
 	task := w.ended(builtin.KindExec, shell(`echo one >&2; echo two >&2; printf three >&2`))
 	var lines []string
 	for _, l := range task.Detail.Logs {
@@ -87,9 +89,12 @@ func TestStandardErrorIsTheTasksLog(t *testing.T) {
 }
 
 func TestACommandKnowsItsTaskAndNotTheWorkersSecrets(t *testing.T) {
-	t.Setenv("TUSK_DATABASE_URL", "postgres://user:secret@host/db")
-	t.Setenv("BUILTIN_TEST", "inherited")
-	w := work(t, builtin.Exec)
+	for name, value := range map[string]string{"TUSK_DATABASE_URL": "postgres://user:secret@host/db", "TUSK_SERVE_X": "secret",
+		"DATABASE_URL": "postgres://user:secret@host/db", "DB_PASSWORD": "secret", "AWS_SECRET_ACCESS_KEY": "secret",
+		"TZ": "Europe/Berlin", "LC_ALL": "C", "BUILTIN_TEST": "listed"} {
+		t.Setenv(name, value)
+	}
+	w := work(t, func(m *tusk.Mux) { builtin.Exec(m, "BUILTIN_TEST") })
 	id := w.enqueue(builtin.KindExec, `{"command":["env"],"env":{"OWN":"x=y","TUSK_TASK_ID":"forged"}}`,
 		&tusk.Options{Tenant: "acme"})
 	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
@@ -99,7 +104,7 @@ func TestACommandKnowsItsTaskAndNotTheWorkersSecrets(t *testing.T) {
 	}
 	env := strings.Split(output, "\n")
 	for _, want := range []string{"TUSK_TASK_ID=" + id.String(), "TUSK_TASK_KIND=exec", "TUSK_TASK_QUEUE=default",
-		"TUSK_TASK_ATTEMPT=1", "TUSK_TASK_TENANT=acme", "OWN=x=y", "BUILTIN_TEST=inherited"} {
+		"TUSK_TASK_ATTEMPT=1", "TUSK_TASK_TENANT=acme", "OWN=x=y", "BUILTIN_TEST=listed", "TZ=Europe/Berlin", "LC_ALL=C"} {
 		if !slices.Contains(env, want) {
 			t.Errorf("no %s in %q", want, env)
 		}
@@ -110,7 +115,7 @@ func TestACommandKnowsItsTaskAndNotTheWorkersSecrets(t *testing.T) {
 }
 
 func TestThereIsNoShellBetween(t *testing.T) {
-	w := work(t, builtin.Exec)
+	w := work(t, withExec)
 	dir := t.TempDir()
 	args, _ := json.Marshal(builtin.ExecArgs{Command: []string{"printf", "%s|", "$HOME", "; touch owned", "*"}, Dir: dir})
 	task := w.ended(builtin.KindExec, string(args))
@@ -123,7 +128,7 @@ func TestThereIsNoShellBetween(t *testing.T) {
 }
 
 func TestArgsThatCannotBeRunAreDiscardedAtOnce(t *testing.T) {
-	w := work(t, builtin.Exec)
+	w := work(t, withExec)
 	for _, args := range []string{`{}`, `[]`, `{"command":[]}`, `{"command":[""]}`, `{"command":"ls"}`, `{"comand":["ls"]}`,
 		`{"command":["ls"],"env":{"A=B":"c"}}`, `{"command":["ls"],"env":{"":"c"}}`} {
 		id := w.enqueue(builtin.KindExec, args, &tusk.Options{MaxAttempts: 5})
@@ -176,7 +181,7 @@ func awaitDeath(t *testing.T, pid int) {
 }
 
 func TestTheWholeProcessGroupDiesAtTheDeadline(t *testing.T) {
-	w, dir := work(t, builtin.Exec), t.TempDir()
+	w, dir := work(t, withExec), t.TempDir()
 	id := w.enqueue(builtin.KindExec, shell(forks(dir)+"while :; do sleep 0.05; done"),
 		&tusk.Options{MaxAttempts: 1, Timeout: 2 * time.Second})
 	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
@@ -188,7 +193,7 @@ func TestTheWholeProcessGroupDiesAtTheDeadline(t *testing.T) {
 }
 
 func TestTheWholeProcessGroupDiesWhenItsTaskIsCancelled(t *testing.T) {
-	w, dir := work(t, builtin.Exec), t.TempDir()
+	w, dir := work(t, withExec), t.TempDir()
 	id := w.enqueue(builtin.KindExec, shell(forks(dir)+"while :; do sleep 0.05; done"), nil)
 	parent, child := pidIn(t, dir+"/parent"), pidIn(t, dir+"/child")
 	if _, err := w.client.Cancel(t.Context(), id, "enough"); err != nil {
@@ -203,7 +208,7 @@ func TestTheWholeProcessGroupDiesWhenItsTaskIsCancelled(t *testing.T) {
 }
 
 func TestTheWholeProcessGroupDiesWithTheWorkerAndTheTaskIsHandedBack(t *testing.T) {
-	w, dir := work(t, builtin.Exec), t.TempDir()
+	w, dir := work(t, withExec), t.TempDir()
 	id := w.enqueue(builtin.KindExec, shell(forks(dir)+"while :; do sleep 0.05; done"), nil)
 	parent, child := pidIn(t, dir+"/parent"), pidIn(t, dir+"/child")
 	w.stop()
@@ -215,7 +220,7 @@ func TestTheWholeProcessGroupDiesWithTheWorkerAndTheTaskIsHandedBack(t *testing.
 }
 
 func TestWhatACommandLeavesRunningDiesWithIt(t *testing.T) {
-	w, dir := work(t, builtin.Exec), t.TempDir()
+	w, dir := work(t, withExec), t.TempDir()
 	task := w.ended(builtin.KindExec, shell(forks(dir)+"while ! test -f "+dir+"/child; do sleep 0.01; done; echo done"))
 	if task.State != tusk.StateCompleted || string(task.Detail.Output) != `"done"` {
 		t.Errorf("%v, output %s: %s", task.State, task.Detail.Output, lastError(task))
@@ -224,7 +229,9 @@ func TestWhatACommandLeavesRunningDiesWithIt(t *testing.T) {
 }
 
 func TestACommandOfAKindReadsItsArgsFromStandardInput(t *testing.T) {
-	w := work(t, func(m *tusk.Mux) { builtin.Command(m, "resize", "sh", "-c", `cat; echo "$TUSK_TASK_KIND" >&2`) })
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Command(m, "resize", []string{"sh", "-c", `cat; echo "$TUSK_TASK_KIND" >&2`})
+	})
 	task := w.ended("resize", `{"width":100}`)
 	if string(task.Detail.Output) != `{"width":100}` || len(task.Detail.Logs) != 1 || task.Detail.Logs[0].Text != "resize" {
 		t.Fatalf("output %s, logs %v", task.Detail.Output, task.Detail.Logs)
@@ -232,7 +239,7 @@ func TestACommandOfAKindReadsItsArgsFromStandardInput(t *testing.T) {
 }
 
 func TestACommandNeedNotReadItsArgs(t *testing.T) {
-	w := work(t, func(m *tusk.Mux) { builtin.Command(m, "deaf", "true") })
+	w := work(t, func(m *tusk.Mux) { builtin.Command(m, "deaf", []string{"true"}) })
 	args, _ := json.Marshal(map[string]string{"long": strings.Repeat("x", 200<<10)})
 	if task := w.ended("deaf", string(args)); task.State != tusk.StateCompleted {
 		t.Fatalf("%v: %s", task.State, lastError(task))
@@ -247,7 +254,7 @@ func TestACommandDiesWithAKilledWorker(t *testing.T) {
 		t.Skip("only Linux has it")
 	}
 	if dir := os.Getenv(playWorker); dir != "" {
-		w := work(t, builtin.Exec)
+		w := work(t, withExec)
 		w.enqueue(builtin.KindExec, shell("echo $$ > "+dir+"/command; while :; do sleep 0.05; done"), nil)
 		select {}
 	}

@@ -55,6 +55,9 @@ type HTTPOutput struct {
 // and wherever a redirect leads. allow lists what may be reached besides: hosts,
 // hosts with a port, networks such as 10.1.0.0/16. Proxies of the environment are
 // not used. The error says which entry of allow cannot be read.
+//
+// A redirect to another host, or from https to http, does not carry the headers of the
+// task along: any of them may be a credential.
 func HTTP(m *tusk.Mux, allow ...string) error {
 	g, err := reach.New(allow)
 	if err != nil {
@@ -90,10 +93,33 @@ func newHTTPClient(g *reach.Guard) *http.Client {
 			if len(before) > maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
+			if leaves(before, next) {
+				dropGiven(next.Header)
+			}
 			return reach.CheckURL(next.URL)
 		},
 	}
 }
+
+// leaves reports whether a chain of redirects has led to another host, or from https to
+// http. It does not come back: who saw the request in between chose where it goes.
+func leaves(before []*http.Request, next *http.Request) bool {
+	first := before[0].URL
+	return slices.ContainsFunc(append(before[1:], next), func(r *http.Request) bool {
+		return r.URL.Host != first.Host || first.Scheme == "https" && r.URL.Scheme != "https"
+	})
+}
+
+// dropGiven removes the headers that the task gave, any of which may be a credential.
+func dropGiven(h http.Header) {
+	for name := range h {
+		if !slices.Contains(ownHeaders, name) && !strings.HasPrefix(name, "Tusk-") {
+			h.Del(name)
+		}
+	}
+}
+
+var ownHeaders = []string{"Content-Type", "Idempotency-Key", "Referer", "User-Agent"}
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
@@ -226,6 +252,11 @@ func judge(r *http.Response, expect []int) error {
 func failure(ctx context.Context, err error) error {
 	if errors.Is(err, reach.ErrTarget) {
 		return tusk.Discard(reach.ErrTarget)
+	}
+	for _, name := range []error{reach.ErrName, reach.ErrLookUp} {
+		if errors.Is(err, name) {
+			return name // the host may exist by the next attempt
+		}
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

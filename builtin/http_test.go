@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	neturl "net/url"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +130,10 @@ func TestASilentServerIsLeftAtTheDeadline(t *testing.T) {
 	}
 }
 
-const notAllowed = "target is not allowed"
+const (
+	notAllowed = "target is not allowed"
+	notFound   = "the host's name was not found, or leads to addresses that are not allowed"
+)
 
 func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 	reached := false
@@ -137,7 +141,7 @@ func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	w := work(t, withHTTP(t, "192.0.2.77"))
 	for _, target := range []string{
-		url, "http://localhost:" + port, "http://127.1.2.3:" + port, "http://[::1]:" + port,
+		url, "http://127.1.2.3:" + port, "http://[::1]:" + port,
 		"http://[::ffff:127.0.0.1]:" + port, "http://[::ffff:7f00:1]:" + port, "http://[::127.0.0.1]:" + port,
 		"http://0.0.0.0:" + port, "http://[::]:" + port, "http://[64:ff9b::7f00:1]:" + port, "http://[2002:7f00:1::]:" + port,
 		"http://10.0.0.1", "http://172.16.0.1", "http://192.168.1.1", "http://100.64.0.1", "http://198.18.0.1",
@@ -153,9 +157,9 @@ func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 		}
 	}
 	// These are names to Go; what they resolve to, if anything, is judged.
-	for _, target := range []string{"http://LOCALHOST.:" + port, "http://127.1:" + port, "http://2130706433:" + port, "http://0x7f000001:" + port, "http://0177.0.0.1:" + port} {
-		if task := w.ended(builtin.KindHTTP, `{"url":"`+target+`"}`); task.State != tusk.StateDiscarded {
-			t.Errorf("%s: %v", target, task.State)
+	for _, target := range []string{"http://localhost:" + port, "http://nobody.invalid", "http://LOCALHOST.:" + port, "http://127.1:" + port, "http://2130706433:" + port, "http://0x7f000001:" + port, "http://0177.0.0.1:" + port} {
+		if task := w.ended(builtin.KindHTTP, `{"url":"`+target+`"}`); task.State != tusk.StateDiscarded || lastError(task) != notFound {
+			t.Errorf("%s: %v %q", target, task.State, lastError(task))
 		}
 	}
 	if reached {
@@ -166,12 +170,11 @@ func TestNoSpellingOfAPrivateAddressIsReached(t *testing.T) {
 func TestARedirectIsJudgedLikeAnyAddress(t *testing.T) {
 	reached := false
 	secret := serve(t, func(http.ResponseWriter, *http.Request) { reached = true })
-	_, port, _ := net.SplitHostPort(strings.TrimPrefix(secret, "http://"))
 	open := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Query().Get("to"), http.StatusFound)
 	})
 	w := work(t, withHTTP(t, strings.TrimPrefix(open, "http://")))
-	for _, to := range []string{secret, "http://localhost:" + port, "file:///etc/passwd", "http://user@" + strings.TrimPrefix(open, "http://")} {
+	for _, to := range []string{secret, "file:///etc/passwd", "http://user@" + strings.TrimPrefix(open, "http://")} {
 		task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=`+to+`"}`)
 		if task.State != tusk.StateDiscarded || !strings.HasPrefix(lastError(task), notAllowed) {
 			t.Errorf("to %s: %v %q", to, task.State, lastError(task))
@@ -182,6 +185,26 @@ func TestARedirectIsJudgedLikeAnyAddress(t *testing.T) {
 	}
 	if task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=/?to=/"}`); !strings.Contains(lastError(task), "redirects") {
 		t.Errorf("a loop of redirects: %v %q", task.State, lastError(task))
+	}
+}
+
+func TestARedirectToAnotherHostCarriesNoHeaderOfTheTask(t *testing.T) {
+	var got http.Header
+	other := serve(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(other, "http://"))
+	open := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		got = r.Header
+	})
+	w := work(t, withHTTP(t, "127.0.0.1", "localhost"))
+	for to, want := range map[string]string{"/": "canary", other: "", "http://localhost:" + port: "", other + "/?to=" + open: ""} {
+		task := w.ended(builtin.KindHTTP, `{"url":"`+open+`/?to=`+neturl.QueryEscape(to)+`","headers":{"X-Api-Key":"canary","Cookie":"canary"}}`)
+		if task.State != tusk.StateCompleted || got.Get("X-Api-Key") != want || got.Get("Cookie") != want || got.Get("Tusk-Task-Id") == "" {
+			t.Errorf("to %s: %v %q", to, task.State, got)
+		}
 	}
 }
 

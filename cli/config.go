@@ -225,15 +225,43 @@ func (c *config) hasSection(name string) bool {
 	return false
 }
 
-// checkSecrets wants a file with a password to be its owner's alone.
+// checkSecrets wants a file with any secret to be its owner's alone.
 func (c *config) checkSecrets() {
-	db := c.flags["db"]
-	if c.path == "" || db == nil || !strings.HasPrefix(c.source["db"], c.path) || len(dsnSecrets(db.Value.String())) == 0 {
+	info, err := os.Stat(c.path)
+	if c.path == "" || err != nil || info.Mode().Perm()&0o004 == 0 {
 		return
 	}
-	if info, err := os.Stat(c.path); err == nil && info.Mode().Perm()&0o004 != 0 {
-		c.problems = append(c.problems, fmt.Sprintf("%s: everybody can read the password in it: chmod 600 %s", c.source["db"], c.path))
+	for _, key := range slices.Sorted(maps.Keys(c.flags)) {
+		f := c.flags[key]
+		if strings.HasPrefix(c.source[key], c.path) && shown(f) != f.Value.String() {
+			what := "the secret " + key
+			if key == "db" {
+				what = "the password"
+			}
+			c.problems = append(c.problems, fmt.Sprintf("%s: everybody can read %s in it: chmod 600 %s", c.source[key], what, c.path))
+		}
 	}
+}
+
+// secretSetting marks a flag whose value is never shown.
+const secretSetting = "secret"
+
+func markSecret(flags *pflag.FlagSet, name string) {
+	if err := flags.SetAnnotation(name, secretSetting, nil); err != nil {
+		panic(err)
+	}
+}
+
+// shown is the value of a setting without secrets.
+func shown(f *pflag.Flag) string {
+	value := f.Value.String()
+	switch _, secret := f.Annotations[secretSetting]; {
+	case f.Name == "db":
+		return hideDSN(value)
+	case secret && value != "" && value != "[]":
+		return "***"
+	}
+	return value
 }
 
 // problem is one error for all that is wrong; nil when nothing is.

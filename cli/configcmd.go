@@ -98,7 +98,7 @@ func newConfigShowCommand(app *App) *cobra.Command {
 				if source == sourceDefault && strings.Contains(key, ".") {
 					continue // of other commands only what was set
 				}
-				rows = append(rows, settingRow{key, app.clean(app.config.flags[key].Value.String()), source})
+				rows = append(rows, settingRow{key, app.clean(shown(app.config.flags[key])), source})
 			}
 			return printList(app, rows)
 		},

@@ -90,7 +90,7 @@ func (app *App) open(ctx context.Context, a access) (d dsn, s store.Store, close
 	}
 	s, closeEngine, err := openStore(ctx, d.text)
 	if err != nil {
-		return d, nil, none, fmt.Errorf("open %s: %w", mask(app.flags.db), err)
+		return d, nil, none, fmt.Errorf("open %s: %w", hideDSN(app.flags.db), err)
 	}
 	return d, s, func() {
 		if err := closeEngine(); err != nil {

@@ -253,9 +253,9 @@ func (app *App) tryNext(gone bool) {
 	if gone {
 		app.note("  tusk demo --keep       the same, and the database stays for you to look into")
 	} else {
-		app.note("  tusk tasks list --db %s", mask(app.flags.db))
-		app.note("  tusk errors --db %s", mask(app.flags.db))
-		app.note("  tusk stats --db %s", mask(app.flags.db))
+		app.note("  tusk tasks list --db %s", hideDSN(app.flags.db))
+		app.note("  tusk errors --db %s", hideDSN(app.flags.db))
+		app.note("  tusk stats --db %s", hideDSN(app.flags.db))
 	}
 	app.note("  tusk dev               a worker on a database of your own; it says what to try")
 	app.note("  tusk bench --help      measure this machine")

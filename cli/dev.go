@@ -92,7 +92,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	if err != nil {
 		return err
 	}
-	site, err := server.New(client, server.Config{Dev: true, Database: mask(app.flags.db), Logger: app.Log, AccessLevel: slog.LevelDebug,
+	site, err := server.New(client, server.Config{Dev: true, Database: hideDSN(app.flags.db), Logger: app.Log, AccessLevel: slog.LevelDebug,
 		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)
@@ -169,13 +169,13 @@ func listenNearby(ctx context.Context, addr string) (listener net.Listener, err 
 
 func (app *App) welcome(addr string, kinds []string, d *devFlags) {
 	app.note("tusk dev: a worker for queues %v and kinds %v, and the pages to watch it", d.worker.Queues, kinds)
-	app.note("  database  %s", mask(app.flags.db))
+	app.note("  database  %s", hideDSN(app.flags.db))
 	app.note("  pages     http://%s/", addr)
 	app.note("  API       http://%s/api/v1/  http://%s/openapi.json", addr, addr)
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)
 	app.note("")
 	app.note("try in another terminal:")
-	app.note("  export TUSK_DATABASE_URL=%s", mask(app.flags.db))
+	app.note("  export TUSK_DATABASE_URL=%s", hideDSN(app.flags.db))
 	app.note(`  tusk enqueue echo '{"hello":"world"}'`)
 	app.note(`  tusk enqueue exec '{"command":["date"]}'`)
 	app.note(`  tusk enqueue http '{"url":"https://example.com"}'`)

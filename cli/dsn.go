@@ -162,15 +162,43 @@ func mask(text string) string {
 	return passwordInWords.ReplaceAllString(text, "$1=***")
 }
 
-// dsnSecrets returns the password of a database URL, as written and as meant.
+// hideDSN returns a setting that names a database with *** in the place of its password,
+// whatever form it has: also one that tusk does not take.
+func hideDSN(text string) string {
+	if from, to, found := passwordOf(text); found {
+		text = text[:from] + "***" + text[to:]
+	}
+	return mask(text)
+}
+
+// passwordOf finds the password before the last @ of a database's name: the text after
+// the user's name, or all of it where only one of the two is given after a scheme.
+func passwordOf(text string) (from, to int, found bool) {
+	to = strings.LastIndexByte(text, '@')
+	if to < 0 {
+		return 0, 0, false
+	}
+	start := 0
+	scheme, rest, hasScheme := strings.Cut(text[:to], ":")
+	known := hasScheme && (engineOf[strings.ToLower(scheme)] != "" || strings.HasPrefix(rest, "//"))
+	if known && engineOf[strings.ToLower(scheme)] == "sqlite" {
+		return 0, 0, false
+	}
+	if known {
+		start = len(scheme) + 1
+		start += len(rest) - len(strings.TrimPrefix(rest, "//"))
+	}
+	if colon := strings.IndexByte(text[start:to], ':'); colon >= 0 {
+		return start + colon + 1, to, true
+	}
+	return start, to, known && !strings.HasPrefix(rest, "//")
+}
+
+// dsnSecrets returns the passwords of a database URL, as written and as meant.
 func dsnSecrets(text string) []string {
 	var secrets []string
-	if _, rest, found := strings.Cut(text, "://"); found {
-		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-			if _, password, found := strings.Cut(rest[:at], ":"); found {
-				secrets = append(secrets, password)
-			}
-		}
+	if from, to, found := passwordOf(text); found {
+		secrets = append(secrets, text[from:to])
 	}
 	if u, err := url.Parse(text); err == nil {
 		if password, ok := u.User.Password(); ok {

@@ -45,7 +45,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 		return err
 	}
 	defer closeStore()
-	config.Database = mask(app.flags.db)
+	config.Database = hideDSN(app.flags.db)
 	config.Ready = func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }
 	site, err := server.New(client, config)
 	if err != nil {
@@ -61,7 +61,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 		scheme = "https://"
 	}
 	url := scheme + listener.Addr().String() + config.Prefix
-	app.Log.Info("serve", "url", url+"/", "health", url+"/healthz", "db", mask(app.flags.db))
+	app.Log.Info("serve", "url", url+"/", "health", url+"/healthz", "db", hideDSN(app.flags.db))
 	app.warnOfNobody(ctx, site)
 	err = together(ctx,
 		func(ctx context.Context) error { return site.Serve(ctx, listener, s.cert(), s.insecure) },

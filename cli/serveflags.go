@@ -43,6 +43,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
 	f.StringVar(&s.clientSecret, "oidc-client-secret", "", "`secret` of this server at the provider; better: TUSK_OIDC_CLIENT_SECRET_FILE")
+	markSecret(f, "oidc-client-secret")
 	f.StringVar(&s.redirect, "oidc-redirect-url", "", "`URL` of this server's /login/oidc/callback")
 	f.StringVar(&s.claim, "oidc-claim", "groups", "`claim` that has a person's groups")
 	f.StringSliceVar(&s.groups, "oidc-role", nil, "`GROUP=ROLE`: the role of a group's members; repeatable")

@@ -22,11 +22,13 @@ import (
 type kindFlags struct {
 	commands   []string // KIND=COMMAND
 	exec       bool
+	env        []string // what commands get besides the harmless variables
 	allowHosts []string
 }
 
 func (k *kindFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVar(&k.commands, "exec", nil, "run COMMAND for tasks of a kind, with the args as JSON on its standard input: `KIND=COMMAND`, repeatable")
+	f.StringSliceVar(&k.env, "exec-env", nil, "let commands have this variable of the worker's environment, by its `NAME`; repeatable")
 	f.StringSliceVar(&k.allowHosts, "allow-host", nil, "let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
 }
 
@@ -37,8 +39,13 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 	if err := builtin.HTTP(m, k.allowHosts...); err != nil {
 		return nil, usage("", "--allow-host: %v", err)
 	}
+	if k.exec || len(k.commands) > 0 {
+		if err := hideMemory(); err != nil {
+			return nil, fmt.Errorf("keep commands from reading the worker's memory: %w", err)
+		}
+	}
 	if k.exec {
-		builtin.Exec(m)
+		builtin.Exec(m, k.env...)
 	}
 	for _, pair := range k.commands {
 		kind, command, found := strings.Cut(pair, "=")
@@ -54,7 +61,7 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 		if err := tusk.ValidateName("kind", kind); err != nil {
 			return nil, usage("", "--exec %s: %v", quote(pair), err)
 		}
-		builtin.Command(m, kind, argv...)
+		builtin.Command(m, kind, argv, k.env...)
 	}
 	return m, nil
 }
@@ -87,7 +94,9 @@ may go on for --shutdown-timeout, and what has not ended is handed back. A secon
 signal ends the worker at once; its tasks are rescued when their lease is over.
 
 Kinds: echo, http, those of --exec, and exec with --enable-exec. A command gets
-TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT; its standard output becomes the
+TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT, and of the worker's environment
+only PATH, HOME, SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and what
+--exec-env lists: the rest may hold passwords. Its standard output becomes the
 task's output, its standard error the task's log. Exit status 0 completes the
 task, 75 asks for a retry, any other is a failure. COMMAND is split into words as
 a shell does it, but no shell runs it.`,
@@ -133,7 +142,7 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 	}
 	defer exitAtSecondSignal()()
 	app.Log.Info("work", "queues", c.Queues, "kinds", mux.Kinds(), "concurrency", c.Concurrency, "lease", c.Lease,
-		"db", mask(app.flags.db), "pid", os.Getpid())
+		"db", hideDSN(app.flags.db), "pid", os.Getpid())
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if untilEmpty {

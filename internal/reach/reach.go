@@ -23,6 +23,13 @@ import (
 // nobody can map a network by asking.
 var ErrTarget = errors.New("target is not allowed: only public addresses are, and hosts that the operator allows")
 
+// The look-up of a name that the operator did not allow fails with one of these, which
+// name no resolver. A name that does not exist looks like one of a private network.
+var (
+	ErrName   = errors.New("the host's name was not found, or leads to addresses that are not allowed")
+	ErrLookUp = errors.New("the host's name could not be looked up")
+)
+
 // Guard decides which addresses a request may reach. It judges the address that
 // is being dialed, after all look-ups, so that no spelling of it and no answer of
 // a name server gets round it.
@@ -67,6 +74,22 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	if g.named(address) {
 		return g.dial.DialContext(ctx, network, address)
 	}
+	c, err := g.guarded().DialContext(ctx, network, address)
+	if err == nil || isLiteral(address) {
+		return c, err
+	}
+	var name *net.DNSError
+	switch looked := errors.As(err, &name); {
+	case looked && name.IsNotFound, errors.Is(err, ErrTarget):
+		return nil, ErrName
+	case looked:
+		return nil, ErrLookUp
+	}
+	return nil, err
+}
+
+// guarded returns a dialer that judges each address before it connects.
+func (g *Guard) guarded() *net.Dialer {
 	d := g.dial
 	d.Control = func(_, address string, _ syscall.RawConn) error {
 		ap, err := netip.ParseAddrPort(address)
@@ -75,7 +98,17 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 		}
 		return nil
 	}
-	return d.DialContext(ctx, network, address)
+	return &d
+}
+
+// isLiteral reports whether the host of "host:port" is an address, not a name.
+func isLiteral(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	_, err = netip.ParseAddr(host)
+	return err == nil
 }
 
 // Trusts reports whether the operator allows the host of "host:port", by its name

@@ -184,8 +184,10 @@ func (s *sender) unreached(ctx context.Context, r *http.Request, err error) erro
 	if context.Cause(ctx) != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, reach.ErrTarget) {
-		err = reach.ErrTarget
+	for _, known := range []error{reach.ErrTarget, reach.ErrName, reach.ErrLookUp} {
+		if errors.Is(err, known) {
+			err = known
+		}
 	}
 	text := strings.ReplaceAll(err.Error(), strconv.Quote(r.URL.String()), r.URL.Host)
 	s.unheard(text)

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// Every place that could hold a credential, and none of the commands that tell of it.
+func TestConfigShowPrintsNoSecret(t *testing.T) {
+	for _, db := range []string{
+		"postgres://u:canary@h/db", "postgres://u:can:ary@h/db", "mysql://u:canary@h:3306/db?x=1", "u:canary@tcp(h)/x", "u:ca@nary@unix(/run/x)/x",
+		"postgres:u:canary@h", "postgres:canary@h/x", "host=h user=u password=canary", "postgres://h/db?user=u&password=canary",
+		"postgres://u:x@h/db?sslpassword=canary", "postgres://u:@h/db?password=canary", "Server=h;Uid=u;Pwd=canary;", "mysql:u:c@tcp(h)/canary@x",
+	} {
+		sh := newShell(t)
+		for _, args := range [][]string{{"config", "show"}, {"config", "show", "--json"}, {"config", "check"}, {"queues", "list"}} {
+			r := sh.run(append(args, "--db", db)...)
+			if said := r.out + r.err; strings.Contains(said, "canary") || strings.Contains(said, "nary@") || strings.Contains(said, ":c@") {
+				t.Errorf("%v --db %s: %s", args, db, said)
+			}
+		}
+	}
+	sh := newShell(t)
+	sh.write("secret", "canary\n", 0o600)
+	sh.write("tusk.yaml", "serve:\n  oidc_client_secret: canary\n", 0o600)
+	for source, env := range map[string][]string{"tusk.yaml:2": nil, "TUSK_OIDC_CLIENT_SECRET": {"TUSK_OIDC_CLIENT_SECRET_FILE=secret"}} {
+		sh.env = append([]string{"HOME=/nowhere"}, env...)
+		if got := sh.setting("serve.oidc_client_secret"); got != "*** from "+source {
+			t.Error(got)
+		}
+		if out := sh.must("config", "show"); strings.Contains(out, "canary") {
+			t.Error(out)
+		}
+	}
+}
+
+func TestConfigCheckWantsAFileWithAnySecretToBeItsOwners(t *testing.T) {
+	for _, text := range []string{"db: postgres://u:canary@h/db\n", "db: 'u:canary@tcp(h)/x'\n", "serve:\n  oidc_client_secret: canary\n"} {
+		sh := newShell(t)
+		sh.write("tusk.yaml", text, 0o644)
+		if r := sh.run("config", "check"); r.status == exitOK || !strings.Contains(r.out, "chmod 600 tusk.yaml") || strings.Contains(r.out+r.err, "canary") {
+			t.Errorf("%q: %d %s%s", text, r.status, r.out, r.err)
+		}
+		sh.write("tusk.yaml", text, 0o600)
+		if r := sh.run("config", "check"); strings.Contains(r.out, "chmod") {
+			t.Errorf("%q: %s", text, r.out)
+		}
+	}
+}
+
+func TestCommandsOfTasksGetNoPassword(t *testing.T) {
+	sh := filledShell(t)
+	sh.env = append(sh.env, "DATABASE_URL=sqlite:tusk.db?canary=1", "DB_PASSWORD=canary", "TUSK_OIDC_CLIENT_SECRET=canary", "LISTED=yes", "TUSK_EXEC_ENV=LISTED")
+	one := sh.enqueue("leak", "{}")
+	other := sh.enqueue("exec", `{"command":["env"]}`)
+	p := sh.start("work", "--exec", "leak=env", "--enable-exec", "--until-empty")
+	if status := p.status(); status != exitOK {
+		t.Fatal(p.log())
+	}
+	for _, id := range []string{one, other} {
+		out := sh.must("tasks", "show", id, "--json")
+		if strings.Contains(out, "canary") || !strings.Contains(out, "LISTED=yes") || !strings.Contains(out, "TUSK_TASK_ID="+id) {
+			t.Error(out)
+		}
+	}
+}
