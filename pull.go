@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -205,7 +206,8 @@ func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, e
 }
 
 // Finish ends attempts and returns, in the same order, nil or ErrLeaseLost. The
-// same verdict given twice is no error the second time.
+// same verdict given twice is no error the second time, so repeat the call after an
+// error of its own.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {
 		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts), MaxPull)
@@ -231,7 +233,8 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		return results, nil
 	}
 	lost, err := p.client.store.Finish(ctx, outcomes)
-	if err != nil {
+	held := new(store.HeldError)
+	if err != nil && !errors.As(err, &held) {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	gone := map[ID]bool{}
@@ -239,7 +242,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		gone[id] = true
 	}
 	for i, v := range verdicts {
-		if tasks[i] == nil {
+		if tasks[i] == nil || slices.Contains(held.Tasks, v.Receipt.ID) {
 			continue
 		}
 		p.forget(v.Receipt)
@@ -248,6 +251,9 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		} else {
 			p.remember(v)
 		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
 	}
 	return results, nil
 }

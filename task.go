@@ -107,16 +107,18 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	}
 	task := t.TaskInfo.Task
 	then, _ := t.attempt.Then()
+	before := t.attempt.InTx()
+	t.attempt.SetInTx(true)
 	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
 		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: then, Ran: t.attempt.Age(), Note: t.attempt.Final()}})
+	if err == nil && len(lost) == 0 {
+		return nil
+	}
+	t.attempt.SetInTx(before)
 	if err != nil {
 		return fmt.Errorf("complete: %w", err)
 	}
-	if len(lost) > 0 {
-		return ErrLeaseLost
-	}
-	t.attempt.SetInTx()
-	return nil
+	return ErrLeaseLost
 }
 
 // read takes over what the store says of a task.

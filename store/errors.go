@@ -1,6 +1,9 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The errors that a caller can act on. Engines wrap them with what was being
 // done, so they are found with errors.Is.
@@ -23,3 +26,14 @@ var (
 	ErrSchemaNew     = errors.New("database schema is newer than this program: upgrade the program")
 	ErrSchemaForeign = errors.New("database has tables that are not Tusk's under Tusk's names")
 )
+
+// HeldError says that a call has done everything it was asked, except for some tasks:
+// an open transaction of a user holds a row that they need. Nothing was written for
+// them. Try them again later, each by itself. What the call returns beside it is valid.
+type HeldError struct {
+	Tasks []ID // at least one
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%d tasks are held by an open transaction, %v is one: try again later", len(e.Tasks), e.Tasks[0])
+}

@@ -46,7 +46,8 @@ type Leaser interface {
 	// Extend is the worker's heartbeat. It registers the worker when it is new,
 	// keeps all its leases for TTL more, stores notes on running tasks, and
 	// returns the attempts that somebody wants stopped, again at every beat until
-	// they are finished. A TTL of zero signs the worker off.
+	// they are finished. A TTL of zero signs the worker off. A beat never waits for
+	// a user's transaction.
 	//
 	// A counted beat tells what the worker holds, so that Rescue finds the leases that
 	// it does not know of: those of a claim that arrived after the worker had stopped
@@ -54,7 +55,8 @@ type Leaser interface {
 	//
 	// Errors: ErrWorkerDead when the worker was declared dead: its leases are
 	// lost, and it never comes back under this id. ErrLate when a later beat was
-	// accepted before.
+	// accepted before. HeldError when the beat counts but notes on some tasks are not
+	// stored, because a user's transaction holds them.
 	Extend(ctx context.Context, b Beat) ([]Stop, error)
 
 	// Finish ends attempts and puts each task where its outcome says, together
@@ -65,6 +67,10 @@ type Leaser interface {
 	// asked, so that no cancel is forgotten. Each outcome is accepted once, and only
 	// while its lease is open. The others are reported as lost, in any order, and
 	// change nothing.
+	//
+	// It does not wait for a user's open transaction. An outcome that needs a row which
+	// one holds (its task, its key, its note) is not written and named by a HeldError;
+	// all others are.
 	Finish(ctx context.Context, outcomes []Outcome) (lost []ID, err error)
 }
 

@@ -45,8 +45,8 @@ type Gatherer struct {
 	bell  chan struct{}          // something has come
 	quit  chan struct{}          // closed by Close
 
-	aside   []aside // failed alone while others were stored
-	trials  map[*store.Task]*trial
+	aside   []*aside
+	later   chan struct{} // something was set aside
 	success atomic.Int64
 }
 
@@ -55,19 +55,6 @@ type batch struct {
 	outcomes []store.Outcome
 	ended    []time.Time // when the attempt of each ended
 	since    time.Time   // when the first of them came
-}
-
-// aside is an outcome that waits for its next try.
-type aside struct {
-	store.Outcome
-	ended time.Time
-	put   time.Time
-}
-
-// trial is what is held against an outcome that failed alone.
-type trial struct {
-	failures int
-	since    time.Time
 }
 
 // Options of a Gatherer.
@@ -85,7 +72,7 @@ type Options struct {
 // New makes a gatherer.
 func New(s Finisher, o Options) *Gatherer {
 	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, soon: o.Soon, deadline: o.Deadline, done: o.Done,
-		open: map[store.Token]*batch{}, trials: map[*store.Task]*trial{}, bell: make(chan struct{}, 1), quit: make(chan struct{})}
+		open: map[store.Token]*batch{}, bell: make(chan struct{}, 1), later: make(chan struct{}, 1), quit: make(chan struct{})}
 	g.room.L = &g.mu
 	g.success.Store(time.Now().UnixNano())
 	return g
@@ -158,14 +145,7 @@ func (g *Gatherer) Close() {
 	g.room.Broadcast()
 }
 
-func (g *Gatherer) closed() bool {
-	select {
-	case <-g.quit:
-		return true
-	default:
-		return false
-	}
-}
+func (g *Gatherer) closed() bool { return isClosed(g.quit) }
 
 // Age is how long outcomes have failed to be written; 0 when none waits.
 func (g *Gatherer) Age() time.Duration {
@@ -178,15 +158,16 @@ func (g *Gatherer) Age() time.Duration {
 // Run writes batches until Close, or until the context ends, which gives up what
 // is not written: those leases run out and their tasks run again.
 func (g *Gatherer) Run(ctx context.Context) {
-	for {
-		b := g.next()
-		if len(b.outcomes) == 0 {
-			return
-		}
+	written := make(chan struct{})
+	var alone sync.WaitGroup
+	alone.Go(func() { g.retry(ctx, written) })
+	for b := g.next(); len(b.outcomes) > 0; b = g.next() {
 		g.write(ctx, b)
 		g.written()
 		b.recycle()
 	}
+	close(written)
+	alone.Wait()
 }
 
 // next waits until something is to be written, and a little for more of it. After
@@ -209,19 +190,17 @@ func (g *Gatherer) next() batch {
 }
 
 // patience is how long an outcome waits for others of its claim, or any while they are
-// few and more are likely to come, and asidePause how long one that was set aside waits
-// for its next try.
+// few and more are likely to come.
 const (
-	patience   = 10 * time.Millisecond
-	asidePause = time.Second
-	few        = 32 // outcomes: a write costs more than they do
+	patience = 10 * time.Millisecond
+	few      = 32 // outcomes: a write costs more than they do
 )
 
 // take returns what is to be written now, or how long to wait for it.
 func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	wait = asidePause
+	wait = time.Second
 	for lease, part := range g.open {
 		if waited := now.Sub(part.since); waited >= patience || closed {
 			g.complete(lease, part)
@@ -248,7 +227,6 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	}
 	g.count.Add(-int64(len(b.outcomes)))
 	g.room.Broadcast()
-	g.addDue(&b, now, closed)
 	g.going = b
 	return b, wait
 }
@@ -324,39 +302,28 @@ func (b *batch) add(more *batch) {
 	more.recycle()
 }
 
-// addDue adds the outcomes whose next try has come; after Close, all.
-func (g *Gatherer) addDue(b *batch, now time.Time, closed bool) {
-	waiting := g.aside[:0]
-	for _, o := range g.aside {
-		if now.Sub(o.put) >= asidePause || closed {
-			b.outcomes, b.ended = append(b.outcomes, o.Outcome), append(b.ended, o.ended)
-		} else {
-			waiting = append(waiting, o)
-		}
-	}
-	g.aside = waiting
-}
-
-// write repeats until the batch is stored. A batch that keeps failing is halved,
-// down to single outcomes; one that fails alone is set aside, so that an outcome
-// which no store would take holds up only itself.
+// write repeats until the batch is stored. What a user's transaction holds is set aside.
+// A batch that keeps failing is halved, down to single outcomes; one that fails alone is
+// set aside, so that an outcome which no store would take holds up only itself.
 func (g *Gatherer) write(ctx context.Context, b batch) {
 	pause, size := firstPause, len(b.outcomes)
 	for failures := 0; len(b.outcomes) > 0 && ctx.Err() == nil; {
 		part := b.first(size)
 		part.stamp(time.Now())
-		lost, err := g.try(ctx, part.outcomes)
-		if err == nil {
+		lost, err := g.try(ctx, part.outcomes, g.deadline)
+		held := new(store.HeldError)
+		if err == nil || errors.As(err, &held) {
 			g.success.Store(time.Now().UnixNano())
-			g.forgive(part)
-			g.done(part.outcomes, set(lost))
-			b, pause, failures = b.after(part), firstPause, 0
+			b = b.after(part)
+			g.done(g.withoutHeld(part, held.Tasks), set(lost))
+			pause, failures = firstPause, 0
 			continue
 		}
 		failures++
 		g.log.Warn("finish", "error", err, "outcomes", len(part.outcomes), "failures", failures, "retry_in", pause)
 		if len(part.outcomes) == 1 && failures > 1 {
-			g.setAside(part.outcomes[0], part.ended[0], err)
+			now := time.Now()
+			g.setAside(&aside{part.outcomes[0], part.ended[0], now, now, longestPause, 1})
 			b, failures = b.after(part), 0
 		} else if failures > 1 {
 			size = max(size/2, 1)
@@ -369,51 +336,27 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 	}
 }
 
-const firstPause = 20 * time.Millisecond
-
-// setAside keeps an outcome for later. When it has failed for blamedAfter while others
-// were stored, and not because the database was away or busy, the fault is its own:
-// then only the fact that the attempt has ended is kept, as a dead letter that says why.
-func (g *Gatherer) setAside(o store.Outcome, ended time.Time, err error) {
-	t := g.trials[o.Task]
-	if t == nil {
-		t = &trial{since: time.Now()}
-		g.trials[o.Task] = t
+// withoutHeld sets outcomes aside that a user's transaction holds, and returns the others.
+func (g *Gatherer) withoutHeld(part batch, held []store.ID) []store.Outcome {
+	if len(held) == 0 {
+		return part.outcomes
 	}
-	blameless := errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	if t.failures++; t.failures >= 3 && time.Since(t.since) >= blamedAfter && !blameless && o.Fingerprint != unstorable {
-		if g.success.Load() > t.since.UnixNano() {
-			g.log.Error("finish: the outcome cannot be stored, discarding the task instead", "task", o.Task.ID, "error", err)
-			o.State, o.Delay, o.Note, o.Trace = store.Discarded, 0, nil, ""
-			o.Reason = "its outcome could not be stored"
-			o.Error, o.Fingerprint = "outcome could not be stored", unstorable
+	g.log.Info("finish: an open transaction holds what outcomes need, they are tried alone from now on", "outcomes", len(held), "task", held[0])
+	now, all, rest := time.Now(), set(held), make([]store.Outcome, 0, len(part.outcomes)) // others read the batch
+	for i, o := range part.outcomes {
+		if all[o.Task.ID] {
+			g.setAside(&aside{o, part.ended[i], now, now, firstPause, 0})
 		} else {
-			delete(g.trials, o.Task) // nothing else was stored either: it is not to blame
+			rest = append(rest, o)
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.aside = append(g.aside, aside{o, ended, time.Now()})
+	return rest
 }
 
-// blamedAfter is longer than a server takes to come back, or others hold a lock.
-const blamedAfter = 30 * time.Second
+const firstPause = 20 * time.Millisecond
 
-// unstorable is the fingerprint of outcomes that no store would take.
-const unstorable = "unstorable"
-
-// forgive forgets the failures of outcomes that are stored.
-func (g *Gatherer) forgive(b batch) {
-	if len(g.trials) == 0 {
-		return
-	}
-	for i := range b.outcomes {
-		delete(g.trials, b.outcomes[i].Task)
-	}
-}
-
-func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, g.deadline)
+func (g *Gatherer) try(ctx context.Context, outcomes []store.Outcome, within time.Duration) (lost []store.ID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

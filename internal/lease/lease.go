@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,7 +123,9 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 		h.Renew(id)
 		return 0, nil
 	}
-	if err != nil {
+	if held := new(store.HeldError); errors.As(err, &held) {
+		notes = slices.DeleteFunc(notes, func(n store.Note) bool { return slices.Contains(held.Tasks, n.ID) })
+	} else if err != nil {
 		return 0, err
 	}
 	h.o.Noted(notes)

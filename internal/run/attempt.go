@@ -161,12 +161,14 @@ func (a *Attempt) Log(at time.Time, level, text string) {
 }
 
 // Interim returns what the handler noted and the store does not know yet, or nil.
-// Noted says that it is stored; until then it is returned again.
+// Noted says that it is stored; until then it is returned again. Once the handler has
+// begun to finish the task in its own transaction there is none: that transaction
+// brings the note and holds its row. If it is rolled back, Final has everything.
 func (a *Attempt) Interim() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.said
-	if s == nil || !s.fresh && len(s.logs) == 0 {
+	if s == nil || a.inTx || !s.fresh && len(s.logs) == 0 {
 		return nil
 	}
 	note := store.Note{ID: a.Task.ID, Lease: a.Task.Lease, Logs: s.logs}
@@ -232,11 +234,11 @@ func (a *Attempt) Then() (tasks []store.NewTask, children []store.Need) {
 	return s.then, children
 }
 
-// SetInTx remembers that the handler finished the task in its own transaction.
-func (a *Attempt) SetInTx() {
+// SetInTx remembers whether the handler finishes the task in its own transaction.
+func (a *Attempt) SetInTx(inTx bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.inTx = true
+	a.inTx = inTx
 }
 
 // InTx reports whether the handler finished the task in its own transaction.

@@ -56,9 +56,14 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 // instead. All others are written, whatever becomes of it.
 func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	lost, err := l.store.Finish(ctx, outcomes)
+	held := new(store.HeldError)
 	switch {
 	case err == nil:
 		l.report(outcomes, lost)
+		return nil
+	case errors.As(err, &held): // all others are written, and the next round has these again
+		l.o.Log.Warn("rescue", "error", err)
+		l.report(outcomes, append(lost, held.Tasks...))
 		return nil
 	case ctx.Err() != nil || isForAll(err):
 		return err
@@ -102,16 +107,17 @@ func (l *Leader) keepTurns(ctx context.Context, tasks []store.Task) (map[string]
 	return keep, nil
 }
 
-// report leaves out the tasks that their worker finished after all.
-func (l *Leader) report(outcomes []store.Outcome, lost []store.ID) {
-	late := make(map[store.ID]bool, len(lost))
-	for _, id := range lost {
-		late[id] = true
+// report tells of the tasks that were taken back: all but those in left, which their
+// worker finished after all or which a user's transaction holds.
+func (l *Leader) report(outcomes []store.Outcome, left []store.ID) {
+	out := make(map[store.ID]bool, len(left))
+	for _, id := range left {
+		out[id] = true
 	}
 	rescued, strays := 0, map[holding]int{}
 	for _, o := range outcomes {
 		switch {
-		case late[o.Task.ID]:
+		case out[o.Task.ID]:
 		case o.Task.Stray:
 			strays[holding{o.Task.Worker, o.Task.Lease}]++
 		default:

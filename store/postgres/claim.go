@@ -76,27 +76,35 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	if err != nil {
 		return nil, fmt.Errorf("extend: %w", err)
 	}
-	n, err := notesOf(b.Notes)
-	if err != nil {
-		return nil, fmt.Errorf("extend: %w", err)
+	if b.TTL <= 0 { // afterwards the leases are over
+		if _, err := s.writeNotes(ctx, b.Notes); err != nil {
+			return nil, fmt.Errorf("extend: %w", err)
+		}
 	}
 	var stops []store.Stop
 	err = s.query(ctx, "beat", func(raw [][]byte) error {
 		stops = append(stops, store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])})
 		return nil
-	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), n.ids, n.tokens, n.progress, n.outputs, n.logs, b.Seq, b.Seen, uuidsOf(b.Holds))
+	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen, uuidsOf(b.Holds))
 	if err != nil {
 		if errors.Is(err, store.ErrWorkerDead) {
 			s.witness.leave(b.Worker.ID)
 		}
 		return nil, fmt.Errorf("extend: %w", err)
 	}
-	if b.TTL > 0 {
-		s.witness.keep(b.Worker.ID)
-	} else {
+	if b.TTL <= 0 {
 		s.witness.leave(b.Worker.ID)
+		return stops, nil
 	}
-	return stops, nil
+	s.witness.keep(b.Worker.ID)
+	held, err := s.writeNotes(ctx, b.Notes)
+	if err == nil {
+		err = heldError(held)
+	}
+	if err != nil {
+		err = fmt.Errorf("extend: notes: %w", err)
+	}
+	return stops, err
 }
 
 // every is how often a worker beats, at a guess if it does not say.

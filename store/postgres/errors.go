@@ -90,7 +90,3 @@ func isMissing(err error) bool {
 	var said *pgconn.PgError
 	return errors.As(err, &said) && (said.Code == "42P01" || said.Code == "3F000")
 }
-
-// IsHeld reports whether a finish was refused, in part, only because an open
-// transaction is about to finish the same tasks: repeat it later.
-func IsHeld(err error) bool { return errors.Is(err, errHeld) }

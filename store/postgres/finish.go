@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,19 +11,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// errHeld says that an open transaction of somebody is about to finish a task.
-var errHeld = errors.New("an open transaction is about to finish the task")
-
 // Finish implements store.Leaser. Outcomes that bring more than the end of their
 // attempt are written apart from the others.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	rest, lost := eachOnce(outcomes)
-	if n := finalNotes(rest); len(n) > 0 {
-		if err := s.writeNotes(ctx, n); err != nil {
-			return nil, fmt.Errorf("finish: %w", err)
-		}
+	held, err := s.writeNotes(ctx, finalNotes(rest))
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
 	}
-	var held []store.ID
+	rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return o.Note != nil && slices.Contains(held, o.Task.ID) })
 	for _, part := range partsOf(rest) {
 		l, h, err := s.flush(ctx, part)
 		if err != nil {
@@ -33,9 +28,16 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		lost, held = append(lost, l...), append(held, h...)
 	}
 	if len(held) > 0 {
-		return lost, fmt.Errorf("finish: %w: %v", errHeld, held)
+		return lost, fmt.Errorf("finish: %w", heldError(held))
 	}
 	return lost, nil
+}
+
+func heldError(held []store.ID) error {
+	if len(held) == 0 {
+		return nil
+	}
+	return &store.HeldError{Tasks: held}
 }
 
 // partsOf splits outcomes into those that are written together: usually one part.
@@ -55,7 +57,9 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 }
 
 // flush writes outcomes by one call of the function finish_plain, finish_lease, finish or finish_more; when
-// that finds lost tasks it writes nothing, and is called again without them.
+// that finds tasks that are lost or held it writes nothing, and is called again without
+// them. When it has waited too long for a lock, halves are written one after the other:
+// what one outcome waits for, others do not.
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
 	for len(rest) > 0 {
 		f := flushOf(rest)
@@ -68,13 +72,21 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 			}
 			name, args = "finish_more", append(f.args(), x.args()...)
 		}
-		gone, calledOff := map[attempt]bool{}, false
+		gone, apart := map[attempt]bool{}, false
 		err := s.query(ctx, name, func(raw [][]byte) error {
 			switch id := store.ID(idOf(raw[1])); {
+			case raw[1] == nil && raw[2] != nil: // a key is held
+				n, err := strconv.Atoi(string(raw[3]))
+				if err != nil || n > len(f.keyedEnds) {
+					apart = true // it is that of a task to enqueue
+					return err
+				}
+				o := f.keyedEnds[n-1]
+				held, gone[attempt{o.Task.ID, o.Task.Lease}] = append(held, o.Task.ID), true
 			case raw[3] != nil:
 				s.ring(string(raw[3]))
 			case raw[2] == nil:
-				calledOff = true
+				apart = true // it was called off
 			case raw[2][0] != 0:
 				held, gone[attempt{id, idOf(raw[0])}] = append(held, id), true
 			default:
@@ -83,11 +95,11 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 			return nil
 		}, args...)
 		switch {
+		case isBusy(err) && ctx.Err() == nil || apart:
+			l, h, err := s.flushApart(ctx, rest)
+			return append(lost, l...), append(held, h...), err
 		case err != nil:
 			return nil, nil, err
-		case calledOff:
-			l, h, err := s.flushEach(ctx, rest)
-			return append(lost, l...), append(held, h...), err
 		case len(gone) == 0:
 			if x != nil {
 				s.ringFor(x.survey)
@@ -100,10 +112,15 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 	return lost, held, nil
 }
 
-// flushEach writes outcomes one by one: some bring tasks that have to be dropped.
-func (s *Store) flushEach(ctx context.Context, outcomes []*store.Outcome) (lost, held []store.ID, err error) {
-	for _, o := range outcomes {
-		l, h, err := s.flush(ctx, []*store.Outcome{o})
+// flushApart writes the halves of a batch by themselves: some of it is held, or brings
+// tasks that have to be dropped. One outcome alone is held.
+func (s *Store) flushApart(ctx context.Context, outcomes []*store.Outcome) (lost, held []store.ID, err error) {
+	if len(outcomes) == 1 {
+		return nil, []store.ID{outcomes[0].Task.ID}, nil
+	}
+	half := (len(outcomes) + 1) / 2
+	for _, part := range [][]*store.Outcome{outcomes[:half:half], outcomes[half:]} {
+		l, h, err := s.flush(ctx, part)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -162,12 +179,23 @@ func finalNotes(outcomes []*store.Outcome) (list []store.Note) {
 	return list
 }
 
-func (s *Store) writeNotes(ctx context.Context, list []store.Note) error {
+// writeNotes stores notes, but for those of tasks that a user's transaction holds.
+func (s *Store) writeNotes(ctx context.Context, list []store.Note) (held []store.ID, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
 	n, err := notesOf(list)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.query(ctx, "write_notes", func([][]byte) error { return nil }, n.ids, n.tokens, n.progress, n.outputs, n.logs)
+	err = s.query(ctx, "write_free_notes", func(raw [][]byte) error {
+		places := arrayOf(raw[0])
+		for range places.n {
+			held = append(held, n.ids[int32Of(places.next())-1])
+		}
+		return nil
+	}, n.ids, n.tokens, n.progress, n.outputs, n.logs)
+	return held, err
 }
 
 // flush is a batch of outcomes in columns, as the functions finish and finish_lease take

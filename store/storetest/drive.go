@@ -264,7 +264,7 @@ func (h *history) outcome(l *leased) store.Outcome {
 func (h *history) end(outcomes twins[[]store.Outcome]) {
 	h.Helper()
 	lost, _ := ask(h, "finish", func(s store.Store, engine bool) ([]string, error) {
-		lost, err := s.Finish(h.ctx, outcomes.of(engine))
+		lost, err := finish(h.ctx, s, outcomes.of(engine))
 		lines := make([]string, len(lost))
 		for i, id := range lost {
 			lines[i] = h.name(id)

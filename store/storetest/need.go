@@ -260,7 +260,7 @@ var needClauses = []clause{
 					s = other
 				}
 				all.Go(func() {
-					if lost, err := s.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[i])}); err != nil || len(lost) > 0 {
+					if lost, err := finish(t.ctx(), s, []store.Outcome{to(store.Completed, &tasks[i])}); err != nil || len(lost) > 0 {
 						t.Errorf("%v %v", lost, err)
 					}
 				})

@@ -34,7 +34,7 @@ var raceClauses = []clause{
 						for i := range tasks {
 							outcomes = append(outcomes, to(store.Completed, &tasks[i]))
 						}
-						if lost, err := s.Finish(t.ctx(), outcomes); err != nil || len(lost) > 0 {
+						if lost, err := finish(t.ctx(), s, outcomes); err != nil || len(lost) > 0 {
 							t.Errorf("lost %d, %v", len(lost), err)
 						}
 					} else if last {
@@ -93,7 +93,7 @@ var raceClauses = []clause{
 					}
 					mu.Unlock()
 					for i := range tasks {
-						if lost, err := s.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[i])}); err != nil || len(lost) > 0 {
+						if lost, err := finish(t.ctx(), s, []store.Outcome{to(store.Completed, &tasks[i])}); err != nil || len(lost) > 0 {
 							t.Errorf("lost %d, %v", len(lost), err)
 						}
 					}
@@ -162,7 +162,7 @@ var raceClauses = []clause{
 				s := t.another()
 				all.Go(func() {
 					o := to([]store.State{store.Completed, store.Discarded, store.Cancelled}[i%3], task)
-					lost, err := s.Finish(t.ctx(), []store.Outcome{o})
+					lost, err := finish(t.ctx(), s, []store.Outcome{o})
 					if err != nil {
 						t.Errorf("%v", err)
 					} else if len(lost) == 0 {

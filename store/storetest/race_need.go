@@ -29,7 +29,7 @@ func (t *T) finishAs(s store.Store, worker, id store.ID, state store.State) {
 		t.Errorf("list: %d, %v", len(list), err)
 		return
 	}
-	if lost, err := s.Finish(t.ctx(), []store.Outcome{to(state, &list[0])}); err != nil || len(lost) > 0 {
+	if lost, err := finish(t.ctx(), s, []store.Outcome{to(state, &list[0])}); err != nil || len(lost) > 0 {
 		t.Errorf("finish: lost %d, %v", len(lost), err)
 	}
 }
@@ -232,7 +232,7 @@ func (g *graph) work(s store.Store, worker store.ID, r *rand.Rand) {
 	outcomes := g.judge(s, tasks, r)
 	var lost []store.ID
 	if g.engine.Begin == nil || !g.engine.Shared || r.IntN(4) > 0 {
-		lost, err = s.Finish(g.ctx(), outcomes)
+		lost, err = finish(g.ctx(), s, outcomes)
 	} else {
 		err = g.inside(s, func(tx store.Tx) (err error) {
 			lost, err = tx.Finish(g.ctx(), outcomes)

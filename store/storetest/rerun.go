@@ -186,7 +186,7 @@ func (r *reruns) finish(share float64) {
 	}
 	r.end(ends)
 	if r.rand.IntN(4) == 0 {
-		lost, err := r.s.Finish(context.Background(), ends)
+		lost, err := finish(context.Background(), r.s, ends)
 		r.must("finish again", err)
 		if len(lost) != len(ends) {
 			r.t.Fatalf("TUSK_TEST_SEED=%s: of %d ends that were repeated %d were lost", r.seed, len(ends), len(lost))
@@ -196,7 +196,7 @@ func (r *reruns) finish(share float64) {
 
 func (r *reruns) end(ends []store.Outcome) {
 	r.t.Helper()
-	lost, err := r.s.Finish(context.Background(), ends)
+	lost, err := finish(context.Background(), r.s, ends)
 	r.must("finish", err)
 	if len(lost) > 0 {
 		r.t.Fatalf("TUSK_TEST_SEED=%s: %d ends of %d were lost", r.seed, len(lost), len(ends))

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -237,11 +238,24 @@ func failed(task *store.Task, state store.State, text string) store.Outcome {
 // end finishes attempts and returns the lost ones.
 func (t *T) end(outcomes ...store.Outcome) []store.ID {
 	t.Helper()
-	lost, err := t.Finish(t.ctx(), outcomes)
+	lost, err := finish(t.ctx(), t.Store, outcomes)
 	if err != nil {
 		t.Fatalf("finish: %v", err)
 	}
 	return lost
+}
+
+// finish is Finish by a caller who tries again what others hold for a moment.
+func finish(ctx context.Context, s store.Leaser, outcomes []store.Outcome) (lost []store.ID, err error) {
+	for {
+		late, err := s.Finish(ctx, outcomes)
+		lost = append(lost, late...)
+		held := new(store.HeldError)
+		if !errors.As(err, &held) || ctx.Err() != nil {
+			return lost, err
+		}
+		outcomes = slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return !slices.Contains(held.Tasks, o.Task.ID) })
+	}
 }
 
 // mustEnd finishes attempts, all of which must be accepted.

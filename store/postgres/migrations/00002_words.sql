@@ -15,7 +15,11 @@ create function tusk.queue_of(_lane bigint) returns text language sql stable as 
   select queue from tusk.lane where id between (_lane >> 16) << 16 and ((_lane >> 16) << 16) + 65535 limit 1
 $$;
 
+-- A lane has two locks. Whoever claims from it takes the second alone, and holds it for
+-- milliseconds. Whoever changes it takes both, and may be a user's transaction that stays
+-- open for long: while the first is held, claims do not wait for the second.
 create function tusk.lock_lane(_lane bigint) returns void language sql volatile as $$
+  select pg_advisory_xact_lock(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)));
   select pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
 $$;
 

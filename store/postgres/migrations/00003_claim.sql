@@ -21,7 +21,7 @@ returns table (
   run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
   workflows uuid[], turns boolean[], partitions text[])
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
@@ -80,11 +80,10 @@ begin
   end if;
   _first := _held in (0, _lanes[1]);
   foreach _lane in array _lanes loop
-    if _first then
-      _first := pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is null; -- which it is not
-    elsif not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
-      continue;
+    if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
+      continue when not _first or not tusk.await_lane(_lane);
     end if;
+    _first := false;
     lane := _lane;
     claimed_at := clock_timestamp();
     select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
@@ -214,6 +213,14 @@ begin
   end loop;
 end $$;
 
+-- Waits for other claims of a lane. False: it is being changed, perhaps by a user's
+-- transaction that stays open for long, and nobody waits for that.
+create function tusk.await_lane(_lane bigint) returns boolean language plpgsql as $$
+begin
+  return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))
+    and pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is not null;
+end $$;
+
 -- The rows of a lane that are visible in a window, from a point of the index on.
 create function tusk.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.log
 language sql stable as $$
@@ -325,4 +332,4 @@ $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.claim, tusk.lanes_to_try, tusk.lanes_with_rows, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;
+drop function tusk.claim, tusk.await_lane, tusk.lanes_to_try, tusk.lanes_with_rows, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;

@@ -82,6 +82,33 @@ returns void language sql volatile as $$
     logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
 $$;
 
+-- The same for who must not wait for a user's transaction, which may hold the note of a
+-- task that it ends. Returns the places of notes that are held and not stored.
+create function tusk.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[]) returns int[]
+language plpgsql set lock_timeout = '20ms' as $$
+declare
+  _held  int[] := '{}';
+  _begun timestamptz := clock_timestamp();
+begin
+  begin
+    perform tusk.write_notes(_ids, _tokens, _progress, _outputs, _logs);
+    return _held;
+  exception when lock_not_available then
+  end;
+  for i in 1 .. cardinality(_ids) loop
+    begin
+      if clock_timestamp() - _begun > interval '300 ms' then
+        _held := _held || i; -- it was not tried
+        continue;
+      end if;
+      perform tusk.write_notes(_ids[i:i], _tokens[i:i], _progress[i:i], _outputs[i:i], _logs[i:i]);
+    exception when lock_not_available then
+      _held := _held || i;
+    end;
+  end loop;
+  return _held;
+end $$;
+
 -- The common flush: plain completions of one lease without keys, in runs as it was
 -- claimed, which is closed as a whole. Where anything was ever put beside leases, and
 -- for anything else, it is left to finish_lease.
@@ -89,7 +116,7 @@ $$;
 create function tusk.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -123,11 +150,12 @@ create function tusk.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts
   _key_queues bigint[], _keys text[], _key_ids uuid[])
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set jit = off
+set enable_seqscan = off set jit = off set lock_timeout = '300ms'
 as $$
 #variable_conflict use_column
 declare
   _now     timestamptz := clock_timestamp();
+  _held    int[];
   _at      tid;
   _lo      xid8;
   _hi      xid8;
@@ -138,7 +166,11 @@ begin
     perform tusk.need_read_committed();
   end if;
   if cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0 then
-    perform tusk.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
+    _held := tusk.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
+    if cardinality(_held) > 0 then
+      return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
+      return;
+    end if;
   end if;
   -- A lease that an open transaction has finished tasks of cannot be locked so.
   -- What was finished before the lock is judged after it, by a new statement.
@@ -177,8 +209,9 @@ end $$;
 -- The ends that are no plain completions come once more in the arrays from
 -- _odd on. Among the keys, those with an id are to be freed; those without are
 -- touched by the other ends. If anything is lost or held by an open transaction, nothing is
--- written and those are returned: the caller goes on without them. Otherwise it
--- returns the queues of what was set free.
+-- written and those are returned: the caller goes on without them. A key that is held is
+-- returned without an id, its place as the queue. Otherwise it returns the queues of what
+-- was set free. It waits for nobody longer than its lock_timeout, which is an error.
 create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
   _firsts uuid[], _counts int[], _ends int[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
@@ -186,11 +219,12 @@ create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes
   _key_queues bigint[], _keys text[], _key_ids uuid[], _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
 as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
+  _held  int[];
   _locked tid[];
   _full  tid[];
   _whole int[];
@@ -206,7 +240,11 @@ begin
     perform tusk.need_read_committed();
   end if;
   if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0) then
-    perform tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
+    _held := tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
+    if cardinality(_held) > 0 then
+      return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
+      return;
+    end if;
   end if;
   -- A lease that an open transaction has finished tasks of cannot be locked so.
   _locked := array(select x.ctid from tusk.lease x where x.token = any(_tokens) for update skip locked);
@@ -438,5 +476,5 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.has_finished, tusk.finish_lease,
-  tusk.finish_plain, tusk.write_notes,
+  tusk.finish_plain, tusk.write_free_notes, tusk.write_notes,
   tusk.cancelled_stat, tusk.end_attempt;

@@ -1,9 +1,10 @@
 -- up
 set local lock_timeout = '5s';
 
--- A worker's heartbeat. Returns the attempts that somebody wants stopped.
-create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _note_ids uuid[], _note_tokens uuid[], _progress text[],
-  _outputs bytea[], _logs text[], _seq bigint default 0, _seen bigint default 0, _holds uuid[] default '{}')
+-- A worker's heartbeat. Returns the attempts that somebody wants stopped. It touches
+-- nothing that a user's transaction may hold.
+create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0, _seen bigint default 0,
+  _holds uuid[] default '{}')
 returns table (id uuid, token uuid) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -18,9 +19,6 @@ begin
     raise exception 'the worker is dead' using errcode = 'TK001';
   elsif _seq > 0 and _seq <= w.seq then
     raise exception 'a later beat was seen' using errcode = 'TK009';
-  end if;
-  if cardinality(_note_ids) > 0 then
-    perform tusk.write_notes(_note_ids, _note_tokens, _progress, _outputs, _logs);
   end if;
   if _ttl <= 0 then
     update tusk.worker x set dead = true, left_at = _now where x.id = _id;

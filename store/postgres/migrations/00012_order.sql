@@ -19,6 +19,59 @@ begin
   order by y.queue, y.key collate "C" for update of y;
 end $$;
 
+-- The same for who must not wait for a user's transaction: it may have asked for a key
+-- and stay open. Returns the places of those that are held; then not all are locked.
+create function tusk.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+  _mine int[] := tusk.keys_not_held(_queues, _keys);
+  _held int[];
+begin
+  if cardinality(_mine) = cardinality(_keys) then
+    return '{}';
+  end if;
+  _held := tusk.keys_but(_mine, _queues, _keys);
+  if _held = '{}' or tusk.lock_keys_soon(_queues, _keys) then
+    return '{}';
+  end if;
+  return tusk.keys_but(tusk.keys_not_held(_queues, _keys), _queues, _keys);
+end $$;
+
+-- The places of the keys that are known, but those in _mine.
+create function tusk.keys_but(_mine int[], _queues bigint[], _keys text[]) returns int[] language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return array(
+    select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
+    join tusk.key y on y.queue = q.queue and y.key = q.key
+    where q.place <> all(_mine));
+end $$;
+
+-- Locks the keys that nobody else holds, and returns their places.
+create function tusk.keys_not_held(_queues bigint[], _keys text[]) returns int[] language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+  return array(
+    select q.place from unnest(_queues, _keys) with ordinality q(queue, key, place)
+    join tusk.key y on y.queue = q.queue and y.key = q.key
+    order by y.queue, y.key collate "C" for update of y skip locked);
+end $$;
+
+-- Locks keys that others lock for the time of a commit. False: somebody holds one for
+-- longer.
+create function tusk.lock_keys_soon(_queues bigint[], _keys text[]) returns boolean language plpgsql
+set lock_timeout = '50ms'
+as $$
+begin
+  perform tusk.lock_keys(_queues, _keys);
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
 -- The same without waiting; false: somebody holds one.
 create function tusk.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -72,7 +125,7 @@ end $$;
 -- Locks rows that others lock for the time of a commit. False: somebody holds one for
 -- longer, and nothing is locked.
 create function tusk.lock_patiently(_ids uuid[]) returns boolean language plpgsql
-set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '300ms'
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '100ms'
 as $$
 begin
   perform 1 from tusk.waiting x where x.id = any(_ids) order by x.id for update;
@@ -101,14 +154,15 @@ end $$;
 
 -- Locks what the ends of attempts will change: their leases, as those do who may share
 -- them with transactions that have finished some of their tasks, keys, and the rows of
--- what waits for either.
-create function tusk.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[], _counts int[]) returns void
+-- what waits for either. Returns the places of keys that a user's transaction holds.
+create function tusk.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[], _counts int[]) returns int[]
 language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
   _children uuid[] := '{}';
   _own      uuid[] := '{}';
+  _held     int[] := '{}';
 begin
   if pg_relation_size('tusk.open_need') > 0 then
     _children := tusk.children_of(array(select i.id from tusk.ids_of(_firsts, _counts) i));
@@ -119,12 +173,16 @@ begin
     order by x.token, x.lane for no key update of x;
   end if;
   if cardinality(_keys) > 0 then
-    perform tusk.lock_keys(_queues, _keys);
+    _held := tusk.lock_free_keys(_queues, _keys);
+    if cardinality(_held) > 0 then
+      return _held;
+    end if;
     _own := tusk.tasks_of_keys(_queues, _keys);
   end if;
   if cardinality(_own) > 0 or cardinality(_children) > 0 then
     perform tusk.lock_waiting(_own, _children);
   end if;
+  return _held;
 end $$;
 
 -- Locks tasks where they are, and what an edit of them will change.
@@ -180,4 +238,5 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop function tusk.begin_anew, tusk.lock_places, tusk.lock_ends, tusk.lock_lanes, tusk.lock_patiently, tusk.lock_waiting,
-  tusk.children_of, tusk.tasks_of_keys, tusk.try_keys, tusk.lock_keys;
+  tusk.children_of, tusk.tasks_of_keys, tusk.try_keys, tusk.lock_keys_soon,
+  tusk.keys_but, tusk.keys_not_held, tusk.lock_free_keys, tusk.lock_keys;

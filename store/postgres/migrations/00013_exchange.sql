@@ -8,8 +8,8 @@ set local lock_timeout = '5s';
 -- transaction; it leaves to those two what it cannot do.
 --
 -- _likely is the lane that likely has the task, the first of the queue; 0: not known.
--- Without _held nothing is completed. With it, a lane that is held for a second is an error,
--- and nothing is done. No id: there is no task. Not finished: nothing was
+-- Without _held nothing is completed. Nobody waits for a lane that a user's transaction
+-- holds. No id: there is no task. Not finished: nothing was
 -- written of what ended, and finish tells why. freed are the queues that got tasks by it.
 create procedure tusk.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
   _held uuid, _held_lane bigint, _firsts uuid[], _ago int[], _stats bytea,
@@ -39,9 +39,8 @@ declare
   _by      uuid;
   _since   timestamptz;
 begin
-  -- What ended must not wait long for a lane that somebody's open transaction holds.
-  if (_held is null or set_config('lock_timeout', '1s', true) is not null)
-    and _likely <> 0 and pg_advisory_xact_lock(_lock) is not null and pg_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) is not null
+  if _likely <> 0 and set_config('lock_timeout', '1s', true) is not null and pg_advisory_xact_lock(_lock) is not null
+    and (pg_try_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) or tusk.await_lane(_likely))
     and set_config('synchronous_commit', 'off', true) is not null and set_config('enable_seqscan', 'off', true) is not null
     and set_config('plan_cache_mode', 'force_generic_plan', true) is not null and current_setting('transaction_isolation') = 'read committed' then
     select q.no, q.done, q.win, q.claimed,
@@ -77,13 +76,15 @@ begin
       coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], array(select json_array_elements_text(c.tags[1]::json)), c.settings[1],
       c.workflows[1], c.turns[1], c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, partition
-    from tusk.claim(_worker, _token, _queues, 1, false, _lock, false, false, _likely) c;
+    from tusk.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
+      case when _likely <> 0 and tusk.try_lane(_likely) then _likely else 0 end) c;
   end if;
   if _held is null then
     return;
   end if;
   commit;
-  _beside := set_config('enable_seqscan', 'off', true) is not null and pg_sequence_last_value('tusk.beside') is not null;
+  _beside := set_config('enable_seqscan', 'off', true) is not null and set_config('lock_timeout', '1s', true) is not null
+    and pg_sequence_last_value('tusk.beside') is not null;
   if _beside then -- a lease that an open transaction has finished its task of cannot be locked so
     delete from tusk.lease y
     where y.ctid = (

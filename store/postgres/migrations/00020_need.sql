@@ -436,9 +436,10 @@ create function tusk.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _
   _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
   _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
   _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
-returns table (token uuid, id uuid, held boolean, queue text) language plpgsql set jit = off as $$
+returns table (token uuid, id uuid, held boolean, queue text) language plpgsql set jit = off set lock_timeout = '300ms' as $$
 #variable_conflict use_column
 declare
+  _held_keys   int[];
   _lost_tokens uuid[];
   _lost_ids    uuid[];
   _held        boolean[];
@@ -446,8 +447,12 @@ declare
   _off         uuid[];
 begin
   perform tusk.need_read_committed();
-  perform tusk.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
+  _held_keys := tusk.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
     _keys || _going_keys || _put_keys, _firsts, _counts);
+  if cardinality(_held_keys) > 0 then
+    return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
+    return;
+  end if;
   _off := tusk.called_off(_going, _going_tokens, _going_queues, _going_keys);
   if cardinality(_off) > 0 and cardinality(_going) > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;

@@ -11,6 +11,6 @@ call tusk.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
   null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)
 
 -- name: beat
--- $1 worker, $2 what it says about itself, $3 ttl, $4 when the next is due, $5 to $9 notes, $10 its number, $11 that of the
--- last one answered, $12 the tokens it holds
-select id, token from tusk.beat($1, $2::jsonb, $3, $4, $5::uuid[], $6::uuid[], $7::text[], $8::bytea[], $9::text[], $10, $11, $12::uuid[])
+-- $1 worker, $2 what it says about itself, $3 ttl, $4 when the next is due, $5 its number, $6 that of the last one
+-- answered, $7 the tokens it holds
+select id, token from tusk.beat($1, $2::jsonb, $3, $4, $5, $6, $7::uuid[])

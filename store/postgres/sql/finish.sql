@@ -1,6 +1,9 @@
 -- name: write_notes
 select tusk.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
+-- name: write_free_notes
+select tusk.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
+
 -- name: finish_plain
 select token, id, held, queue from tusk.finish_plain($1, $2, $3, $4, $5, $6, $7)
 

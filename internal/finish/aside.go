@@ -1,0 +1,150 @@
+package finish
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// aside is an outcome that could not be written: a user's transaction holds what it
+// needs, or it failed alone while others were stored. From then on it is tried by itself,
+// beside the batches, so that it holds up nothing but itself.
+type aside struct {
+	store.Outcome
+	ended    time.Time     // when its attempt ended
+	since    time.Time     // when it was set aside
+	tried    time.Time     // when it was last tried
+	pause    time.Duration // until the next try
+	failures int           // other than that it was held
+}
+
+const (
+	// aloneDeadline bounds the try of one outcome.
+	aloneDeadline = 5 * time.Second
+	// longestPause is between two tries of one outcome, and closingPause after Close.
+	longestPause = time.Second
+	closingPause = 100 * time.Millisecond
+	// blamedAfter is longer than a server takes to come back.
+	blamedAfter = 30 * time.Second
+)
+
+// unstorable is the fingerprint of outcomes that no store would take.
+const unstorable = "unstorable"
+
+// setAside keeps an outcome for a later try.
+func (g *Gatherer) setAside(a *aside) {
+	g.mu.Lock()
+	g.aside = append(g.aside, a)
+	g.mu.Unlock()
+	select {
+	case g.later <- struct{}{}:
+	default:
+	}
+}
+
+// retry tries the outcomes that are set aside, each alone, until nothing more is written
+// in batches and none is left.
+func (g *Gatherer) retry(ctx context.Context, written <-chan struct{}) {
+	for closing := false; ctx.Err() == nil; {
+		a, wait := g.nextAside(time.Now(), closing)
+		if a != nil {
+			g.tryAlone(ctx, a)
+			continue
+		}
+		if closing && wait == 0 {
+			return
+		}
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+		case <-g.later:
+		case <-due:
+		case <-written:
+			closing, written = true, nil
+		}
+	}
+}
+
+// nextAside returns the outcome that has waited longest past its pause; if there is none,
+// wait is until the next one is due; 0: none is set aside.
+func (g *Gatherer) nextAside(now time.Time, closing bool) (a *aside, wait time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := -1
+	for i, a := range g.aside {
+		pause := a.pause
+		if closing {
+			pause = min(pause, closingPause)
+		}
+		if left := a.tried.Add(pause).Sub(now); next < 0 || left < wait {
+			next, wait = i, left
+		}
+	}
+	if next < 0 {
+		return nil, 0
+	}
+	if wait > 0 {
+		return nil, wait
+	}
+	return g.aside[next], 0
+}
+
+// tryAlone writes one outcome, which is set aside until it is stored.
+func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
+	a.Ago = time.Since(a.ended)
+	one := []store.Outcome{a.Outcome}
+	lost, err := g.try(ctx, one, min(g.deadline, aloneDeadline))
+	if err == nil {
+		g.success.Store(time.Now().UnixNano())
+		g.mu.Lock()
+		g.aside = slices.DeleteFunc(g.aside, func(other *aside) bool { return other == a })
+		g.mu.Unlock()
+		g.done(one, set(lost))
+		return
+	}
+	if a.pause = min(2*a.pause, longestPause); !isHeld(err) {
+		a.pause = longestPause
+		g.blame(a, err)
+	}
+	a.tried = time.Now()
+}
+
+// blame counts a failure. When an outcome has failed for blamedAfter while others were
+// stored, and not because the database was away or busy, the fault is its own: then only
+// the fact that the attempt has ended is kept, as a dead letter that says why.
+func (g *Gatherer) blame(a *aside, err error) {
+	a.failures++
+	g.log.Warn("finish", "error", err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
+	blameless := errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if a.failures < 3 || time.Since(a.since) < blamedAfter || blameless || a.Fingerprint == unstorable {
+		return
+	}
+	if g.success.Load() <= a.since.UnixNano() { // nothing else was stored either: it is not to blame
+		a.failures, a.since = 0, time.Now()
+		return
+	}
+	g.log.Error("finish: the outcome cannot be stored, discarding the task instead", "task", a.Task.ID, "error", err)
+	a.State, a.Delay, a.Note, a.Trace, a.Then, a.Needs = store.Discarded, 0, nil, "", nil, nil
+	a.Reason = "its outcome could not be stored"
+	a.Error, a.Fingerprint = "outcome could not be stored", unstorable
+}
+
+func isHeld(err error) bool {
+	held := new(store.HeldError)
+	return errors.As(err, &held)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
