@@ -135,7 +135,8 @@ type Reader interface {
 // Editor is for operators.
 type Editor interface {
 	// Edit applies one change to each of the tasks and says of each, in the same
-	// order, what became of it.
+	// order, what became of it. A task that a user's open transaction holds may be
+	// Refused, and is named by a HeldError then; the others are changed.
 	Edit(ctx context.Context, e Edit) ([]Edited, error)
 }
 

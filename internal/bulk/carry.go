@@ -214,7 +214,7 @@ func (c *Carrier) change(ctx context.Context, o *Operation) error {
 	}
 	if len(ids) > 0 {
 		edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: o.Change})
-		if err != nil {
+		if err != nil && !errors.As(err, new(*store.HeldError)) { // what is held was refused
 			return err
 		}
 		o.count(edited)

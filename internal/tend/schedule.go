@@ -12,7 +12,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const scheduleEvery = 500 * time.Millisecond
+const (
+	scheduleEvery = 500 * time.Millisecond
+	// fireWithin bounds the write of one schedule: a user's open transaction may hold the
+	// key of its task, and the others do not wait for that.
+	fireWithin = 2 * time.Second
+)
 
 // schedule fires the ticks that have come. A schedule that cannot be read holds
 // up no other.
@@ -65,6 +70,8 @@ func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits ma
 	if r.Body, err = json.Marshal(s); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, fireWithin)
+	defer cancel()
 	version, results, err := l.store.PutRecord(ctx, store.PutRecord{Record: r, Tasks: tasks, Term: term})
 	if err != nil || !s.Stored(results) {
 		return err

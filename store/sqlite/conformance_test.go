@@ -23,6 +23,7 @@ var engine = storetest.Engine{
 		}
 		return func() store.Store { return open(t, path) }
 	},
+	OneWriter: true,
 	Begin: func(t testing.TB, s store.Store) (any, func() error, func() error) {
 		db, err := sqlitefile.Pool(s.(*sqlite.Store).Path())
 		if err != nil {

@@ -50,18 +50,24 @@ func (e exchanging) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Ta
 
 // Finish comes for a task where there is none.
 func (e exchanging) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	held := new(store.HeldError)
 	for _, o := range outcomes {
 		r := store.ClaimRequest{Worker: o.Task.Worker, Queues: []string{"nowhere"}, Limit: 1, Token: store.NewToken()}
 		x := e.finisher.Exchange(ctx, o, r)
 		if x.ClaimErr == nil && len(x.Tasks) > 0 {
 			return lost, errors.New("claimed a task from nowhere")
 		}
-		if x.FinishErr != nil {
+		switch {
+		case errors.As(x.FinishErr, new(*store.HeldError)):
+			held.Tasks = append(held.Tasks, o.Task.ID)
+		case x.FinishErr != nil:
 			return lost, x.FinishErr
-		}
-		if x.Lost {
+		case x.Lost:
 			lost = append(lost, o.Task.ID)
 		}
+	}
+	if len(held.Tasks) > 0 {
+		return lost, held
 	}
 	return lost, nil
 }

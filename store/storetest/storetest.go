@@ -31,6 +31,9 @@ type Engine struct {
 	// database took it back because of others, so that its user begins anew, as is
 	// usual with that database. Nil: it never does.
 	TakenBack func(err error) bool
+	// OneWriter says that a user's transaction that wrote holds up every other writer until
+	// it ends.
+	OneWriter bool
 	// Shared says that handles are independent. False: all are the same one.
 	Shared bool
 }
@@ -50,7 +53,7 @@ type clause struct {
 
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
-		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, raceClauses, needRaceClauses)
+		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses)
 }
 
 // T is a test of one clause on a database of its own.

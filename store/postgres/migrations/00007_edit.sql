@@ -5,7 +5,7 @@ set local lock_timeout = '5s';
 -- tasks are changed together; those with a key or a turn, and those that are pending,
 -- running or completed, one by one.
 create function tusk.edit(_ids uuid[], _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
-returns table (place int, result smallint, state smallint) language plpgsql set jit = off as $$
+returns table (place int, result smallint, state smallint) language plpgsql set jit = off set lock_timeout = '300ms' as $$
 #variable_conflict use_column
 declare
   _done uuid[] := '{}';
