@@ -176,7 +176,9 @@ func (e *errand) settle() {
 // Queues take turns at being first, and so do asks.
 func (c *Source) request(id store.ID, room int) store.ClaimRequest {
 	if c.unanswered != nil && c.unanswered.Worker == id {
-		return *c.unanswered
+		r := *c.unanswered
+		r.Queues = rotated(r.Queues, 1) // it may have been the first one that did not answer
+		return r
 	}
 	r := store.ClaimRequest{Worker: id, Limit: room, Token: store.NewToken()}
 	if len(c.round) == 0 && r.Limit > 0 {

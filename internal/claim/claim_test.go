@@ -97,12 +97,15 @@ func TestAClaimWithoutAnAnswerIsRepeatedWithItsTokenUntilItHasOne(t *testing.T) 
 			return nil, nil
 		}}
 		w := &worker{id: store.ID{1}, room: 10}
-		run(t, w.source(c, "q"), func() { time.Sleep(500 * time.Millisecond) })
+		run(t, w.source(c, "p", "q"), func() { time.Sleep(500 * time.Millisecond) })
 		if w.taken != 3 {
 			t.Errorf("%d tasks were taken, want the 3 that were leased", w.taken)
 		}
 		first := c.requests[0]
 		for i, r := range c.requests[1:3] {
+			if r.Queues[0] == c.requests[i].Queues[0] || len(r.Queues) != 2 {
+				t.Errorf("request %d asks %v first, as the one before did without an answer", i+2, r.Queues)
+			}
 			if r.Token != first.Token || !r.Again || r.Limit != first.Limit {
 				t.Errorf("request %d is %+v, want the first one again", i+2, r)
 			}

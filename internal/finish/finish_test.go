@@ -299,3 +299,86 @@ func TestASmallWriteTakesAlongWhatWaitsForItsClaim(t *testing.T) {
 		}
 	})
 }
+
+// held says that a user's transaction holds task 7, and stores the others.
+type held struct {
+	*ledger
+	until time.Time
+}
+
+func (h *held) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	if rest := slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return o.Task.ID[0] == 7 }); len(rest) < len(outcomes) &&
+		time.Now().Before(h.until) {
+		h.sizes = append(h.sizes, len(outcomes))
+		if len(rest) > 0 {
+			lost, err = h.ledger.Finish(ctx, rest)
+		}
+		return lost, errors.Join(err, fmt.Errorf("finish: %w", &store.HeldError{Tasks: []store.ID{{7}}}))
+	}
+	return h.ledger.Finish(ctx, outcomes)
+}
+
+func TestWhatAUsersTransactionHoldsIsTriedAloneAndHoldsUpNothing(t *testing.T) {
+	l := &ledger{accepted: map[store.ID]int{}}
+	var mu sync.Mutex
+	told := map[store.ID]int{}
+	synctest.Test(t, func(t *testing.T) {
+		h := &held{l, time.Now().Add(10 * time.Minute)}
+		g := New(h, quiet(func(o store.Outcome) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[o.Task.ID]++
+			if o.State != store.Completed {
+				t.Errorf("task %v became %v", o.Task.ID, o.State)
+			}
+		}))
+		done := make(chan struct{})
+		go func() { g.Run(t.Context()); close(done) }()
+		for i := range 100 {
+			add(g, outcome(byte(i)))
+			time.Sleep(50 * time.Millisecond)
+			if l.taken(byte(i)) != 1 && i != 7 {
+				t.Fatalf("outcome %d was held up", i)
+			}
+		}
+		if g.Full() || g.Age() != 0 || l.taken(7) != 0 {
+			t.Errorf("full: %v, age: %v, taken: %d", g.Full(), g.Age(), l.taken(7))
+		}
+		time.Sleep(10*time.Minute + longestPause)
+		if l.taken(7) != 1 {
+			t.Error("it was not written once nobody held it")
+		}
+		g.Close()
+		<-done
+	})
+	if len(told) != 100 {
+		t.Errorf("told of %d", len(told))
+	}
+	for id, n := range told {
+		if n != 1 {
+			t.Errorf("told %d times of %v", n, id)
+		}
+	}
+}
+
+func TestCloseWaitsForWhatIsHeldAndTheContextGivesItUp(t *testing.T) {
+	for _, until := range []time.Duration{2 * time.Second, time.Hour} {
+		l := &ledger{accepted: map[store.ID]int{}}
+		synctest.Test(t, func(t *testing.T) {
+			h := &held{l, time.Now().Add(until)}
+			g := New(h, quiet(func(store.Outcome) {}))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			done := make(chan struct{})
+			go func() { g.Run(ctx); close(done) }()
+			for _, n := range []byte{6, 7, 8} {
+				add(g, outcome(n))
+			}
+			g.Close()
+			<-done
+		})
+		if l.taken(6) != 1 || l.taken(8) != 1 || (l.taken(7) == 1) != (until < time.Minute) {
+			t.Errorf("held for %v: %d, %d, %d were taken", until, l.taken(6), l.taken(7), l.taken(8))
+		}
+	}
+}

@@ -124,6 +124,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if held := new(store.HeldError); errors.As(err, &held) {
+		h.o.Log.Info("heartbeat: some notes are not stored yet", "error", err)
 		notes = slices.DeleteFunc(notes, func(n store.Note) bool { return slices.Contains(held.Tasks, n.ID) })
 	} else if err != nil {
 		return 0, err

@@ -280,3 +280,17 @@ func TestWhoNeverBeatNeedNotSignOff(t *testing.T) {
 		t.Errorf("signed off by %+v", last)
 	}
 }
+
+// A user's transaction may hold the note of a task. The beat counts all the same, and the
+// note is sent again.
+func TestABeatCountsThoughANoteIsHeld(t *testing.T) {
+	c := &chest{notes: []store.Note{{ID: store.ID{1}}, {ID: store.ID{2}}}}
+	c.extend = func(context.Context, int) ([]store.Stop, error) { return nil, &store.HeldError{Tasks: []store.ID{{2}}} }
+	live(t, c, func() { time.Sleep(5 * ttl) })
+	if len(c.lost) > 0 || c.ids != 1 {
+		t.Errorf("attempts were stopped at %v, %d identities", c.lost, c.ids)
+	}
+	if c.noted == 0 || len(c.beats) < 2 || len(c.beats[1].Notes) != 1 {
+		t.Errorf("%d notes were stored; the second beat: %+v", c.noted, c.beats[1])
+	}
+}

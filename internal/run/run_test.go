@@ -228,3 +228,21 @@ func TestALogIsBoundedAndSaysSo(t *testing.T) {
 		t.Errorf("%d large lines, want one and one that says so", n)
 	}
 }
+
+// The transaction in which a task is finished holds the row of its note.
+func TestThereAreNoInterimNotesWhileATransactionFinishesTheTask(t *testing.T) {
+	a := &Attempt{Task: &store.Task{}}
+	a.SetProgress(store.Progress{Percent: 50})
+	a.SetInTx(true)
+	a.Log(time.Now(), "INFO", "a line")
+	if n := a.Interim(); n != nil {
+		t.Errorf("%+v", n)
+	}
+	if n := a.Final(); n == nil || n.Progress == nil || len(n.Logs) != 1 {
+		t.Errorf("the last note: %+v", n)
+	}
+	a.SetInTx(false)
+	if n := a.Interim(); n == nil {
+		t.Error("no note although no transaction finishes it")
+	}
+}

@@ -82,7 +82,7 @@ var mutants = []mutant{
 		"case known != nil && known.int(0) != living:", "case known != nil && known.int(0) == signedOff:"}, {"store/sqlite/sql/extend.sql",
 		"version = excluded.version, beat_at", "version = excluded.version, dead = 0, beat_at"}}, "F2", "I4"},
 	{"outcomes that cannot be stored at once are dropped", "postgres", []change{{"internal/finish/finish.go",
-		"		if err == nil {\n			g.success", "		if err == nil || ctx.Err() == nil {\n			g.success"}}, "F7,F13", "I1"},
+		"		if err == nil || errors.As(err, &held) {\n", "		if err == nil || errors.As(err, &held) || ctx.Err() == nil {\n"}}, "F7,F13", "I1"},
 	{"an outcome that was brought along, and not answered, is dropped", "postgres", []change{{"internal/finish/lend.go",
 		"		g.ready = append(g.ready, b)\n		g.count.Add(1)\n", ""}}, "F7,F13", "I1"},
 	{"nobody looks for tasks without being told of them", "postgres", []change{{"internal/claim/claim.go",

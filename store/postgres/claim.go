@@ -98,13 +98,16 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	}
 	s.witness.keep(b.Worker.ID)
 	held, err := s.writeNotes(ctx, b.Notes)
-	if err == nil {
-		err = heldError(held)
+	if err != nil { // the beat counts all the same
+		for i := range b.Notes {
+			held = append(held, b.Notes[i].ID)
+		}
+		return stops, fmt.Errorf("extend: notes: %w: %w", err, heldError(held))
 	}
-	if err != nil {
-		err = fmt.Errorf("extend: notes: %w", err)
+	if len(held) > 0 {
+		return stops, fmt.Errorf("extend: notes: %w", heldError(held))
 	}
-	return stops, err
+	return stops, nil
 }
 
 // every is how often a worker beats, at a guess if it does not say.
