@@ -39,10 +39,11 @@ var mayImport = map[string][]string{
 	"internal/model":     {},
 	"internal/disk":      {},
 	"why":                {"", "store", "internal/allot"},
+	"doctor":             {"", "store"},
 	"builtin":            {"", "internal/reach"},
-	"server":             {"", "store", "cron", "why", "internal/tick", "internal/reach"},
+	"server":             {"", "store", "cron", "why", "doctor", "internal/tick", "internal/reach"},
 	"tusktest":           {"", "store", "store/memory"},
-	"cli":                {"", "store", "builtin", "server", "cron", "why", "internal/tick"},
+	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "internal/tick"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},
 }

@@ -21,6 +21,10 @@ const (
 	exitConflict    = 4 // a state, a key or an operator refused
 	exitUnavailable = 5 // try again later
 	exitInterrupted = 130
+
+	// Those of doctor, as monitors have them.
+	exitWarn     = 1
+	exitCritical = 2
 )
 
 // Problem is an error with everything that its line on stderr says:

@@ -35,7 +35,7 @@ var commands = []struct {
 }{
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
-	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand, newDBCommand,
+	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand, newDBCommand, newDoctorCommand,
 		newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newVersionCommand}},
 }
 

@@ -83,6 +83,7 @@ func Routes() []Route {
 	created := func(r *Route) { r.Status = http.StatusCreated }
 	accepted := func(r *Route) { r.Status = http.StatusAccepted }
 	method := func(m string) func(*Route) { return func(r *Route) { r.Method = m } }
+	operate := func(r *Route) { r.Need = access.Operate }
 	stream := func(r *Route) { r.Stream = true }
 
 	return []Route{
@@ -141,6 +142,7 @@ func Routes() []Route {
 		does(get("/schedules/{name}/next", access.Read, "List the next ticks of a schedule"), nextTicks),
 
 		does(sums("/workers", "List living workers"), listWorkers),
+		does(with(sums("/doctor", "Say what is ill of the database, the leader, workers, queues and schedules, and what mends it"), operate), diagnose),
 		does(sums("/stats", "What attempts came to, by queue, kind and slice of time"), listStats),
 		does(sums("/errors", "List groups of like errors, latest first"), listErrors),
 		does(with(post("/errors/{fingerprint}/retry", access.Operate, "errors.retry", "Retry all tasks of an error group, in the background"), accepted), retryErrors),

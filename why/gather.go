@@ -44,7 +44,7 @@ func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func
 	}
 	steps := []func(context.Context) error{g.key}
 	if !t.State.Finished() {
-		steps = append(steps, g.health, g.workers, g.paused, g.limits)
+		steps = append(steps, g.health, g.workers, g.served, g.paused, g.limits)
 	}
 	if t.State == store.Pending && t.Turn {
 		steps = append(steps, g.turns)
@@ -87,6 +87,13 @@ func (g *gatherer) health(ctx context.Context) error {
 
 func (g *gatherer) workers(ctx context.Context) (err error) {
 	g.facts.Workers, err = g.client.Workers(ctx)
+	return err
+}
+
+// served finds out whether an endpoint is called with the tasks of its queue.
+func (g *gatherer) served(ctx context.Context) error {
+	records, err := g.client.Store().Records(ctx, "endpoint")
+	g.facts.Served = slices.ContainsFunc(records, func(r store.Record) bool { return r.Name == g.facts.Task.Queue })
 	return err
 }
 

@@ -78,6 +78,7 @@ type Facts struct {
 	Limits  *tusk.Limits   // of its queue; nil: none
 	Turns   []store.Turns  // of its queue
 	Rates   allot.Rates    // what is used of them
+	Served  bool           // an endpoint is called with the tasks of its queue
 	Key     *tusk.TaskInfo // another unfinished task with its key; nil: none
 
 	Holders []tusk.TaskInfo // running tasks of its queue
@@ -190,6 +191,7 @@ func (f *Facts) blocked() (reasons []Reason) {
 	}
 	mine := f.takers()
 	switch {
+	case f.Served: // whoever is called may have any kind
 	case len(mine) == 0:
 		reasons = append(reasons, Reason{Code: NoWorker, Text: say("no living worker takes tasks from its queue %s", t.Queue),
 			Fix: say("tusk work --queue %s", t.Queue)})

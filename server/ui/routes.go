@@ -103,6 +103,7 @@ func Routes() []Route {
 		post("/schedules/{name}/{action}", "schedules.edit", editSchedule),
 
 		sums("/workers", workers),
+		{Method: "GET", Path: "/doctor", Need: access.Operate, Aggregate: true, show: diagnosis},
 		get("/help", help),
 		{Method: "GET", Path: "/settings", Need: access.Admin, show: settings},
 		admin("GET", "/audit", "", audit),

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/doctor"
+)
+
+// findingRow is what a check of the doctor's found.
+type findingRow struct {
+	Status doctor.Status `json:"status" col:"STATUS"`
+	Check  string        `json:"check" col:"CHECK"`
+	Text   string        `json:"text" col:"FOUND"`
+	Fix    string        `json:"fix" col:"FIX"`
+}
+
+func newDoctorCommand(app *App) *cobra.Command {
+	var o doctor.Options
+	var ignore []string
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what is ill: the database, the leader, workers, queues, schedules",
+		Long: `Say what is ill and what mends it: the connection, the schema and the server's settings, clocks,
+transactions that are held open, dead rows, pruning, the disk, the leader, workers of other
+versions, queues without workers, schedules that were missed.
+
+For monitors, its exit status is 0 when all is well, 1 when something should be mended
+(warn), and 2 when something must be (critical), also when the database cannot be reached.`,
+		Example: `  tusk doctor
+  tusk doctor --ignore pooler --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, s, closeStore, err := app.open(cmd.Context(), existing)
+			if err != nil {
+				return app.diagnose(doctor.Facts{Connection: err}, o, ignore)
+			}
+			defer closeStore()
+			client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log})
+			if err != nil {
+				return err
+			}
+			return app.diagnose(doctor.Gather(cmd.Context(), client), o, ignore)
+		},
+	}
+	f, d := c.Flags(), doctor.Options{}.Complete()
+	f.StringSliceVar(&ignore, "ignore", nil, "leave a `check` out; repeatable")
+	f.DurationVar(&o.Open, "max-open", d.Open, "how long a transaction may be open")
+	f.DurationVar(&o.Waiting, "max-wait", d.Waiting, "how long the oldest available task of a queue may wait")
+	f.DurationVar(&o.Clock, "max-clock", d.Clock, "how far the clocks of this machine and the database may be apart")
+	f.DurationVar(&o.Completed, "keep-completed", d.Completed, "how long completed tasks are kept, as the workers have it")
+	return c
+}
+
+// diagnose prints what was found. Its error is the exit status.
+func (app *App) diagnose(facts doctor.Facts, o doctor.Options, ignore []string) error {
+	found := slices.DeleteFunc(doctor.Examine(facts, o), func(f doctor.Finding) bool { return slices.Contains(ignore, f.Check) })
+	if err := printList(app, rowsOf(found, func(f doctor.Finding) findingRow {
+		return findingRow{f.Status, f.Check, app.clean(f.Text), f.Fix}
+	})); err != nil {
+		return err
+	}
+	count := map[doctor.Status]int{}
+	for _, f := range found {
+		count[f.Status]++
+	}
+	text := fmt.Sprintf("%d of %d findings are critical, %d are warnings", count[doctor.Critical], len(found), count[doctor.Warn])
+	switch doctor.Worst(found) {
+	case doctor.Critical:
+		return &Problem{Code: "critical", Exit: exitCritical, Text: text}
+	case doctor.Warn:
+		return &Problem{Code: "warn", Exit: exitWarn, Text: text}
+	}
+	return nil
+}

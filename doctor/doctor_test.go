@@ -1,0 +1,271 @@
+package doctor_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/doctor"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
+
+type database interface {
+	store.Store
+	store.Migrator
+	Close() error
+}
+
+// patient is a database that is ill, or will be.
+type patient struct {
+	*testing.T
+	*tusk.Client
+	dsn     string
+	options doctor.Options
+	change  func(*doctor.Facts)
+}
+
+func (p *patient) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *patient) open(d database, err error) {
+	p.Helper()
+	p.must(err)
+	p.Cleanup(func() { d.Close() })
+	p.Client, err = tusk.NewClient(d, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	p.must(err)
+}
+
+func (p *patient) migrate(version int64) {
+	p.Helper()
+	m, _ := store.As[store.Migrator](p.Store())
+	_, err := m.Migrate(p.Context(), version)
+	p.must(err)
+}
+
+func (p *patient) lead() {
+	p.Helper()
+	_, err := p.Store().Lead(p.Context(), store.Candidate{ID: tusk.NewID(), TTL: time.Hour})
+	p.must(err)
+}
+
+func (p *patient) work(version, queue string) store.ID {
+	p.Helper()
+	id := tusk.NewID()
+	w := store.Worker{ID: id, Queues: []string{queue}, Concurrency: 1, Version: version}
+	_, err := p.Store().Extend(p.Context(), store.Beat{Worker: w, TTL: time.Hour})
+	p.must(err)
+	return id
+}
+
+func (p *patient) add(queue string) {
+	p.Helper()
+	_, err := p.Enqueue(p.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: queue})
+	p.must(err)
+}
+
+func (p *patient) postgres(settings ...string) *patient {
+	p.Helper()
+	p.dsn = pgtest.DSN(p, settings...)
+	s, err := postgres.Open(p.Context(), p.dsn)
+	p.open(s, err)
+	return p
+}
+
+// healthy is a PostgreSQL database on which nothing is ill.
+func (p *patient) healthy(settings ...string) *patient {
+	p.Helper()
+	p.postgres(settings...).migrate(-1)
+	p.lead()
+	return p
+}
+
+func (p *patient) examine() []doctor.Finding {
+	p.Helper()
+	facts := doctor.Gather(p.Context(), p.Client)
+	if p.change != nil {
+		p.change(&facts)
+	}
+	return doctor.Examine(facts, p.options)
+}
+
+var faults = []struct {
+	name, check string
+	status      doctor.Status
+	text, fix   string
+	make        func(p *patient)
+}{
+	{"no schema", "schema", doctor.Critical, "no Tusk schema", "tusk migrate up", func(p *patient) { p.postgres() }},
+	{"an old schema", "schema", doctor.Critical, "older", "tusk migrate up", func(p *patient) {
+		p.postgres().migrate(-1)
+		m, _ := store.As[store.Migrator](p.Store())
+		steps, err := m.Migrations(p.Context())
+		p.must(err)
+		p.migrate(steps[len(steps)-2].Version)
+	}},
+	{"a setting that loses tasks", "settings", doctor.Warn, "synchronous_commit is off", "set it to on", func(p *patient) {
+		p.healthy("synchronous_commit=off")
+	}},
+	{"a clock that is off", "clock", doctor.Warn, "10m0", "chrony", func(p *patient) {
+		p.healthy()
+		p.change = func(f *doctor.Facts) { f.Local = f.Local.Add(-10 * time.Minute) }
+	}},
+	{"a transaction that is held open", "transactions", doctor.Warn, "tusk-test-holder", "pg_terminate_backend", func(p *patient) {
+		c, err := pgx.Connect(p.Context(), p.healthy().dsn)
+		p.must(err)
+		p.Cleanup(func() { c.Close(context.Background()) })
+		_, err = c.Exec(p.Context(), "set application_name = 'tusk-test-holder'; begin; select pg_current_xact_id()")
+		p.must(err)
+		p.options.Open = time.Nanosecond
+		p.change = func(f *doctor.Facts) { f.Health.OpenFor = min(f.Health.OpenFor, 2) } // old, and not very
+	}},
+	{"a transaction that is held open on MariaDB", "transactions", doctor.Critical, "connection", "kill", func(p *patient) {
+		s, err := mysql.Open(p.Context(), mysqltest.Database(p))
+		p.open(s, err)
+		p.migrate(-1)
+		p.lead()
+		tx, err := s.DB().BeginTx(p.Context(), nil)
+		p.must(err)
+		p.Cleanup(func() { _ = tx.Rollback() })
+		_, err = tx.Exec("update tusk_leader set version = version where one = 2")
+		p.must(err)
+		e, _ := store.As[store.Examiner](p.Store())
+		for h := (store.Health{}); h.OpenFor < time.Second; { // it tells whole seconds
+			h, err = e.Examine(p.Context())
+			p.must(err)
+		}
+		p.options.Open = time.Nanosecond
+	}},
+	{"dead rows", "bloat", doctor.Warn, "dead rows", "vacuum", func(p *patient) {
+		c, err := pgx.Connect(p.Context(), p.healthy().dsn)
+		p.must(err)
+		defer c.Close(p.Context())
+		for _, text := range []string{"create table tusk.spare with (autovacuum_enabled = off) as select n from generate_series(1, 150000) n",
+			"delete from tusk.spare"} {
+			_, err = c.Exec(p.Context(), text)
+			p.must(err)
+		}
+		c.Close(p.Context()) // it tells its statistics when it goes
+		e, _ := store.As[store.Examiner](p.Store())
+		for h := (store.Health{}); h.DeadRows < 150000; {
+			h, err = e.Examine(p.Context())
+			p.must(err)
+		}
+	}},
+	{"a leader that stopped", "leader", doctor.Critical, "no process leads", "tusk serve", func(p *patient) {
+		p.postgres().migrate(-1)
+		id := tusk.NewID()
+		l, err := p.Store().Lead(p.Context(), store.Candidate{ID: id, TTL: time.Hour})
+		p.must(err)
+		_, err = p.Store().Lead(p.Context(), store.Candidate{ID: id, Term: l.Term})
+		p.must(err)
+	}},
+	{"a schedule that was missed", "schedules", doctor.Critical, "nightly should have fired", "tusk serve", func(p *patient) {
+		p.healthy()
+		p.must(p.PutSchedule(p.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "k"}}))
+		records, err := p.Store().Records(p.Context(), "schedule")
+		p.must(err)
+		r := records[0] // as a leader left it that died an hour ago
+		r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`",`, 1))
+		_, _, err = p.Store().PutRecord(p.Context(), store.PutRecord{Record: r})
+		p.must(err)
+	}},
+	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available tasks and no worker", "tusk work --queue lonely", func(p *patient) {
+		p.healthy().add("lonely")
+	}},
+	{"a queue that was forgotten", "queues", doctor.Critical, "no worker", "tusk work --queue lonely", func(p *patient) {
+		p.healthy().add("lonely")
+		p.options.Waiting = time.Nanosecond
+	}},
+	{"a pause that was forgotten", "queues", doctor.Warn, "is paused and 1 tasks wait", "tusk queues resume q", func(p *patient) {
+		p.healthy().add("q")
+		p.must(p.PauseQueue(p.Context(), "q"))
+		p.options.Waiting = time.Nanosecond
+	}},
+	{"a queue with too few workers", "queues", doctor.Warn, "the oldest of 1 available tasks", "tusk work", func(p *patient) {
+		p.healthy().add("q")
+		p.work(tusk.Version(), "q")
+		p.options.Waiting = time.Nanosecond
+	}},
+	{"a worker of another version", "versions", doctor.Warn, "v0.0.1", "upgrade", func(p *patient) { p.healthy().work("v0.0.1", "q") }},
+	{"connections that run out", "connections", doctor.Warn, "connections are open", "pool_max_conns", func(p *patient) {
+		p.healthy()
+		p.options.Busy = 1e-9
+	}},
+	{"tasks that are not pruned", "pruning", doctor.Warn, "a completed task ended", "leads", func(p *patient) {
+		p.healthy().add("q")
+		w := p.work(tusk.Version(), "q")
+		var tasks []store.Task
+		for len(tasks) == 0 {
+			var err error
+			tasks, err = p.Store().Claim(p.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+			p.must(err)
+		}
+		_, err := p.Store().Finish(p.Context(), []store.Outcome{{Task: &tasks[0], State: store.Completed, Attempt: 1}})
+		p.must(err)
+		p.options.Completed = time.Nanosecond
+		p.change = func(f *doctor.Facts) { f.Health.Now = f.Health.Now.Add(time.Second) }
+	}},
+	{"a full disk", "disk", doctor.Critical, "% of the database's disk", "free some space", func(p *patient) {
+		dir := p.TempDir()
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+			p.Skipf("NOT TESTED: a small disk takes the right to mount one: %v", err)
+		}
+		p.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		s, err := sqlitefile.Open(p.Context(), "sqlite:"+filepath.Join(dir, "tusk.db"))
+		p.open(s, err)
+		p.migrate(-1)
+		p.lead()
+		file, err := os.Create(filepath.Join(dir, "ballast"))
+		p.must(err)
+		defer file.Close()
+		for err == nil {
+			_, err = file.Write(make([]byte, 64<<10))
+		}
+	}},
+}
+
+func TestEachFaultIsFound(t *testing.T) {
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			p := &patient{T: t}
+			fault.make(p)
+			found := p.examine()
+			for _, f := range found {
+				if f.Check == fault.check && f.Status == fault.status && strings.Contains(f.Text, fault.text) && strings.Contains(f.Fix, fault.fix) {
+					return
+				}
+			}
+			t.Errorf("%+v, want %s %s with %q and %q", found, fault.status, fault.check, fault.text, fault.fix)
+		})
+	}
+}
+
+func TestNothingIsFoundWhereNothingIsIll(t *testing.T) {
+	p := &patient{T: t}
+	p.healthy().work(tusk.Version(), "q")
+	p.add("q")
+	p.options = doctor.Options{Busy: 1, Free: 1e-9, Open: time.Hour}
+	found := p.examine()
+	if doctor.Worst(found) != doctor.OK || len(found) < 10 {
+		t.Errorf("%+v", found)
+	}
+}

@@ -1,0 +1,63 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Gather reads what Examine needs. What cannot be read is a fact as well.
+func Gather(ctx context.Context, client *tusk.Client) Facts {
+	f := Facts{Version: tusk.Version()}
+	s := client.Store()
+	if c, ok := store.As[store.Checker](s); ok {
+		f.Warnings, f.Check = c.Check(ctx)
+	}
+	if f.Check == nil {
+		f.Check = checkSchema(ctx, s)
+	}
+	if e, ok := store.As[store.Examiner](s); ok {
+		asked := time.Now()
+		f.Health, f.HealthErr = e.Examine(ctx)
+		f.Local = asked.Add(time.Since(asked) / 2).Round(0)
+	} else {
+		f.Unknown, f.Local = true, time.Now()
+	}
+	f.ReadErr = f.read(ctx, client)
+	return f
+}
+
+// checkSchema is for engines without a check of their own.
+func checkSchema(ctx context.Context, s store.Store) error {
+	m, ok := store.As[store.Migrator](s)
+	if !ok {
+		return nil
+	}
+	steps, err := m.Migrations(ctx)
+	if err != nil || len(steps) == 0 {
+		return err
+	}
+	switch {
+	case steps[0].AppliedAt.IsZero():
+		return store.ErrSchemaMissing
+	case steps[len(steps)-1].AppliedAt.IsZero():
+		return store.ErrSchemaOld
+	}
+	return nil
+}
+
+func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
+	var problems [4]error
+	f.Workers, problems[0] = client.Workers(ctx)
+	f.Queues, problems[1] = client.Queues(ctx)
+	f.Schedules, problems[2] = client.Schedules(ctx)
+	served, err := client.Store().Records(ctx, "endpoint")
+	f.Served, problems[3] = map[string]bool{}, err
+	for _, r := range served {
+		f.Served[r.Name] = true
+	}
+	return errors.Join(problems[:]...)
+}

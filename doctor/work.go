@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// work judges those who work on the database: workers, queues, schedules.
+func (f *Facts) work(o Options) []Finding {
+	found := append(f.versions(), f.queues(o)...)
+	return append(found, f.schedules(o)...)
+}
+
+func (f *Facts) versions() []Finding {
+	var others []string
+	for _, w := range f.Workers {
+		if w.Version != f.Version && !slices.Contains(others, w.Version) {
+			others = append(others, w.Version)
+		}
+	}
+	slices.Sort(others)
+	if len(others) > 0 {
+		return []Finding{{"versions", Warn, fmt.Sprintf("some of the %d workers are of other versions than this program, %s: %s", len(f.Workers), f.Version,
+			strings.Join(others, ", ")), "upgrade them, or this program"}}
+	}
+	return []Finding{ok("versions", "%d workers live, all of the version %s", len(f.Workers), f.Version)}
+}
+
+func (f *Facts) queues(o Options) (found []Finding) {
+	taken := map[string]bool{}
+	for _, w := range f.Workers {
+		for _, q := range w.Queues {
+			taken[q] = true
+		}
+	}
+	for _, q := range f.Queues {
+		n := q.Tasks[store.Available]
+		late := q.Oldest > o.Waiting
+		switch {
+		case n == 0:
+		case q.Paused && late:
+			found = append(found, Finding{"queues", Warn, fmt.Sprintf("queue %s is paused and %d tasks wait in it, the oldest for %v", q.Name, n,
+				q.Oldest.Round(time.Second)), "tusk queues resume " + q.Name})
+		case q.Paused:
+		case !taken[q.Name] && !f.Served[q.Name]:
+			status := Warn
+			if late {
+				status = Critical
+			}
+			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and no worker", q.Name, n),
+				"tusk work --queue " + q.Name})
+		case late:
+			found = append(found, Finding{"queues", Warn, fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %v", n, q.Name,
+				q.Oldest.Round(time.Second)), "start more workers: tusk work --queue " + q.Name})
+		}
+	}
+	if found == nil {
+		found = []Finding{ok("queues", "every queue with available tasks has a worker, and none waits for longer than %v", o.Waiting)}
+	}
+	return found
+}
+
+func (f *Facts) schedules(o Options) (found []Finding) {
+	now := f.Local
+	if !f.Health.Now.IsZero() {
+		now = f.Health.Now
+	}
+	for _, s := range f.Schedules {
+		if !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > o.Missed {
+			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %v ago", s.Name, now.Sub(s.Next).Round(time.Second)),
+				"see that a process leads: tusk serve"})
+		}
+	}
+	if found == nil {
+		found = []Finding{ok("schedules", "none of %d is late", len(f.Schedules))}
+	}
+	return found
+}

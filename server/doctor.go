@@ -1,0 +1,26 @@
+package server
+
+import "github.com/tuskqueue/tusk/doctor"
+
+// Diagnosis is what the doctor found.
+type Diagnosis struct {
+	Status   string    `json:"status" doc:"the worst of the findings: ok, warn or critical"`
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is what one check found.
+type Finding struct {
+	Check  string `json:"check" doc:"stable, such as leader or disk"`
+	Status string `json:"status" doc:"ok, warn or critical"`
+	Text   string `json:"text"`
+	Fix    string `json:"fix,omitempty" doc:"what mends it"`
+}
+
+func diagnose(c *call, _ struct{}) (Diagnosis, error) {
+	found := doctor.Examine(doctor.Gather(c.r.Context(), c.client), doctor.Options{})
+	d := Diagnosis{Status: string(doctor.Worst(found))}
+	for _, f := range found {
+		d.Findings = append(d.Findings, Finding{f.Check, string(f.Status), f.Text, f.Fix})
+	}
+	return d, nil
+}
