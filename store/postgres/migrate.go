@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ var migrations embed.FS
 var _ store.Migrator = (*Store)(nil)
 
 // Migrate implements store.Migrator. It works on a connection of its own; of
-// two processes that migrate at once the second waits for the first.
+// two processes that migrate at once each step is taken by one.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	steps, err := s.migrate(ctx, version)
 	if err != nil {
@@ -43,15 +44,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	}
 	db := stdlib.OpenDB(*s.pool.Config().ConnConfig.Copy())
 	defer db.Close()
-	lock, err := db.Conn(ctx) // held for as long as it is open
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()
-	if _, err := lock.ExecContext(ctx, "select pg_advisory_lock($1)", hashOf("migrate "+s.schema)); err != nil {
-		return nil, err
-	}
-	if _, err := lock.ExecContext(ctx, "create schema if not exists "+s.schema); err != nil {
+	if err := s.createSchema(ctx, db); err != nil {
 		return nil, err
 	}
 	provider, err := s.provider(db, all)
@@ -68,18 +61,47 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	s.lanes.Clear() // what was known may be gone
 	s.home.Store(false)
 	var results []*goose.MigrationResult
-	for range 10 { // a step that needs several tables may meet workers in another order
+	for range 10 + len(all) { // a step that needs several tables may meet workers in another order
 		var part []*goose.MigrationResult
 		if version >= at {
 			part, err = provider.UpTo(ctx, version)
 		} else {
 			part, err = provider.DownTo(ctx, version)
 		}
-		if results = append(results, part...); !isDeadlock(err) {
+		var failed *goose.PartialError
+		if errors.As(err, &failed) {
+			part = failed.Applied
+		}
+		if results = append(results, part...); !isDeadlock(err) && !errors.Is(err, errTaken) {
 			break
 		}
 	}
 	return migrate.Taken(all, results), err
+}
+
+// errTaken says that another process has taken a step meanwhile.
+var errTaken = errors.New("another process has taken this step")
+
+// lock makes everybody else who migrates wait until the transaction has ended: behind a
+// pooler, a lock of the session would stay.
+func (s *Store) lock(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, "select pg_catalog.pg_advisory_xact_lock($1)", hashOf("migrate "+s.schema))
+	return err
+}
+
+func (s *Store) createSchema(ctx context.Context, db *sql.DB) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := s.lock(ctx, tx); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "create schema if not exists "+s.schema); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // Migrations implements store.Migrator.
@@ -121,7 +143,7 @@ func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, er
 	var list []*goose.Migration
 	for _, m := range all {
 		up, down, _ := strings.Cut(m.SQL, "-- down\n")
-		list = append(list, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: script(up)}, &goose.GoFunc{RunTx: script(down)}))
+		list = append(list, goose.NewGoMigration(m.Version, &goose.GoFunc{RunTx: s.step(m.Version, false, up)}, &goose.GoFunc{RunTx: s.step(m.Version, true, down)}))
 	}
 	versions, err := database.NewStore(database.DialectPostgres, s.schema+".migration")
 	if err != nil {
@@ -131,9 +153,23 @@ func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, er
 		goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 }
 
-func script(text string) func(context.Context, *sql.Tx) error {
+// step runs a script, unless another process has done so since the version was read.
+// Names that the script does not qualify are those of PostgreSQL, whatever else the
+// session looks into.
+func (s *Store) step(version int64, applied bool, text string) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, text)
+		if err := s.lock(ctx, tx); err != nil {
+			return err
+		}
+		var is bool
+		err := tx.QueryRowContext(ctx, "select exists (select from "+s.schema+".migration where version_id = $1 and is_applied)", version).Scan(&is)
+		if err != nil {
+			return err
+		}
+		if is != applied {
+			return errTaken
+		}
+		_, err = tx.ExecContext(ctx, "set local search_path = pg_catalog, pg_temp; "+text)
 		return err
 	}
 }
