@@ -18,7 +18,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		err = s.checkSchema(ctx)
 	}
 	if err == nil {
-		err = s.atHome(ctx)
+		err = s.atHome(ctx, s.pool)
 	}
 	if err != nil {
 		return warnings, fmt.Errorf("check: %w", translate(err))

@@ -15,7 +15,7 @@ import (
 // likely to be where the last one was has a shorter way.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
-	if err := s.atHome(ctx); err != nil {
+	if err := s.atHome(ctx, s.pool); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	a := askFor(&r)

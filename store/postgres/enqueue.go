@@ -15,13 +15,10 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	if err := s.atHome(ctx); err != nil {
-		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
-	}
 	have := surveyOf(tasks)
 	err = s.repeat(ctx, func() error {
 		results, err = s.commit(ctx, tasks, have)
-		return err
+		return s.noted(err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
@@ -75,6 +72,10 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, translate(err))
 	}
 	defer c.Release()
+	s.known.meet(c.Conn())
+	if err := s.atHome(ctx, c); err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	}
 	if err := s.nameLanes(ctx, driverSession{c}, have, true); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
@@ -123,7 +124,7 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 	var lanes []int64
 	var queues []string
 	for i, lane := range have.lanes {
-		if _, known := s.lanes.Load(lane); !known {
+		if _, known := s.known.lanes.Load(lane); !known {
 			lanes, queues = append(lanes, lane), append(queues, have.queues[i])
 		}
 	}
@@ -136,7 +137,7 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 	}
 	for i, lane := range lanes {
 		if committed {
-			s.lanes.Store(lane, queues[i])
+			s.known.lanes.Store(lane, queues[i])
 		}
 	}
 	return nil

@@ -58,8 +58,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if err := migrate.Known(at, newest); err != nil {
 		return nil, err
 	}
-	s.lanes.Clear() // what was known may be gone
-	s.home.Store(false)
+	s.known.forget()
 	var results []*goose.MigrationResult
 	for range 10 + len(all) { // a step that needs several tables may meet workers in another order
 		var part []*goose.MigrationResult

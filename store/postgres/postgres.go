@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,10 +44,9 @@ type Store struct {
 	pool    *pgxpool.Pool
 	schema  string
 	sql     map[string]string
-	owned   bool     // the pool was opened here
-	lanes   sync.Map // int64: lanes that are known to have a name in the database
+	owned   bool // the pool was opened here
+	known   known
 	quiet   bool
-	home    atomic.Bool // the tables are of this server
 	bell    bell
 	fuller  atomic.Bool  // tasks that were claimed lately had more than the least
 	packed  atomic.Bool  // they came in packs
@@ -84,7 +82,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin,
 		copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks}
-	s.witness.s = s
+	s.witness.s, s.known.mark = s, fmt.Sprintf("tusk %p", s)
 	files, err := statements.ReadDir("sql")
 	if err != nil {
 		return nil, err
@@ -182,7 +180,15 @@ func (s *Store) queryOnce(ctx context.Context, text string, row func(raw [][]byt
 	if err == nil {
 		err = eachRow(rows, row)
 	}
-	return translate(err)
+	return s.noted(translate(err))
+}
+
+// noted forgets what was known of a database that was away.
+func (s *Store) noted(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		s.known.forget()
+	}
+	return err
 }
 
 func eachRow(rows pgx.Rows, row func(raw [][]byte) error) error {

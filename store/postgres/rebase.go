@@ -4,25 +4,32 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
 var _ store.Rebaser = (*Store)(nil)
 
-// atHome fails unless the tables were made on this server. It asks once.
-func (s *Store) atHome(ctx context.Context) error {
-	if s.home.Load() {
+// asker is a connection, or the pool.
+type asker interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// atHome fails unless the tables were made on this server. It asks once of a server.
+func (s *Store) atHome(ctx context.Context, c asker) error {
+	if s.known.isHome() {
 		return nil
 	}
 	var home bool
-	err := s.repeat(ctx, func() error { return translate(s.pool.QueryRow(ctx, s.sql["at_home"]).Scan(&home)) })
+	err := s.repeat(ctx, func() error { return s.noted(translate(c.QueryRow(ctx, s.sql["at_home"]).Scan(&home))) })
 	if err != nil {
 		return err
 	}
 	if !home {
 		return store.ErrMoved
 	}
-	s.home.Store(true)
+	s.known.setHome()
 	return nil
 }
 

@@ -37,6 +37,7 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 		name string
 		do   func(context.Context, int64) error
 	}{
+		{"name lanes", s.nameLost},
 		{"tidy", s.tidy},
 		{"fold statistics", s.foldStats},
 		{"write the catalogue", s.catalogue},

@@ -24,6 +24,9 @@ type session interface {
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
+		if c := tx.Conn(); c != nil {
+			s.known.meet(c)
+		}
 		return &userTx{s, driverSession{tx}}, nil
 	case *sql.Tx:
 		return &userTx{s, sqlSession{tx}}, nil

@@ -101,6 +101,7 @@ func (w *witness) run(ctx context.Context, ended chan struct{}) {
 		if err == nil {
 			return
 		}
+		w.s.known.forget() // the server may be another one by now
 		pause := attendAgain
 		w.pooled.Store(errors.Is(err, errPooled))
 		if w.pooled.Load() {

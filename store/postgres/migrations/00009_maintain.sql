@@ -37,6 +37,41 @@ begin
   delete from tusk.stop s where not exists (select from tusk.running r where r.token = s.token and r.id = s.id);
 end $$;
 
+-- Names lanes that hold tasks and have no name, by the queues that anybody speaks of, and
+-- returns those whose name nobody knows. Their indexes are read from lane to lane.
+create function tusk.name_lost_lanes(_term bigint) returns bigint[] language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+  _lost bigint[];
+begin
+  perform tusk.lead(_term);
+  _lost := array(
+    with recursive held as (
+      (select t.lane from tusk.log t order by t.lane limit 1)
+      union all
+      select (select t.lane from tusk.log t where t.lane > h.lane order by t.lane limit 1) from held h where h.lane is not null),
+    waits as (
+      (select w.lane from tusk.waiting w order by w.lane limit 1)
+      union all
+      select (select w.lane from tusk.waiting w where w.lane > h.lane order by w.lane limit 1) from waits h where h.lane is not null)
+    select x.lane from (select h.lane from held h union select h.lane from waits h) x
+    where x.lane is not null and not exists (select from tusk.lane l where l.id = x.lane));
+  if cardinality(_lost) = 0 then
+    return _lost;
+  end if;
+  perform tusk.hold_lead(_term);
+  insert into tusk.lane (id, queue)
+  select x.lane, n.queue
+  from (
+    select l.queue from tusk.lane l
+    union
+    select q.name from tusk.worker w
+    cross join lateral jsonb_array_elements_text(case jsonb_typeof(w.about -> 'queues') when 'array' then w.about -> 'queues' else '[]' end) q(name)
+    union
+    select r.name from tusk.record r where r.kind in ('queue', 'limits')) n
+  join unnest(_lost) x(lane) on x.lane >> 16 = tusk.lane_of(n.queue, 0) >> 16;
+  return array(select x.lane from unnest(_lost) x(lane) where not exists (select from tusk.lane l where l.id = x.lane));
+end $$;
+
 -- The lanes that have something to be tidied.
 create function tusk.untidy_lanes(_keep_positions int, _idle_xids bigint) returns bigint[] language plpgsql
 set enable_memoize = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
@@ -258,4 +293,4 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop procedure tusk.tidy;
-drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.tidy_lane, tusk.untidy_lanes;
+drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.name_lost_lanes, tusk.tidy_lane, tusk.untidy_lanes;

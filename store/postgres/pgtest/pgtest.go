@@ -239,6 +239,42 @@ func (s *Server) run(bin string) error {
 	return s.await()
 }
 
+// Standby makes an asynchronous standby of a server that Start has started.
+func (s *Server) Standby() (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	account, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "tusk-pg-")
+	if err != nil {
+		return nil, err
+	}
+	if account != nil {
+		if err := os.Chown(dir, int(account.Uid), int(account.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	standby := &Server{Dir: dir}
+	cmd := exec.Command(filepath.Join(bin, "pg_basebackup"), "-d", s.DSN, "-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
+	standby.prepare(cmd, account)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		standby.Stop()
+		return nil, fmt.Errorf("pg_basebackup: %w: %s", err, out)
+	}
+	if err := standby.launch(bin, s.settings); err != nil {
+		standby.Stop()
+		return nil, err
+	}
+	return standby, nil
+}
+
+// Exec runs a statement as the superuser.
+func (s *Server) Exec(ctx context.Context, sql string) error { return s.exec(ctx, sql) }
+
 // Kill kills the server's parent process at once. Its children notice and end by
 // themselves.
 func (s *Server) Kill() error {

@@ -1,6 +1,9 @@
 -- name: tidy
 call tusk.tidy($1, $2, $3)
 
+-- name: name_lost_lanes
+select tusk.name_lost_lanes($1)
+
 -- name: add_segment
 select coalesce(tusk.add_segment($1, $2), '')
 

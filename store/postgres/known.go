@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// known is what the engine remembers of the database, so as not to ask each time. It is
+// forgotten with every new connection, and when the database was away: behind the same
+// address there may be another server by now, which lacks the last moment of the one before.
+type known struct {
+	mark  string   // on connections that were met
+	lanes sync.Map // int64: those that have a name
+
+	mu     sync.Mutex
+	home   bool      // the tables are of this server
+	looked time.Time // when maintenance last looked for lanes without a name
+}
+
+func (k *known) forget() {
+	k.lanes.Clear()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.home, k.looked = false, time.Time{}
+}
+
+// meet takes note of a connection.
+func (k *known) meet(c *pgx.Conn) {
+	data := c.PgConn().CustomData()
+	if _, met := data[k.mark]; !met {
+		data[k.mark] = true
+		k.forget()
+	}
+}
+
+func (k *known) isHome() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.home
+}
+
+func (k *known) setHome() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.home = true
+}
+
+// look reports whether it is time to look for lanes without a name.
+func (k *known) look() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.looked.IsZero() && time.Since(k.looked) < lanesEvery {
+		return false
+	}
+	k.looked = time.Now()
+	return true
+}
+
+const lanesEvery = 30 * time.Second
+
+// nameLost gives lanes that hold tasks and have no name the name of the queue, which no
+// claim would look at otherwise. A failover or a restore may have taken it.
+func (s *Store) nameLost(ctx context.Context, term int64) error {
+	if !s.known.look() {
+		return nil
+	}
+	var lost []int64
+	if err := s.pool.QueryRow(ctx, s.sql["name_lost_lanes"], term).Scan(&lost); err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("%d lanes hold tasks and have no name, such as %d: start a worker of their queues, or enqueue a task to them", len(lost), lost[0])
+	}
+	return nil
+}
