@@ -43,3 +43,11 @@ func (s *Store) ListWhole(ctx context.Context, f store.Filter) ([]store.Task, er
 
 // LookAtAll has the next Rescue look at all leases.
 func (s *Store) LookAtAll() { s.lookout.lookedAtAll(0) }
+
+// CompletedTwice counts the tasks that more than one flush has completed.
+func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
+	err = s.pool.QueryRow(ctx, `
+		select count(*) from (
+			select i.id from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i group by i.id having count(*) > 1) x`).Scan(&n)
+	return n, translate(err)
+}

@@ -219,6 +219,13 @@ func load(t *testing.T, s *postgres.Store, n int) {
 	workers.Wait()
 	ended()
 	rescuer.Wait()
+	twice, err := s.CompletedTwice(ctx)
+	for errors.Is(err, store.ErrUnavailable) {
+		twice, err = s.CompletedTwice(ctx)
+	}
+	if err != nil || twice > 0 {
+		t.Errorf("%d tasks are completed more than once, %v", twice, err)
+	}
 	for id := range added {
 		if done[id] != 1 {
 			t.Errorf("task %v was completed %d times", id, done[id])

@@ -15,11 +15,7 @@ import (
 // attempt are written apart from the others.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	rest, lost := eachOnce(outcomes)
-	held, err := s.writeNotes(ctx, finalNotes(rest))
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
-	rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return o.Note != nil && slices.Contains(held, o.Task.ID) })
+	var held []store.ID
 	for _, part := range partsOf(rest) {
 		l, h, err := s.flush(ctx, part)
 		if err != nil {
@@ -71,6 +67,16 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 				return nil, nil, err
 			}
 			name, args = "finish_more", append(f.args(), x.args()...)
+		}
+		if list := finalNotes(rest); len(list) > 0 {
+			n, err := notesOf(list)
+			if err != nil {
+				return nil, nil, err
+			}
+			if x == nil {
+				name, args = "finish", f.args()
+			}
+			name, args = name+"_noted", append(args, n.ids, n.progress, n.outputs, n.logs)
 		}
 		gone, apart := map[attempt]bool{}, false
 		err := s.query(ctx, name, func(raw [][]byte) error {
@@ -352,25 +358,27 @@ func clean(text string) string {
 // finishTx ends attempts inside an open transaction, one statement for each.
 func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outcome) (lost []store.ID, err error) {
 	rest, lost := eachOnce(outcomes)
-	if list := finalNotes(rest); len(list) > 0 {
-		n, err := notesOf(list)
-		if err != nil {
-			return nil, err
-		}
-		if err := tx.exec(ctx, s.sql["write_notes"], n.ids, n.tokens, n.progress, n.outputs, n.logs); err != nil {
-			return nil, translate(err)
-		}
-	}
+	accepted := rest[:0]
 	for _, o := range rest {
 		done, err := s.finishOne(ctx, tx, o)
 		if err != nil {
 			return nil, translate(err)
 		}
-		if !done {
+		if done {
+			accepted = append(accepted, o)
+		} else {
 			lost = append(lost, o.Task.ID)
 		}
 	}
-	return lost, nil
+	list := finalNotes(accepted)
+	if len(list) == 0 {
+		return lost, nil
+	}
+	n, err := notesOf(list)
+	if err != nil {
+		return nil, err
+	}
+	return lost, translate(tx.exec(ctx, s.sql["add_notes"], n.ids, n.progress, n.outputs, n.logs))
 }
 
 // finishOne ends one attempt inside an open transaction; false: it is lost.

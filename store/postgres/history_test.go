@@ -238,6 +238,9 @@ func (h *history) cancelled(id store.ID) bool {
 func (h *history) check() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if twice, err := h.s.CompletedTwice(context.Background()); err != nil || twice > 0 {
+		h.t.Errorf("%d tasks are completed more than once, %v", twice, err)
+	}
 	var bad []store.ID
 	for id := range h.committed {
 		if n := h.ended[id]; n != 1 && !(n == 0 && h.asked[id] && h.cancelled(id)) {

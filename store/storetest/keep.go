@@ -353,6 +353,29 @@ var pruneClauses = []clause{
 			t.Errorf("after: %+v", r)
 		}
 	}},
+	{"prune/a key stays with the task that holds it when those before are pruned", func(t *T) {
+		worker := t.worker()
+		for range 2 {
+			t.addOne(key("a"))
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+		holder := t.addOne(key("a"))
+		skipped := func(when string) {
+			t.Helper()
+			if r := t.add(newTask(key("a")))[0]; r.Result != store.Skipped || r.ID != holder {
+				t.Fatalf("%s: %+v: want it skipped for %v", when, r, holder)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		t.prune(store.Retention{Completed: time.Millisecond})
+		skipped("available")
+		task := t.takeOne(worker)
+		t.prune(store.Retention{Completed: time.Millisecond})
+		skipped("running")
+		t.mustEnd(failed(task, store.Retryable, "x"))
+		t.prune(store.Retention{Completed: time.Millisecond})
+		skipped("waiting for its retry")
+	}},
 	{"prune/what is pruned stays in the statistics", func(t *T) {
 		worker := t.worker()
 		t.addOne()

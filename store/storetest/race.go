@@ -190,6 +190,7 @@ var raceClauses = []clause{
 				t.Fatal(lost, err)
 			}
 			outcomes := []store.Outcome{failed(last, store.Retryable, "the answer to the commit was lost")}
+			outcomes[0].Note = &store.Note{Output: []byte(`"refused"`), Progress: &store.Progress{Percent: 7}}
 			for i := range tasks[:n-1] {
 				outcomes = append(outcomes, to(store.Completed, &tasks[i]))
 			}
@@ -208,7 +209,9 @@ var raceClauses = []clause{
 			time.Sleep(time.Duration(rand.Int64N(took.Load() + 1)))
 			commit()
 			all.Wait()
-			t.is(last.ID, store.Completed)
+			if d := t.is(last.ID, store.Completed).Detail; d.Output != nil || d.Progress != nil || len(d.Attempts) != 1 {
+				t.Fatalf("what was refused has left something behind: %+v", d)
+			}
 			if left := t.counts(); len(left) != 0 {
 				t.Fatalf("left %v", left)
 			}

@@ -92,6 +92,46 @@ var txClauses = []clause{
 		t.sameIDs("lost", t.end(failed(&tasks[0], store.Retryable, "late"), to(store.Completed, &tasks[1])), []store.ID{tasks[0].ID})
 		t.is(tasks[0].ID, store.Completed)
 	}},
+	{"tx/an attempt that a transaction has ended is refused in every company", func(t *T) {
+		t.transactor()
+		worker := t.worker()
+		t.addMany(4)
+		tasks := t.take(worker, 4)
+		tx, commit, _ := t.begin()
+		if lost, err := tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[0])}); err != nil || len(lost) != 0 {
+			t.Fatal(lost, err)
+		}
+		commit()
+		outcomes := make([]store.Outcome, len(tasks))
+		for i := range tasks {
+			outcomes[i] = to(store.Completed, &tasks[i])
+		}
+		ids := idsOfTasks(tasks)
+		t.sameIDs("alone, lost", t.end(outcomes[0]), ids[:1])
+		t.sameIDs("with another, lost", t.end(outcomes[0], outcomes[1]), ids[:1])
+		t.sameIDs("with all of its claim, lost", t.end(outcomes...), ids[:2])
+		t.sameIDs("after the last of its claim, lost", t.end(outcomes...), ids)
+		again, _, rollback := t.begin()
+		if lost, err := again.Finish(t.ctx(), outcomes[:1]); err != nil || len(lost) != 1 {
+			t.Errorf("in another transaction: lost %v, %v", lost, err)
+		}
+		rollback()
+		t.addMany(3)
+		tasks = t.take(worker, 3)
+		tx, commit, _ = t.begin()
+		if lost, err := tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[1])}); err != nil || len(lost) != 0 {
+			t.Fatal(lost, err)
+		}
+		commit()
+		whole := []store.Outcome{to(store.Completed, &tasks[0]), to(store.Completed, &tasks[1]), to(store.Completed, &tasks[2])}
+		t.sameIDs("of all that was claimed, lost", t.end(whole...), idsOfTasks(tasks[1:2]))
+		if left := t.counts(); len(left) != 0 {
+			t.Errorf("left %v", left)
+		}
+		if all, err := t.Workers(t.ctx()); err != nil || len(all) != 1 || all[0].Running != 0 {
+			t.Errorf("the worker holds tasks that have ended: %+v, %v", all, err)
+		}
+	}},
 	{"tx/a rolled back finish never was", func(t *T) {
 		t.transactor()
 		worker := t.worker()

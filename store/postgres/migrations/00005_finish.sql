@@ -70,6 +70,28 @@ create function tusk.cancelled_stat(_queue text, _kind text) returns bytea langu
   select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
 $$;
 
+-- Stores what handlers recorded in attempts whose end was just accepted, in the same
+-- transaction: what is refused leaves nothing behind. Never true.
+create function tusk.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
+language plpgsql as $$
+begin
+  insert into tusk.note as o (id, progress, output, logs)
+  select x.id, x.progress::jsonb, x.output, x.logs::jsonb
+  from unnest(_ids, _progress, _outputs, _logs) x(id, progress, output, logs)
+  order by x.id
+  on conflict (id) do update
+  set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
+    logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end;
+  return false;
+end $$;
+
+-- The same for who must not wait for a user's transaction.
+create function tusk.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
+language plpgsql set lock_timeout = '20ms' as $$
+begin
+  return tusk.add_notes(_ids, _progress, _outputs, _logs);
+end $$;
+
 -- Stores what handlers recorded, where their leases are open.
 create function tusk.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
 returns void language sql volatile as $$
@@ -232,6 +254,7 @@ declare
   _open  varbit[]; -- of those of _part that are judged by runs
   _ids   uuid[];
   _bad   int := 0;
+  _many  int := 0; -- tasks that have to be locked one by one
   l      tusk.lease;
   g      int;
   i      int;
@@ -266,6 +289,12 @@ begin
         continue when _open[g] is not null;
       end if;
       _ids := array(select i.id from tusk.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      if not exists (select from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g] and x.ctid = any(_locked)) then
+        _many := _many + cardinality(_ids);
+        if _many > 1000 then -- the server's table of locks is bounded, and everybody's
+          raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
+        end if;
+      end if;
       return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids, _locked);
       get diagnostics i = row_count;
       _bad := _bad + i;
@@ -476,5 +505,5 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.has_finished, tusk.finish_lease,
-  tusk.finish_plain, tusk.write_free_notes, tusk.write_notes,
+  tusk.finish_plain, tusk.write_free_notes, tusk.write_notes, tusk.add_free_notes, tusk.add_notes,
   tusk.cancelled_stat, tusk.end_attempt;
