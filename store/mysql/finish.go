@@ -24,13 +24,24 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		}
 	}
 	lost, err = s.finish(ctx, outcomes)
-	if codeOf(err) != codeLockTimeout || len(outcomes) == 1 {
+	if codeOf(err) != codeLockTimeout {
 		return lost, wrap("finish", err)
+	}
+	held := &store.HeldError{}
+	if len(outcomes) == 1 {
+		held.Tasks = []store.ID{outcomes[0].Task.ID}
+		return nil, wrap("finish", held)
 	}
 	lost, err = nil, nil
 	for i := range outcomes {
 		one, failed := s.finish(ctx, outcomes[i:i+1])
+		if codeOf(failed) == codeLockTimeout {
+			held.Tasks, failed = append(held.Tasks, outcomes[i].Task.ID), nil
+		}
 		lost, err = append(lost, one...), errors.Join(err, failed)
+	}
+	if err == nil && len(held.Tasks) > 0 {
+		err = held
 	}
 	return lost, wrap("finish", err)
 }

@@ -58,7 +58,7 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 			warnings = append(warnings, fmt.Sprintf("%s is %s: %s; set it to %s", setting[0], setting[1], setting[3], setting[2]))
 		}
 	}
-	if most := int(s.pool.Config().MaxConns) + 2; most > connections {
+	if most := int(s.pool.Config().MaxConns) + spareConns + 2; most > connections {
 		warnings = append(warnings, fmt.Sprintf("this process may open %d connections, the server takes %d: lower pool_max_conns or raise max_connections", most, connections))
 	}
 	if pooled {

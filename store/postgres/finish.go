@@ -63,7 +63,7 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		var x *extras
 		if hasExtras(rest[0]) {
 			x = extrasOf(rest)
-			if err := s.nameLanes(ctx, driverSession{s.pool}, x.survey, true); err != nil {
+			if err := s.nameLanes(ctx, ownSession{s}, x.survey, true); err != nil {
 				return nil, nil, err
 			}
 			name, args = "finish_more", append(f.args(), x.args()...)

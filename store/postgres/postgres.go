@@ -53,6 +53,7 @@ type Store struct {
 	claimed atomic.Int32 // so many came together
 	lane    atomic.Int64 // the first came from there; 0: there was none
 
+	spare   spare
 	witness witness
 	lookout lookout
 	hand    atomic.Int64 // where pruning goes on; 0: from the oldest flush
@@ -71,8 +72,9 @@ var statements embed.FS
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// New makes an engine on an open pool, which stays the caller's to close. It
-// does not talk to the database. Migrate makes the tables, or brings them up to date.
+// New makes an engine on an open pool, which stays the caller's to close. While handlers
+// hold all of its connections, up to four spare ones do the engine's own work. New does
+// not talk to the database. Migrate makes the tables, or brings them up to date.
 func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
@@ -124,9 +126,11 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the pool if Open made it, and the connection that attends workers.
+// Close closes the pool if Open made it, spare connections, and the one that attends
+// workers.
 func (s *Store) Close() error {
 	s.witness.close()
+	s.spare.close()
 	if s.owned {
 		s.pool.Close()
 	}
@@ -176,7 +180,12 @@ func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byt
 // queryOnce is queryText, and leaves it to the caller to repeat it.
 func (s *Store) queryOnce(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
 	s.trips.Add(1)
-	rows, err := s.pool.Query(ctx, text, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
+	c, err := s.acquire(ctx)
+	if err != nil {
+		return translate(err)
+	}
+	defer c.Release()
+	rows, err := c.Query(ctx, text, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err == nil {
 		err = eachRow(rows, row)
 	}
