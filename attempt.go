@@ -20,6 +20,7 @@ import (
 var (
 	errExpired  = errors.New("expired before it could start")
 	errLate     = errors.New("its deadline passed before it could start")
+	errAway     = fmt.Errorf("the database was out of reach for most of the lease: %w", ErrLeaseLost)
 	errUnproved = errors.New("CompleteTx was called, but its transaction was not committed")
 )
 
@@ -100,10 +101,15 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 		w.suspects.end(a.Task)
 	}
 	err := causeOf(a, r.Err)
-	if errors.Is(err, ErrLeaseLost) {
+	switch {
+	case errors.Is(err, errAway): // accepted if the lease is open still: the attempt does not count
+		out := lifecycle.After(a.Task, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown, Ran: r.Ran}, 0)
+		out.Note = a.Final()
+		w.finish.Add(out, r.Ended, a.Left())
+	case errors.Is(err, ErrLeaseLost):
 		w.events.send(Event{Kind: EventLost, Task: *a.Task, Ran: r.Ran})
 		w.finish.Drop(a.Task.Lease, a.Left())
-	} else {
+	default:
 		out := w.decide(a, err, r)
 		out.Note = a.Final()
 		if then, children := a.Then(); out.State == store.Completed {
@@ -277,5 +283,11 @@ func (w *Worker) stop(stops []store.Stop) {
 func (w *Worker) lost() {
 	for _, a := range w.slots.All() {
 		a.Stop(ErrLeaseLost)
+	}
+}
+
+func (w *Worker) away() {
+	for _, a := range w.slots.All() {
+		a.Stop(errAway)
 	}
 }

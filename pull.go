@@ -114,7 +114,7 @@ func (c *Client) NewPuller() *Puller {
 	p.heart = lease.New(c.store, lease.Options{
 		Worker: store.Worker{Host: host, PID: os.Getpid(), Concurrency: MaxLent, Version: Version() + " pull"},
 		NewID:  NewID, TTL: 30 * time.Second, Every: beatEvery(c.store),
-		Holds: p.holds, Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Log: log,
+		Holds: p.holds, Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Away: p.forgetAll, Log: log,
 	})
 	p.queues = newQueueWatch(c, nil, log)
 	p.queues.changed = func() {}

@@ -138,7 +138,7 @@ func (w *Worker) assemble() {
 		Worker: store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version(),
 			Kinds: w.mux.Kinds()},
 		NewID: NewID, TTL: c.Lease, Every: c.Beat,
-		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Log: w.log,
+		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Away: w.away, Log: w.log,
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	exchanger, _ := s.(store.Exchanger)

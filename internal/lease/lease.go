@@ -33,7 +33,8 @@ type Options struct {
 	Notes  func() []store.Note      // what handlers noted and is not stored yet
 	Noted  func(notes []store.Note) // these are stored
 	Stop   func(stops []store.Stop) // ends attempts that somebody cancelled
-	Lost   func()                   // ends all attempts: their leases are, or may be, lost
+	Lost   func()                   // ends all attempts: the store says that their leases are lost
+	Away   func()                   // ends all attempts: the store is out of reach, their leases may be lost
 	Log    *slog.Logger
 }
 
@@ -73,7 +74,9 @@ func (h *Heart) Worker() (store.ID, bool) {
 }
 
 // Renew takes on a fresh identity when the store calls the present one dead.
-func (h *Heart) Renew(dead store.ID) {
+func (h *Heart) Renew(dead store.ID) { h.renew(dead, h.o.Lost) }
+
+func (h *Heart) renew(dead store.ID, tell func()) {
 	h.mu.Lock()
 	if h.id != dead {
 		h.mu.Unlock()
@@ -81,7 +84,7 @@ func (h *Heart) Renew(dead store.ID) {
 	}
 	h.id, h.alive, h.good, h.seen = h.o.NewID(), false, time.Time{}, 0
 	h.mu.Unlock()
-	h.o.Lost()
+	tell()
 	h.beat.Wake()
 }
 
@@ -165,6 +168,6 @@ func (h *Heart) check(context.Context) (time.Duration, error) {
 		return min(left, limit/4), nil
 	}
 	h.o.Log.Error("heartbeat: no beat for two thirds of the lease, stopping all attempts", "worker", id)
-	h.Renew(id)
+	h.renew(id, h.o.Away)
 	return limit / 4, nil
 }

@@ -71,6 +71,7 @@ func live(t *testing.T, c *chest, test func()) {
 			},
 			Stop: func(stops []store.Stop) { c.mu.Lock(); c.stops = append(c.stops, stops...); c.mu.Unlock() },
 			Lost: func() { c.mu.Lock(); c.lost = append(c.lost, time.Since(c.began)); c.mu.Unlock() },
+			Away: func() { c.mu.Lock(); c.lost = append(c.lost, time.Since(c.began)); c.mu.Unlock() },
 			Log:  slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		halt := make(chan struct{})

@@ -17,6 +17,9 @@ const rescueBatch = 1000
 // rescue takes back the tasks of dead workers, and those that a living worker does not
 // know of.
 func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) {
+	if soon, err := l.isBackSoon(ctx); soon || err != nil {
+		return l.o.RescueEvery, err
+	}
 	tasks, err := l.store.Rescue(ctx, term, rescueBatch)
 	if err != nil || len(tasks) == 0 {
 		return l.o.RescueEvery, err
@@ -49,6 +52,38 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 		return 0, nil
 	}
 	return l.o.RescueEvery, nil
+}
+
+// longestGrace bounds how long after an outage nobody is declared dead.
+const longestGrace = 10 * time.Minute
+
+// isBackSoon reports whether the store answers again since less than the longest lease of
+// a worker. Until then a worker that lives may not have had the time to beat: an outage is
+// nobody's death.
+func (l *Leader) isBackSoon(ctx context.Context) (bool, error) {
+	l.mu.Lock()
+	back := l.back
+	l.mu.Unlock()
+	if back.IsZero() {
+		return false, nil
+	}
+	workers, err := l.store.Workers(ctx)
+	if err != nil {
+		return false, err
+	}
+	grace := 3 * l.o.Outage
+	for _, w := range workers {
+		grace = max(grace, w.ExpiresAt.Sub(w.BeatAt))
+	}
+	if time.Since(back) < min(grace, longestGrace) {
+		return true, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.back.Equal(back) {
+		l.back = time.Time{}
+	}
+	return false, nil
 }
 
 // takeBack writes the outcomes of rescued tasks. A batch that the store refuses is

@@ -42,6 +42,7 @@ type Options struct {
 	Log       *slog.Logger
 
 	RescueEvery time.Duration // between two looks for dead workers
+	Outage      time.Duration // without contact with the store: living workers may have missed beats
 }
 
 // Leader leads when it can and does the chores while it leads. Make it with New,
@@ -55,6 +56,8 @@ type Leader struct {
 	mu    sync.Mutex
 	term  int64
 	until time.Time     // by this process's monotonic clock
+	met   time.Time     // when the store last answered
+	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
@@ -113,8 +116,10 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	asked := time.Now()
 	answer, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: before, TTL: l.o.TTL})
 	if err != nil {
+		l.missed()
 		return 0, err
 	}
+	l.touch()
 	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now.Sub(asked))
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
@@ -152,6 +157,31 @@ func (l *Leader) chore(name string, deadline time.Duration, do func(ctx context.
 			l.lead.Wake()
 			return time.Second, nil
 		}
+		if err == nil {
+			l.touch()
+		}
 		return pause, err
 	})
+}
+
+// touch notes that the store has answered, and whether that was after an outage.
+func (l *Leader) touch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.met.IsZero() && now.Sub(l.met) > l.o.Outage {
+		l.back = now
+		l.o.Log.Warn("lead: the database was out of reach, nobody is declared dead until every worker has had the time to beat", "for", now.Sub(l.met))
+	}
+	l.met = now
+}
+
+// missed notes that a process which has never met the store cannot reach it: an outage
+// may have begun before the process did.
+func (l *Leader) missed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.met.IsZero() {
+		l.met = time.Now().Add(-l.o.Outage)
+	}
 }

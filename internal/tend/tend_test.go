@@ -46,6 +46,13 @@ func (s *shaky) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	return s.Store.Lead(ctx, c)
 }
 
+func (s *shaky) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
+	if err := s.fail("Rescue"); err != nil {
+		return nil, err
+	}
+	return s.Store.Rescue(ctx, term, limit)
+}
+
 func (s *shaky) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	if err := s.fail("Admit"); err != nil {
 		return store.Admitted{}, err
@@ -62,7 +69,7 @@ func (s *shaky) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 
 // lead runs a leader on a store. Kill ends it without a word, as SIGKILL does.
 func lead(s Store, id byte) (l *Leader, kill func()) {
-	l = New(s, Options{ID: store.ID{id}, TTL: ttl, RescueEvery: time.Second, NewID: newID, Retention: func() store.Retention { return store.Retention{} },
+	l = New(s, Options{ID: store.ID{id}, TTL: ttl, RescueEvery: time.Second, Outage: ttl / 3, NewID: newID, Retention: func() store.Retention { return store.Retention{} },
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
@@ -355,6 +362,64 @@ func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
 		}
 		if own, named := keep.Queues["bad"]; !named || own.Completed != 0 {
 			t.Error("what its settings may want to keep is not kept")
+		}
+	})
+}
+
+// While the store is away nobody can beat. When it is back every worker gets the time to.
+func TestAnOutageIsNobodysDeath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := memory.New()
+		away := false
+		var mu sync.Mutex
+		s := &shaky{Store: inner, before: func(string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if away {
+				return errPlanned
+			}
+			return nil
+		}}
+		set := func(gone bool) { mu.Lock(); defer mu.Unlock(); away = gone }
+		worker, dead := newID(), newID()
+		tasks := map[store.ID]store.ID{}
+		for _, w := range []store.ID{worker, dead} {
+			if _, err := inner.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: w}, TTL: ttl}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := inner.Enqueue(t.Context(), []store.NewTask{{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}")}}); err != nil {
+				t.Fatal(err)
+			}
+			got, err := inner.Claim(t.Context(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()})
+			if err != nil || len(got) != 1 {
+				t.Fatal(got, err)
+			}
+			tasks[w] = got[0].ID
+		}
+		state := func(w store.ID) store.Task {
+			found, err := inner.List(t.Context(), store.Filter{IDs: []store.ID{tasks[w]}})
+			if err != nil || len(found) != 1 {
+				t.Fatal(found, err)
+			}
+			return found[0]
+		}
+		_, kill := lead(s, 1)
+		defer kill()
+		time.Sleep(time.Second)
+		set(true)
+		time.Sleep(5 * ttl)
+		set(false)
+		time.Sleep(ttl * 2 / 3) // as late as a worker beats whose beats have failed
+		if _, err := inner.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Hour}); err != nil {
+			t.Fatalf("the worker was declared dead: %v", err)
+		}
+		time.Sleep(3 * ttl)
+		if got := state(worker); got.State != store.Running || got.Crashes != 0 {
+			t.Errorf("the task of the living worker is %v, crashes %d", got.State, got.Crashes)
+		}
+		time.Sleep(time.Hour - 4*ttl)
+		if got := state(dead); got.State == store.Running || got.Crashes != 1 {
+			t.Errorf("the task of the dead worker is %v, crashes %d", got.State, got.Crashes)
 		}
 	})
 }
