@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"io"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -35,8 +36,15 @@ var commands = []struct {
 }{
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
-	{groupOperate, []func(*App) *cobra.Command{newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand, newDBCommand, newDoctorCommand,
-		newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newVersionCommand}},
+	{groupOperate, []func(*App) *cobra.Command{
+		newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand, newDBCommand,
+		newDoctorCommand, newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
+	}},
+}
+
+// Command is the whole tree of commands, for those who make manual pages and completions of it.
+func Command() *cobra.Command {
+	return newRoot(&App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 }
 
 func newRoot(app *App) *cobra.Command {

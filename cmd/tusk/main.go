@@ -6,6 +6,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // schedules have time zones, and an image of one file has no others
 
 	"github.com/tuskqueue/tusk/cli"
 )

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type healthFlags struct {
+	url     string
+	ready   bool
+	timeout time.Duration
+}
+
+func newHealthCommand(app *App) *cobra.Command {
+	h := healthFlags{}
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask a running process whether it is well, as a container's health check",
+		Long: `Ask a running tusk serve, dev or work --listen whether it is well: /healthz says that the
+process answers, /readyz (--ready) that it can use its database, too. The exit status is 0
+when it is and 5 when it is not. It needs no shell, no login and no database.`,
+		Example: `  tusk health
+  tusk health --ready --url http://127.0.0.1:9090`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return app.health(cmd.Context(), &h) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&h.url, "url", "http://"+defaultAddr, "`URL` of the process, with its --prefix if it has one")
+	f.BoolVar(&h.ready, "ready", false, "ask for /readyz instead of /healthz")
+	f.DurationVar(&h.timeout, "timeout", 5*time.Second, "how long to wait for the answer")
+	return cmd
+}
+
+func (app *App) health(ctx context.Context, h *healthFlags) error {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	path := "/healthz"
+	if h.ready {
+		path = "/readyz"
+	}
+	url := strings.TrimSuffix(h.url, "/") + path
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return usage("it looks like http://127.0.0.1:8787", "--url: %v", err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return &Problem{Code: "not_healthy", Exit: exitUnavailable, Text: fmt.Sprintf("no answer: %v", err),
+			Hint: "is it running, and is --url right?", Err: err}
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
+	if answer.StatusCode != http.StatusOK {
+		return &Problem{Code: "not_healthy", Exit: exitUnavailable,
+			Text: fmt.Sprintf("%s answers %s: %s", url, answer.Status, strings.TrimSpace(string(body)))}
+	}
+	if app.flags.json {
+		_, err = fmt.Fprintln(app.Out, strings.TrimSpace(string(body)))
+		return err
+	}
+	_, err = fmt.Fprintln(app.Out, "ok")
+	return err
+}
