@@ -6,6 +6,7 @@
 # make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less); adds to docs/storm-results.md
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
 # make model   explores the model of a lease within larger bounds: see docs/design/model.md
+# make release VERSION=v0.1.0  archives, packages, bills of materials and checksums, in dist/
 # make fuzz        each fuzz target for a minute (TIME=10m for more)
 # make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
 # make bench-postgres       Tusk on PostgreSQL against every bar it has to pass, about 10 minutes
@@ -14,13 +15,16 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help test check build deps storm storm-mutants model fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help release test check build deps storm storm-mutants model fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o tusk ./cmd/tusk
+
+release:
+	CGO_ENABLED=0 GOFLAGS=-mod=readonly go -C deploy run ./release -version $(VERSION) -out ../dist
 
 deps:
 	@./scripts/deps
@@ -29,15 +33,18 @@ check: deps
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }
 	GOFLAGS=-mod=mod go mod tidy -diff
 	GOFLAGS=-mod=mod go -C bench mod tidy -diff
+	GOFLAGS=-mod=mod go -C deploy mod tidy -diff
 	GOFLAGS=-mod=mod go -C bench/peers/riversqlite mod tidy -diff
 	CGO_ENABLED=0 go vet ./...
 	CGO_ENABLED=0 go run $(STATICCHECK) ./...
 	CGO_ENABLED=0 go -C bench vet ./...
+	CGO_ENABLED=0 go -C deploy vet ./...
 	CGO_ENABLED=0 go -C bench/peers/riversqlite vet ./...
 
 test: check
 	CGO_ENABLED=1 TUSK_TEST_ALL=1 go test -race -shuffle=on -timeout 20m ./...
 	CGO_ENABLED=0 go -C bench test -shuffle=on ./...
+	CGO_ENABLED=0 go -C deploy test -shuffle=on ./...
 
 storm: deps
 	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
