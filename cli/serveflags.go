@@ -18,6 +18,7 @@ type serveFlags struct {
 	addr, certFile, keyFile    string
 	insecure, https, readOnly  bool
 	hosts, hidden, groups      []string
+	groupQueues, groupTenants  []string
 	pushAllow, trustProxy      []string
 	hideAll                    bool
 	prefix, environment        string
@@ -47,6 +48,8 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.redirect, "oidc-redirect-url", "", "`URL` of this server's /login/oidc/callback")
 	f.StringVar(&s.claim, "oidc-claim", "groups", "`claim` that has a person's groups")
 	f.StringSliceVar(&s.groups, "oidc-role", nil, "`GROUP=ROLE`: the role of a group's members; repeatable")
+	f.StringSliceVar(&s.groupQueues, "oidc-queue", nil, "`GROUP=QUEUE`: confine a group's members to this queue, or to those that begin so with * at the end; repeatable")
+	f.StringSliceVar(&s.groupTenants, "oidc-tenant", nil, "`GROUP=TENANT`: the same for tenants; repeatable")
 	addRetentionFlags(f, &s.chores.Retention)
 }
 
@@ -79,6 +82,9 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 	}
 	c.Provider = &accounts.Provider{Issuer: s.issuer, ClientID: s.clientID, ClientSecret: s.clientSecret, RedirectURL: s.redirect, Claim: s.claim,
 		Roles: map[string]accounts.Role{}}
+	if err := c.Provider.Check(); err != nil {
+		return c, usage("", "--oidc-issuer: %v", err)
+	}
 	if s.clientID == "" || s.redirect == "" || len(s.groups) == 0 {
 		return c, usage("", "--oidc-issuer needs --oidc-client-id, --oidc-redirect-url and at least one --oidc-role")
 	}
@@ -91,7 +97,29 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 		}
 		c.Provider.Roles[group] = role
 	}
+	problems = append(problems, s.bounds(c.Provider))
 	return c, errors.Join(problems...)
+}
+
+// bounds confines the members of groups.
+func (s *serveFlags) bounds(p *accounts.Provider) error {
+	p.Bounds = map[string]accounts.Bounds{}
+	for flag, pairs := range map[string][]string{"--oidc-queue": s.groupQueues, "--oidc-tenant": s.groupTenants} {
+		for _, pair := range pairs {
+			group, name, _ := strings.Cut(pair, "=")
+			if p.Roles[group] == "" || accounts.CheckBounds([]string{name}, nil) != nil {
+				return usage("such as --oidc-role ops=operator "+flag+" 'ops=acme*'", "%s %s: want GROUP=NAME, with a group of --oidc-role", flag, quote(pair))
+			}
+			b := p.Bounds[group]
+			if flag == "--oidc-queue" {
+				b.Queues = append(b.Queues, name)
+			} else {
+				b.Tenants = append(b.Tenants, name)
+			}
+			p.Bounds[group] = b
+		}
+	}
+	return nil
 }
 
 // check refuses an address that others could reach when they could listen in.

@@ -1,11 +1,16 @@
 package server_test
 
 import (
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/mask"
 )
 
 // shops makes two tokens of one name, each for a tenant of its own.
@@ -63,5 +68,77 @@ func TestTheAuditLogTellsTokensOfOneNameApart(t *testing.T) {
 		if len(list.Entries) != want {
 			t.Errorf("%s: %+v, want %d", who, list.Entries, want)
 		}
+	}
+}
+
+func TestAWorkflowNamesNoTaskBeyondBounds(t *testing.T) {
+	s := start(t)
+	var run server.WorkflowRun
+	s.do("POST", "/api/v1/workflows", object{"tasks": []object{
+		{"name": "hidden", "kind": "k", "queue": "secret"},
+		{"name": "a", "kind": "k", "queue": "mine", "after": []string{"hidden"}},
+		{"name": "b", "kind": "k", "queue": "mine", "after": []string{"a", "hidden"}}}}).want(t, 201, &run)
+	bound := s.tokenFor(access.Token{Name: "bound", Role: access.Viewer, Queues: []string{"mine"}})
+	for _, path := range []string{"/api/v1/workflows/" + run.ID, "/workflows/" + run.ID, "/tasks/" + run.Tasks["b"], "/api/v1/tasks/" + run.Tasks["b"],
+		"/api/v1/tasks/" + run.Tasks["b"] + "/why"} {
+		if body := s.as(bound, "GET", path, nil).want(t, 200, nil).body; strings.Contains(body, run.Tasks["hidden"]) {
+			t.Errorf("%s names a task beyond bounds: %s", path, body)
+		}
+	}
+	for token, want := range map[string]int{bound: 1, s.token: 2} {
+		var w server.Workflow
+		s.as(token, "GET", "/api/v1/workflows/"+run.ID, nil).want(t, 200, &w)
+		if last := w.Tasks[len(w.Tasks)-1]; len(last.Needs) != want || last.Needs[0].ID != run.Tasks["a"] && want == 1 {
+			t.Errorf("needs %+v, want %d", last.Needs, want)
+		}
+	}
+}
+
+func TestMetadataIsMasked(t *testing.T) {
+	for name, hideAll := range map[string]bool{"by name": false, "all": true} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, func(c *server.Config) {
+				if hideAll {
+					c.Mask = &mask.Mask{All: true}
+				}
+			})
+			var e server.EnqueuedTask
+			secrets := object{"password": "canary-1", "DB_PWD": "canary-2", "passphrase": "canary-3", "aws_credentials": "canary-4", "note": "legible-note"}
+			s.do("POST", "/api/v1/tasks", object{"kind": "k", "metadata": secrets}).want(t, 201, &e)
+			for _, path := range []string{"/api/v1/tasks", "/api/v1/tasks/" + e.ID, "/tasks/" + e.ID, "/api/v1/tasks/export"} {
+				body := s.do("GET", path, nil).want(t, 200, nil).body
+				if strings.Contains(body, "canary") || hideAll && strings.Contains(body, "legible-note") {
+					t.Errorf("%s shows it: %s", path, body)
+				}
+			}
+		})
+	}
+}
+
+func TestAnAdminLogsPeopleOut(t *testing.T) {
+	s := start(t)
+	s.do("PUT", "/api/v1/users/ada", object{"password": "correct horse", "role": "viewer"}).want(t, 200, nil)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	person := &http.Client{Jar: jar}
+	if _, err := person.PostForm(s.URL+"/login", url.Values{"name": {"ada"}, "password": {"correct horse"}}); err != nil {
+		t.Fatal(err)
+	}
+	var list server.PersonList
+	s.do("GET", "/api/v1/sessions", nil).want(t, 200, &list)
+	if len(list.People) != 1 || list.People[0].ID != "user:ada" || list.People[0].Sessions != 1 {
+		t.Errorf("%+v", list)
+	}
+	s.do("POST", "/api/v1/sessions/end", object{"identity": "user:bob"}).problem(t, 404, "not_found")
+	s.do("POST", "/api/v1/sessions/end", object{"identity": "user:ada"}).want(t, 204, nil)
+	r, err := person.Get(s.URL + "/api/v1/me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != 401 {
+		t.Errorf("still logged in: %d", r.StatusCode)
 	}
 }

@@ -87,6 +87,27 @@ func removeUser(c *call, in byUser) (nothing, error) {
 	return nothing{}, c.book.RemoveUser(c.r.Context(), in.Name)
 }
 
+// PersonList is a list of those who are logged in.
+type PersonList struct {
+	People []access.Person `json:"people"`
+}
+
+func listPeople(c *call, _ struct{}) (PersonList, error) {
+	people, err := c.book.People(c.r.Context())
+	return PersonList{People: people}, err
+}
+
+type endSessionsInput struct {
+	Body struct {
+		Identity string `json:"identity" required:"true" rule:"value" doc:"of a person, as the list of sessions has it"`
+	}
+}
+
+func endSessions(c *call, in endSessionsInput) (nothing, error) {
+	c.target = short(in.Body.Identity)
+	return nothing{}, c.book.EndSessions(c.r.Context(), in.Body.Identity)
+}
+
 type auditInput struct {
 	Limit int       `query:"limit" minimum:"1" maximum:"5000" default:"100"`
 	Who   string    `query:"who" rule:"value" doc:"a name, or an identity as /me shows it: names may be shared"`

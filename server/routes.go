@@ -168,6 +168,8 @@ func Routes() []Route {
 		does(get("/users", access.Admin, "List local users"), listUsers),
 		does(with(post("/users/{name}", access.Admin, "users.put", "Create or change a local user, and end the user's sessions"), method("PUT")), putUser),
 		does(with(post("/users/{name}", access.Admin, "users.remove", "Remove a local user, and end the user's sessions"), method("DELETE")), removeUser),
+		does(get("/sessions", access.Admin, "List the people who are logged in"), listPeople),
+		does(post("/sessions/end", access.Admin, "sessions.end", "Log a person out everywhere, by identity"), endSessions),
 		does(get("/audit", access.Admin, "List what operators did, newest first"), listAudit),
 
 		does(Route{Method: "GET", Path: "/healthz", Need: access.Open, Summary: "Whether the process is up"}, healthz),

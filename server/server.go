@@ -133,6 +133,11 @@ func complete(c Config) (settings, error) {
 	if full.Logger == nil {
 		full.Logger = slog.Default()
 	}
+	if c.Provider != nil {
+		if err := c.Provider.Check(); err != nil {
+			return full, err
+		}
+	}
 	full.Prefix = strings.TrimSuffix(c.Prefix, "/")
 	if full.Prefix != "" && (!strings.HasPrefix(full.Prefix, "/") || strings.ContainsAny(full.Prefix, "{}?#% ") || strings.Contains(full.Prefix, "//")) {
 		return full, fmt.Errorf("prefix %q: want a path like /admin/tusk", c.Prefix)

@@ -152,7 +152,7 @@ type Attempt struct {
 func (s *Server) view(t tusk.TaskInfo) Task {
 	v := Task{ID: t.ID.String(), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, State: t.State.String(), Reason: t.Reason,
 		Priority: t.Priority, Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
-		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Partition: t.Partition, Metadata: t.Metadata,
+		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Partition: t.Partition, Metadata: s.config.Mask.Text(t.Metadata),
 		Weight: t.Weight, Ephemeral: t.Ephemeral, Deadline: utc(t.Deadline), Timeout: Duration(t.Timeout),
 		Schedule: t.Schedule, Tick: utc(t.Tick), EnqueuedAt: utc(t.EnqueuedAt), RunAt: utc(t.RunAt), ExpiresAt: utc(t.ExpiresAt),
 		ClaimedAt: utc(t.ClaimedAt), FinishedAt: utc(t.FinishedAt)}

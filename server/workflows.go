@@ -119,10 +119,7 @@ func getWorkflow(c *call, in byID) (Workflow, error) {
 	if err != nil {
 		return v, err
 	}
-	for _, t := range w.Tasks {
-		if !c.who.Sees(t.Queue, t.Tenant) {
-			continue
-		}
+	for _, t := range query.Part(w, c.who.Sees).Tasks {
 		task := WorkflowNode{Task: c.view(t), Name: t.Node, Needs: []WorkflowNeed{}}
 		for _, n := range t.Detail.Needs {
 			need := WorkflowNeed{ID: n.Task.String()}

@@ -42,7 +42,7 @@ func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func
 	if sees == nil {
 		g.sees = func(string, string) bool { return true }
 	}
-	steps := []func(context.Context) error{g.key}
+	steps := []func(context.Context) error{g.needs, g.key}
 	if !t.State.Finished() {
 		steps = append(steps, g.health, g.workers, g.served, g.paused, g.limits)
 	}
@@ -124,6 +124,30 @@ func (g *gatherer) turns(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// needs forgets the tasks that it needs of which nothing may be told.
+func (g *gatherer) needs(ctx context.Context) error {
+	if !g.facts.Bounded || g.facts.Task.Detail == nil {
+		return nil
+	}
+	detail, seen := *g.facts.Task.Detail, map[tusk.ID]bool{}
+	for part := range slices.Chunk(detail.Needs, looked) {
+		f := tusk.Filter{Limit: looked}
+		for _, n := range part {
+			f.IDs = append(f.IDs, n.Task)
+		}
+		found, err := g.list(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, t := range found {
+			seen[t.ID] = true
+		}
+	}
+	detail.Needs = slices.DeleteFunc(slices.Clone(detail.Needs), func(n store.NeedState) bool { return !seen[n.Task] })
+	g.facts.Task.Detail = &detail
+	return nil
 }
 
 // key finds another unfinished task with its key.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -27,17 +29,40 @@ type Provider struct {
 	// group has, compared exactly. Who has several gets the strongest.
 	Claim string
 	Roles map[string]Role
+	// Bounds confine the members of a group. Of several groups that give the strongest
+	// role one without bounds counts, else the first by name.
+	Bounds map[string]Bounds
 	// Client talks to the provider; default: one with a timeout.
 	Client *http.Client
 
-	mu       sync.Mutex
-	provider *oidc.Provider
+	mu     sync.Mutex
+	latest *discovery
+}
+
+// Check refuses an issuer whose answers others could forge on the way.
+func (p *Provider) Check() error {
+	u, err := url.Parse(p.Issuer)
+	if err != nil || u.Host == "" {
+		return errors.New("OpenID issuer: want a URL such as https://id.example.com")
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || err == nil && ip.IsLoopback()) {
+		return nil
+	}
+	return errors.New("OpenID issuer: want https: over plain HTTP anybody on the way could log in as anybody")
 }
 
 // ErrNoRole says that a person is known but has no role here.
 var ErrNoRole = errors.New("your account has no role here")
 
-const loginCookie = "tusk_oidc"
+// loginCookie is the cookie of a login that is under way. The prefix keeps other hosts
+// of the domain from planting one.
+func (g *Gate) loginCookie() string {
+	if g.Secure {
+		return "__Host-tusk_oidc"
+	}
+	return "tusk_oidc"
+}
 
 // attempt is what a browser keeps while its person logs in elsewhere.
 type attempt struct {
@@ -58,7 +83,7 @@ func (g *Gate) Begin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	g.setCookie(w, loginCookie, base64.RawURLEncoding.EncodeToString(body), 10*time.Minute)
+	g.setCookie(w, g.loginCookie(), base64.RawURLEncoding.EncodeToString(body), 10*time.Minute)
 	http.Redirect(w, r, config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), http.StatusFound)
 	return nil
 }
@@ -67,8 +92,8 @@ func (g *Gate) Begin(w http.ResponseWriter, r *http.Request) error {
 //
 // Errors: ErrUnauthenticated for what does not fit together; ErrNoRole.
 func (g *Gate) End(w http.ResponseWriter, r *http.Request) (Identity, error) {
-	a, err := attemptOf(r)
-	g.setCookie(w, loginCookie, "", -time.Second)
+	a, err := g.attemptOf(r)
+	g.setCookie(w, g.loginCookie(), "", -time.Second)
 	if err != nil || subtle.ConstantTimeCompare([]byte(a.State), []byte(r.FormValue("state"))) != 1 {
 		return Identity{}, ErrUnauthenticated
 	}
@@ -84,8 +109,8 @@ func (g *Gate) End(w http.ResponseWriter, r *http.Request) (Identity, error) {
 	return who, nil
 }
 
-func attemptOf(r *http.Request) (a attempt, err error) {
-	cookie, err := r.Cookie(loginCookie)
+func (g *Gate) attemptOf(r *http.Request) (a attempt, err error) {
+	cookie, err := r.Cookie(g.loginCookie())
 	if err != nil {
 		return a, err
 	}
@@ -121,7 +146,8 @@ func (p *Provider) identify(ctx context.Context, code string, a attempt) (Identi
 	if err := verified.Claims(&claims); err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
-	who := Identity{ID: "oidc:" + verified.Issuer + "#" + verified.Subject, Name: nameOf(claims, verified.Subject), Via: "session", Role: p.roleOf(claims)}
+	who := Identity{ID: "oidc:" + verified.Issuer + "#" + verified.Subject, Name: nameOf(claims, verified.Subject), Via: "session"}
+	who.Role, who.Queues, who.Tenants = p.allow(claims)
 	if who.Role == "" {
 		return Identity{}, ErrNoRole
 	}
@@ -136,12 +162,31 @@ func nameOf(claims map[string]any, subject string) string {
 	return cut(subject, 64)
 }
 
-func (p *Provider) roleOf(claims map[string]any) (best Role) {
+// Bounds are the queues and tenants that somebody is confined to: names, or beginnings
+// that end in *; none: all.
+type Bounds struct{ Queues, Tenants []string }
+
+// allow returns the strongest role of a person's groups, with the bounds of the group
+// that gives it.
+func (p *Provider) allow(claims map[string]any) (best Role, queues, tenants []string) {
+	var bounds Bounds
+	for _, g := range p.groupsOf(claims) {
+		role, known := p.Roles[g]
+		of := p.Bounds[g]
+		stronger := slices.Index(Roles(), role) > slices.Index(Roles(), best)
+		if known && (stronger || role == best && len(of.Queues)+len(of.Tenants) == 0) {
+			best, bounds = role, of
+		}
+	}
+	return best, bounds.Queues, bounds.Tenants
+}
+
+// groupsOf lists a person's groups by name.
+func (p *Provider) groupsOf(claims map[string]any) (groups []string) {
 	claim := p.Claim
 	if claim == "" {
 		claim = "groups"
 	}
-	var groups []string
 	switch v := claims[claim].(type) {
 	case string:
 		groups = []string{v}
@@ -152,29 +197,65 @@ func (p *Provider) roleOf(claims map[string]any) (best Role) {
 			}
 		}
 	}
-	for _, g := range groups {
-		role, ok := p.Roles[g]
-		if ok && slices.Index(Roles(), role) > slices.Index(Roles(), best) {
-			best = role
-		}
-	}
-	return best
+	slices.Sort(groups)
+	return groups
 }
 
-// connect asks the provider for its addresses, once it can be reached.
+// connect returns what the provider says of itself, once it can be reached. Whoever comes
+// while somebody asks it waits for the same answer; a failure stands for a moment.
 func (p *Provider) connect(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.provider == nil {
-		// The provider keeps its context for later requests.
-		provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.client()), p.Issuer)
-		if err != nil {
-			return nil, nil, fmt.Errorf("login provider: %w", err)
-		}
-		p.provider = provider
+	d := p.discover()
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		return nil, nil, fmt.Errorf("login provider: %w", ctx.Err())
+	}
+	if d.err != nil {
+		return nil, nil, fmt.Errorf("login provider: %w", d.err)
 	}
 	return &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.ClientSecret, RedirectURL: p.RedirectURL,
-		Endpoint: p.provider.Endpoint(), Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}, p.provider, nil
+		Endpoint: d.provider.Endpoint(), Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}, d.provider, nil
+}
+
+// discovery is one request for what the provider says of itself.
+type discovery struct {
+	done     chan struct{} // closed when the rest is known
+	provider *oidc.Provider
+	err      error
+	at       time.Time
+}
+
+// failed reports whether it failed, and long enough ago to ask again.
+func (d *discovery) failed(now time.Time) bool {
+	select {
+	case <-d.done:
+		return d.err != nil && now.Sub(d.at) > discoverAgain
+	default:
+		return false
+	}
+}
+
+const (
+	discoverWithin = 10 * time.Second
+	discoverAgain  = 2 * time.Second // after a failure
+)
+
+func (p *Provider) discover() *discovery {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.latest != nil && !p.latest.failed(time.Now()) {
+		return p.latest
+	}
+	d := &discovery{done: make(chan struct{})}
+	p.latest = d
+	go func() {
+		defer close(d.done)
+		ctx, cancel := context.WithTimeout(oidc.ClientContext(context.Background(), p.client()), discoverWithin)
+		defer cancel()
+		d.provider, d.err = oidc.NewProvider(ctx, p.Issuer)
+		d.at = time.Now()
+	}()
+	return d
 }
 
 func (p *Provider) client() *http.Client {

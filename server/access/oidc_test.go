@@ -26,6 +26,10 @@ type issuer struct {
 	claims    map[string]any // over the good ones
 	challenge string
 	nonce     string
+
+	roles    map[string]access.Role   // default: some
+	bounds   map[string]access.Bounds // default: none
+	loggedIn func(*access.Book)       // after the login; who is not let in then is no error
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -136,7 +140,10 @@ func logIn(t *testing.T, i *issuer, meddle func(url.Values)) (who access.Identit
 	site := httptest.NewServer(mux)
 	t.Cleanup(site.Close)
 	gate.Provider = &access.Provider{Issuer: i.URL, ClientID: "tusk", ClientSecret: "s", RedirectURL: site.URL + "/back",
-		Roles: map[string]access.Role{"staff": access.Viewer, "ops": access.Operator}}
+		Roles: map[string]access.Role{"staff": access.Viewer, "ops": access.Operator}, Bounds: i.bounds}
+	if i.roles != nil {
+		gate.Provider.Roles = i.roles
+	}
 	mux.HandleFunc("/login", func(w http.ResponseWriter, r *http.Request) {
 		if err := gate.Begin(w, r); err != nil {
 			t.Error(err)
@@ -159,7 +166,10 @@ func logIn(t *testing.T, i *issuer, meddle func(url.Values)) (who access.Identit
 	})
 	mux.HandleFunc("/me", func(_ http.ResponseWriter, r *http.Request) {
 		var err error
-		if who, err = gate.Identify(r); err != nil {
+		if i.loggedIn != nil {
+			i.loggedIn(gate.Book)
+		}
+		if who, err = gate.Identify(r); err != nil && i.loggedIn == nil {
 			t.Error(err)
 		}
 	})

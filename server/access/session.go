@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -93,6 +95,11 @@ func (b *Book) BySession(ctx context.Context, cookie string) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
+	return b.whose(ctx, s)
+}
+
+// whose returns who a session stands for. The error is ErrNotFound when it is over.
+func (b *Book) whose(ctx context.Context, s session) (Identity, error) {
 	if time.Now().After(s.ExpiresAt) {
 		return Identity{}, ErrNotFound
 	}
@@ -105,6 +112,61 @@ func (b *Book) BySession(ctx context.Context, cookie string) (Identity, error) {
 	}
 	doc, err := decode[storedUser](u)
 	return doc.identity(), err
+}
+
+// Person is somebody who is logged in.
+type Person struct {
+	Identity
+	Sessions  int       `json:"sessions"`
+	ExpiresAt time.Time `json:"expires_at"` // when the last session ends
+}
+
+// People lists those who are logged in, by identity.
+func (b *Book) People(ctx context.Context) ([]Person, error) {
+	p, err := b.page(ctx, sessionRecord, 0)
+	if err != nil {
+		return nil, fmt.Errorf("sessions: %w", err)
+	}
+	byID := map[string]Person{}
+	for _, r := range p.byName {
+		s, err := decode[session](r)
+		if err != nil {
+			return nil, err
+		}
+		who, err := b.whose(ctx, s)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue // over, or the user was removed
+		case err != nil:
+			return nil, err
+		}
+		last := byID[who.ID]
+		byID[who.ID] = Person{who, last.Sessions + 1, latest(last.ExpiresAt, s.ExpiresAt)}
+	}
+	return slices.SortedFunc(maps.Values(byID), func(x, y Person) int { return strings.Compare(x.ID, y.ID) }), nil
+}
+
+func latest(x, y time.Time) time.Time {
+	if x.After(y) {
+		return x
+	}
+	return y
+}
+
+// EndSessions logs a person out everywhere, by identity: who logs in elsewhere, too. It
+// takes two seconds to reach every process. The error is ErrNotFound for somebody who is
+// not logged in.
+func (b *Book) EndSessions(ctx context.Context, identity string) error {
+	found := false
+	err := b.endSessions(ctx, func(s session) bool {
+		mine := s.person() == identity
+		found = found || mine
+		return mine
+	})
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return err
 }
 
 // Logout ends a session.

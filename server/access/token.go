@@ -84,10 +84,11 @@ func checkToken(t Token) error {
 	if !t.ExpiresAt.IsZero() && t.ExpiresAt.Before(time.Now()) {
 		return fmt.Errorf("%w: expires_at: is in the past", ErrInvalid)
 	}
-	return checkBounds(t.Queues, t.Tenants)
+	return CheckBounds(t.Queues, t.Tenants)
 }
 
-func checkBounds(queues, tenants []string) error {
+// CheckBounds refuses what are no names of queues and tenants, or beginnings of such.
+func CheckBounds(queues, tenants []string) error {
 	for _, p := range slices.Concat(queues, tenants) {
 		if !boundPattern.MatchString(p) {
 			return fmt.Errorf("%w: queues and tenants: want names, or their beginnings with * at the end", ErrInvalid)

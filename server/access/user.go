@@ -43,7 +43,7 @@ func (b *Book) PutUser(ctx context.Context, u User, password string) error {
 	if len(password) < MinPassword || len(password) > MaxPassword {
 		return fmt.Errorf("%w: password: has %d bytes, want %d to %d", ErrInvalid, len(password), MinPassword, MaxPassword)
 	}
-	if err := checkBounds(u.Queues, u.Tenants); err != nil {
+	if err := CheckBounds(u.Queues, u.Tenants); err != nil {
 		return err
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)

@@ -8,11 +8,13 @@ package mask
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"strings"
 )
 
 // Default are the parts of field names whose values are hidden, in any case.
-var Default = []string{"password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "private_key", "cookie"}
+var Default = []string{"password", "passwd", "secret", "token", "authorization", "api_key", "apikey", "private_key", "cookie",
+	"pwd", "passphrase", "credential"}
 
 // Mask hides values. The zero value hides nothing.
 type Mask struct {
@@ -43,6 +45,17 @@ func (m Mask) JSON(text []byte) []byte {
 	}
 	out.Write(text[last:])
 	return out.Bytes()
+}
+
+// Text returns named texts with the values of masked names replaced.
+func (m Mask) Text(fields map[string]string) map[string]string {
+	shown := maps.Clone(fields)
+	for name := range shown {
+		if m.All || m.hides(name) {
+			shown[name] = "[hidden]"
+		}
+	}
+	return shown
 }
 
 // mentioned is a cheap look at whether any name could occur. Escapes could spell

@@ -121,6 +121,7 @@ func (p *pages) functions() template.FuncMap {
 		"dur":    dur,
 		"when":   func(t time.Time) instant { return instant{t, time.Now()} },
 		"code":   p.code,
+		"masked": p.Mask.Text,
 		"short":  func(id fmt.Stringer) string { return id.String()[24:] },
 		"join":   strings.Join,
 		"states": func() []string { return stateNames },

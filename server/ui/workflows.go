@@ -97,13 +97,7 @@ func (v *visit) findWorkflow() (*tusk.WorkflowInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := &tusk.WorkflowInfo{ID: id, States: map[tusk.State]int{}}
-	for _, t := range w.Tasks {
-		if v.who.Sees(t.Queue, t.Tenant) {
-			seen.Tasks = append(seen.Tasks, t)
-			seen.States[t.State]++
-		}
-	}
+	seen := query.Part(w, v.who.Sees)
 	if len(seen.Tasks) == 0 {
 		return nil, tusk.ErrNotFound
 	}
