@@ -56,7 +56,8 @@ type clause struct {
 
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
-		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses)
+		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
+		raceCommitClauses)
 }
 
 // T is a test of one clause on a database of its own.
