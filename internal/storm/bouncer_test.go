@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// bouncerPool is how many connections to the server one has.
+const bouncerPool = 12
+
 // bouncer is a pgbouncer in transaction mode. When it ends by itself it is started
 // again, as by whoever looks after a server's services.
 type bouncer struct {
@@ -49,7 +52,7 @@ func newBouncer(t *testing.T, dsn, keep string) *bouncer {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	_, port, _ := net.SplitHostPort(hostOf(t, dsn))
 	config := fmt.Sprintf(`[databases]
-* = host=127.0.0.1 port=%s user=postgres pool_size=12
+* = host=127.0.0.1 port=%s user=postgres pool_size=%d
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %d
@@ -60,7 +63,7 @@ max_client_conn = 300
 server_login_retry = 1
 log_connections = 0
 log_disconnections = 0
-`, port, b.port)
+`, port, bouncerPool, b.port)
 	b.file = filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(b.file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)

@@ -61,6 +61,9 @@ func (s *storm) check() {
 	c.leaders()
 	c.sums()
 	c.growth()
+	c.unheard()
+	c.goneOn()
+	c.left()
 	c.t.Logf("%d events of %d tasks, %d claims, %d late outcomes refused, %d terms", len(events), len(c.tasks), claims, stale, c.terms())
 }
 
@@ -99,7 +102,7 @@ func (c *checker) lost(p *past) {
 		if p.begun > lifecycle.MaxCrashes+unnoted && os.Getenv(envOld) == "" { // an old worker has no handler for it
 			c.violation("I13", "task %s was begun %d times, and killed a worker each time", p.id, p.begun)
 		}
-	case t.State == tusk.StateDiscarded && e.Kind != doDoomed:
+	case t.State == tusk.StateDiscarded && e.Kind != doDoomed && e.Kind != doHostile:
 		c.violation("I1", "task %s of kind %s was discarded: %s", p.id, e.Kind, t.Reason)
 	case t.State == tusk.StateCompleted && e.Kind == doDoomed:
 		c.violation("I1", "task %s gave up and is completed", p.id)
@@ -130,7 +133,7 @@ func (c *checker) effects() {
 		n := inside[id.String()]
 		done := t.State == tusk.StateCompleted
 		switch {
-		case t.Kind == doTx && (done && n != 1 || !done && n != 0):
+		case (t.Kind == doTx || t.Kind == doLinger) && (done && n != 1 || !done && n != 0):
 			c.violation("I6", "task %s is %v with %d effects in its transaction", id, t.State, n)
 		case t.Kind == doEffect && done && len(c.of(id).effects) == 0:
 			c.violation("I6", "task %s is completed without its effect", id)
@@ -155,23 +158,26 @@ func (c *checker) transactions() {
 	}
 }
 
-func (c *checker) column(table string) (ids []string) {
-	rows, err := c.ground.admin.QueryContext(c.t.Context(), "select id from "+table)
+func (c *checker) column(table string) []string { return c.texts("select id from " + table) }
+
+// texts returns what a query finds.
+func (c *checker) texts(query string) (texts []string) {
+	rows, err := c.ground.admin.QueryContext(c.t.Context(), query)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
+		var one string
+		if err := rows.Scan(&one); err != nil {
 			c.t.Fatal(err)
 		}
-		ids = append(ids, id)
+		texts = append(texts, one)
 	}
 	if err := rows.Err(); err != nil {
 		c.t.Fatal(err)
 	}
-	return ids
+	return texts
 }
 
 func sameJSON(a, b []byte) bool {

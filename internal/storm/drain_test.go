@@ -44,6 +44,10 @@ func (s *storm) drain() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
+		hostile := s.hostileLeft()
+		if left == int64(len(hostile)) { // nothing but those
+			s.callOff(hostile)
+		}
 		if s.replace() == 0 && left == 0 && s.release() == 0 {
 			break
 		}
@@ -85,7 +89,7 @@ func (s *storm) release() (released int) {
 			s.t.Fatal(err)
 		}
 		for _, task := range page {
-			if strings.HasPrefix(task.Reason, "quarantined") && task.Kind != doKiller {
+			if strings.HasPrefix(task.Reason, "quarantined") && task.Kind != doKiller && !slices.Contains(s.hostile, task.ID) {
 				released += s.retry(task.ID)
 			}
 		}

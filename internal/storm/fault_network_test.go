@@ -82,6 +82,26 @@ func loseAnswers(s *storm) error {
 	return nil
 }
 
+// delayRequests lets requests arrive late, of whatever they are.
+func delayRequests(s *storm) error {
+	for range 10 + s.random.IntN(10) {
+		s.ground.proxy.lateNext.Add(1)
+		s.count("late request")
+		time.Sleep(time.Duration(s.random.IntN(200)) * time.Millisecond)
+	}
+	s.ground.proxy.lateNext.Store(0)
+	return nil
+}
+
+// troubleCommits lets users' commits be late, and their answers late or lost.
+func troubleCommits(s *storm) error {
+	s.count("trouble of commits")
+	s.ground.proxy.commits.Store(true)
+	time.Sleep(min(4*time.Second, s.lasts/4))
+	s.ground.proxy.commits.Store(false)
+	return nil
+}
+
 func restartBouncer(s *storm) error {
 	s.count("restart of pgbouncer")
 	s.ground.bouncer.kill()

@@ -65,6 +65,10 @@ var faults = []fault{
 	{"F30", "cut the leader off for longer than its term", servers, 2, func(s *storm) error { return s.cutOff(s.leader()) }},
 	{"F36", "clog all connections and free them one by one", servers, 2, swizzle},
 	{"F36", "two at a time", "", 3, two},
+	{"F37", "let commits be late, and their answers late or lost", servers, 5, troubleCommits},
+	{"F38", "let requests arrive late", servers, 4, delayRequests},
+	{"F39", "leave transactions of users open", servers, 2, holdOpen},
+	{"F40", "enqueue by hostile SQL", postgreses, 2, enqueueHostile},
 }
 
 // findFault returns the first fault of a code.
@@ -84,7 +88,7 @@ func (f *fault) rages(ground string) bool {
 // two lets a second fault strike while the first one does.
 func two(s *storm) error {
 	first, second := s.draw(), s.draw()
-	alone := []string{"F3", "F6", "F16", "F36"} // these watch for what the other one does
+	alone := []string{"F3", "F6", "F8", "F16", "F36", "F39"} // these watch for what the other one does
 	if first.name == second.name || slices.Contains(alone, first.code) || slices.Contains(alone, second.code) {
 		return nil
 	}

@@ -60,7 +60,11 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 		t.Fatal(err)
 	}
 	g.via = g.dsn
-	if err := prepare(t.Context(), g.engine, g.dsn); err != nil {
+	if name == "pgbouncer" {
+		g.bouncer = newBouncer(t, g.dsn, dir)
+		g.via = withHost(t, g.dsn, g.bouncer.addr(), "default_query_exec_mode=cache_describe")
+	}
+	if err := prepare(t.Context(), g.engine, g.via); err != nil {
 		t.Fatal(err)
 	}
 	if g.disk != nil {
@@ -76,10 +80,6 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 	g.readVersion(t)
 	if g.engine == "sqlite" {
 		return g
-	}
-	if name == "pgbouncer" {
-		g.bouncer = newBouncer(t, g.dsn, dir)
-		g.via = withHost(t, g.dsn, g.bouncer.addr(), "default_query_exec_mode=cache_describe")
 	}
 	g.proxy = newProxy(hostOf(t, g.via))
 	t.Cleanup(g.proxy.cut)
@@ -149,8 +149,29 @@ func (g *ground) open(p *part) (*door, error) {
 		return nil, err
 	}
 	u.Host = d.Addr().String()
-	p.DSN = u.String()
-	return d, nil
+	p.DSN, err = named(u.String(), p.Name)
+	return d, err
+}
+
+// Names of sessions: a worker's own, and those of transactions of users.
+const (
+	nameWorker = "worker"
+	nameUser   = "user"
+)
+
+// named returns a DSN whose sessions have a name, where the server shows one.
+func named(dsn, name string) (string, error) {
+	if !strings.HasPrefix(dsn, "postgres:") {
+		return dsn, nil
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", err
+	}
+	q := u.Query()
+	q.Set("application_name", name)
+	u.RawQuery = q.Encode()
+	return u.String(), nil
 }
 
 func (g *ground) readVersion(t *testing.T) {

@@ -68,6 +68,8 @@ const (
 	opEffect              = "effect"       // outside of the database
 	opFault, opCalm       = "fault", "calm"
 	opVitals              = "vitals"
+	opBeat                = "beat"  // was answered
+	opHeld                = "held"  // since Asked transactions of users were open, and the machine as slow as Term
 	opClock               = "clock" // of the server: so far ahead of the machine's
 )
 

@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 // part is what a process of the storm has to know, as JSON in its first argument.
 type part struct {
 	Engine, DSN, History string
+	Name                 string // of its sessions, where the server shows one
 	Seed                 uint64
 	Backlog              int64 // of unfinished tasks at which producers wait
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
+const producerKeys = 4 // that tasks are enqueued with
+
 // producer enqueues until it is killed. What it enqueues follows from its seed.
 type producer struct {
 	part   part
@@ -77,7 +79,10 @@ func (a *producer) round(ctx context.Context) {
 }
 
 func (a *producer) act(ctx context.Context) error {
-	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize}
+	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize, a.fresh}
+	if a.part.Engine == "postgres" {
+		acts = append(acts, a.bySQL)
+	}
 	return acts[a.random.IntN(len(acts))](ctx)
 }
 
@@ -144,7 +149,7 @@ func (a *producer) task(kind string, o *tusk.Options) tusk.NewTask {
 
 func (a *producer) keyed(ctx context.Context) error {
 	o := a.options(queueKeyed)
-	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(4)), []tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
+	o.Key, o.OnConflict = fmt.Sprint("k", a.random.IntN(producerKeys)), []tusk.OnConflict{tusk.Skip, tusk.Replace}[a.random.IntN(2)]
 	return a.enqueue(ctx, []tusk.NewTask{a.task([]string{doEcho, doFlaky, doSlow, doSlow}[a.random.IntN(4)], o)})
 }
 
@@ -234,6 +239,43 @@ func (a *producer) inTx(ctx context.Context) error {
 	}
 	a.log.write(answer)
 	return err
+}
+
+// bySQL enqueues as a program in another language does. The id is known before the
+// commit.
+func (a *producer) bySQL(ctx context.Context) error {
+	tx, err := a.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	var items []item
+	for range 1 + a.random.IntN(6) {
+		one := item{Kind: []string{doEcho, doSlow, doTx}[a.random.IntN(3)], Queue: []string{queueOpen, queueLimited}[a.random.IntN(2)]}
+		const enqueue = "select tusk.enqueue($1, $2::json, queue => $3, tenant => $4, tags => array['by sql'])"
+		args := fmt.Sprintf(`{"v": %d, "p": %d}`, time.Now().UnixNano(), a.random.IntN(100))
+		var id string
+		if err := tx.QueryRowContext(ctx, enqueue, one.Kind, args, one.Queue, fmt.Sprint("tenant", a.random.IntN(3))).Scan(&id); err != nil {
+			return err
+		}
+		if one.ID, err = tusk.ParseID(id); err != nil {
+			return err
+		}
+		one.State = store.Added.String()
+		items = append(items, one)
+	}
+	call := a.log.call(event{Op: opEnqueue, Text: "sql", Items: items})
+	err = tx.Commit()
+	a.log.write(event{Op: opEnqueued, Call: call, Err: doubt(err), Items: items})
+	return err
+}
+
+// fresh enqueues with a priority that is new every few seconds: what processes know of
+// priorities that have come up may be lost to the database since.
+func (a *producer) fresh(ctx context.Context) error {
+	o := a.options(queueOpen)
+	o.Priority = -100 - int16(time.Now().Unix()/4%1000)
+	return a.enqueue(ctx, []tusk.NewTask{a.task(doEcho, o)})
 }
 
 func (a *producer) cancel(ctx context.Context) error {

@@ -21,6 +21,8 @@ type proxy struct {
 	refuse   atomic.Bool  // new connections are closed at once
 	deaf     atomic.Bool  // connections that listen for notifications hear nothing
 	loseNext atomic.Int64 // answers to lose: the server gets the request, the client a reset
+	lateNext atomic.Int64 // requests that arrive seconds late, when their client has gone
+	commits  atomic.Bool  // commits are held up, or their answers are late or lost
 
 	mu    sync.Mutex
 	conns map[*wire]bool
@@ -36,9 +38,10 @@ type door struct {
 type wire struct {
 	door           *door
 	client, server net.Conn
-	listens        atomic.Bool // it has asked for notifications
-	lose           atomic.Bool // its next answer is lost
-	clogged        atomic.Bool // nothing passes, and nobody is told
+	listens        atomic.Bool  // it has asked for notifications
+	lose           atomic.Bool  // its next answer is lost
+	slow           atomic.Int64 // its next answer comes so late, in nanoseconds
+	clogged        atomic.Bool  // nothing passes, and nobody is told
 }
 
 func newProxy(target string) *proxy { return &proxy{target: target, conns: map[*wire]bool{}} }
@@ -105,12 +108,21 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 	if up && bytes.Contains(piece, []byte("listen ")) {
 		w.listens.Store(true)
 	}
-	if up && p.loseNext.Load() > 0 && p.loseNext.Add(-1) >= 0 {
+	if up && take(&p.lateNext) {
+		return w.late(piece, rand.IntN(2) == 0, time.Second/4+rand.N(4*time.Second))
+	}
+	if up && take(&p.loseNext) {
 		w.lose.Store(true)
 	}
-	if !up && w.lose.Load() {
-		reset(w.client)
+	if up && p.commits.Load() && isCommit(piece) && !w.commit(piece) {
 		return false
+	}
+	if !up {
+		time.Sleep(time.Duration(w.slow.Swap(0)))
+		if w.lose.Load() {
+			reset(w.client)
+			return false
+		}
 	}
 	if !up && w.listens.Load() && p.deaf.Load() {
 		return true
@@ -131,6 +143,45 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 			return false
 		}
 		piece = piece[n:]
+	}
+	return true
+}
+
+// take takes one of what is left to take.
+func take(n *atomic.Int64) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
+
+// late delivers a request after a while, though its client may have given up by then, as
+// a network does that sends again what was lost. The client is told at once that its
+// connection is gone, or hears nothing. The connection ends with it.
+func (w *wire) late(piece []byte, told bool, by time.Duration) bool {
+	if told {
+		reset(w.client)
+	}
+	time.Sleep(by)
+	if _, err := w.server.Write(piece); err == nil {
+		time.Sleep(time.Second) // the server is at it
+	}
+	return false
+}
+
+// isCommit reports whether a request is a commit by itself, as drivers send it.
+func isCommit(piece []byte) bool {
+	const most = 16
+	return len(piece) <= most && bytes.HasSuffix(bytes.ToLower(bytes.TrimRight(piece, "\x00;")), []byte("commit"))
+}
+
+// commit lets something happen to a commit, and reports whether it goes on from here.
+func (w *wire) commit(piece []byte) bool {
+	soon := rand.N(40 * time.Millisecond)
+	switch rand.IntN(4) {
+	case 0:
+		time.Sleep(soon)
+	case 1:
+		return w.late(piece, true, soon)
+	case 2:
+		w.lose.Store(true)
+	case 3:
+		w.slow.Store(int64(rand.N(3 * time.Second)))
 	}
 	return true
 }

@@ -23,7 +23,9 @@ type record struct {
 	crashes []span // of the database server
 	alarms  []event
 	vitals  map[int][]event // by process
-	clocks  []event         // when the server's clock was set, and to what
+	beats   map[int][]event // by process
+	holds   []event
+	clocks  []event // when the server's clock was set, and to what
 	ends    int64
 }
 
@@ -76,7 +78,7 @@ type chored struct {
 }
 
 func newRecord(events []event) *record {
-	r := &record{tasks: map[tusk.ID]*past{}, vitals: map[int][]event{}}
+	r := &record{tasks: map[tusk.ID]*past{}, vitals: map[int][]event{}, beats: map[int][]event{}}
 	type key struct {
 		file int
 		call int64
@@ -135,6 +137,10 @@ func newRecord(events []event) *record {
 			r.chores = append(r.chores, chored{e, asked[key{e.file, e.Call}]})
 		case opClock:
 			r.clocks = append(r.clocks, e)
+		case opBeat:
+			r.beats[e.file] = append(r.beats[e.file], e)
+		case opHeld:
+			r.holds = append(r.holds, e)
 		case opVitals:
 			r.vitals[e.file] = append(r.vitals[e.file], e)
 		case opFault:

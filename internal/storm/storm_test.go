@@ -48,7 +48,8 @@ type storm struct {
 	struck     map[string]int // by code
 	pending    []func()       // what ends faults that go on
 	violations []string
-	started    int // workers
+	hostile    []tusk.ID // enqueued by hostile SQL
+	started    int       // workers
 	rate       float64
 }
 
@@ -130,8 +131,10 @@ func (s *storm) run() {
 		s.fleet.start(s.role("producer"))
 	}
 	s.measure()
+	watched := s.watch()
 	s.rage()
 	s.drain()
+	watched()
 	s.check()
 	s.report()
 }
@@ -155,11 +158,11 @@ func (s *storm) role(name string) role {
 	if name == "worker" {
 		return s.worker()
 	}
-	return role{name: name, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Backlog: 600}}
+	return role{name: name, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600}}
 }
 
 func (s *storm) worker() role {
-	r := role{name: "worker", part: &part{Engine: s.ground.engine, DSN: s.ground.via}}
+	r := role{name: nameWorker, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: nameWorker}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started++; s.started%2 == 0 {

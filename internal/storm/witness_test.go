@@ -78,6 +78,14 @@ func (w *witness) claimed(call, asked int64, r store.ClaimRequest, tasks []store
 	}
 }
 
+func (w *witness) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	stops, err := w.Store.Extend(ctx, b)
+	if err == nil && b.TTL > 0 {
+		w.log.write(event{Op: opBeat, Who: b.Worker.ID.String()})
+	}
+	return stops, err
+}
+
 func (w *witness) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
 	call := w.finish(outcomes)
 	lost, err := w.Store.Finish(ctx, outcomes)
@@ -92,6 +100,9 @@ func (w *witness) finish(outcomes []store.Outcome) (call int64) {
 		o := &outcomes[i]
 		items[i] = item{ID: o.Task.ID, Token: o.Task.Lease.String(), State: o.State.String(), Attempt: o.Attempt, Crashes: o.Crashes,
 			Rescue: strings.HasPrefix(o.Error, "worker ") && strings.HasSuffix(o.Error, " died")}
+		if items[i].Rescue {
+			items[i].Part, items[i].Claimed = o.Task.Worker.String(), o.Task.ClaimedAt.UnixNano()
+		}
 		then = append(then, o.Then...)
 	}
 	if len(then) > 0 { // children: whether they are stored depends on the outcome

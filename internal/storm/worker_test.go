@@ -45,6 +45,7 @@ const (
 	doGarbage = "garbage" // fails at first with an error that no text column takes, and megabytes of it
 	doDoomed  = "doomed"  // gives up at once
 	doFamily  = "family"  // spawns children and waits for them
+	doLinger  = "linger"  // completes in a transaction that it leaves open for long, with notes
 	doRerun   = "rerun"   // follows a source; fails at every other attempt
 	doTick    = "tick"    // of a schedule
 
@@ -91,8 +92,11 @@ func playWorker(p part) error {
 		return err
 	}
 	queues, slots, ahead := stormQueues, 12, 40
-	if p.Seed%4 == 0 { // one that claims single tasks
+	switch p.Seed % 4 {
+	case 0: // one that claims single tasks
 		queues, slots, ahead = []string{queueOpen}, 1, -1
+	case 1: // one with leases of the usual size
+		slots, ahead = 50, 500
 	}
 	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(), &tusk.WorkerConfig{Queues: queues, Concurrency: slots, ReadAhead: ahead,
 		Lease: stormLease, Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch},
@@ -144,7 +148,7 @@ func (h *hands) mux() *tusk.Mux {
 	for kind, do := range map[string]func(context.Context, *tusk.Task[load]) error{
 		doEcho: h.echo, doEffect: h.effect, doTx: h.tx, doFlaky: h.flaky, doSlow: h.slow, doSnooze: h.snooze, doPanic: h.panic,
 		doExit: h.exit, doOverflow: h.overflow, doStarve: h.starve, doKiller: h.killer, doDeaf: h.deaf,
-		doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family, doRerun: h.rerun, doTick: h.echo,
+		doLinger: h.linger, doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family, doRerun: h.rerun, doTick: h.echo,
 	} {
 		tusk.HandleKind(m, kind, do)
 	}
@@ -155,32 +159,6 @@ func (h *hands) echo(_ context.Context, t *tusk.Task[load]) error { return t.Rec
 
 func (h *hands) effect(_ context.Context, t *tusk.Task[load]) error {
 	h.log.write(event{Op: opEffect, Items: []item{{ID: t.ID, Token: t.Lease.String()}}})
-	return nil
-}
-
-// tx writes down what it asks and how the commit answered, since the witness does
-// not see into the transaction.
-func (h *hands) tx(ctx context.Context, t *tusk.Task[load]) error {
-	tx, err := h.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, h.part.insert("storm_effect"), t.ID.String(), t.Lease.String()); err != nil {
-		return err
-	}
-	call := h.log.call(event{Op: opFinish, Text: "tx", Items: []item{{ID: t.ID, Token: t.Lease.String(), State: tusk.StateCompleted.String(), Attempt: t.Attempt}}})
-	err = t.CompleteTx(ctx, tx)
-	if err != nil {
-		tx.Rollback()
-		h.log.write(event{Op: opFinished, Call: call, Err: errNone})
-		return err
-	}
-	if err = tx.Commit(); err != nil {
-		h.log.write(event{Op: opFinished, Call: call, Err: "unknown: " + err.Error()})
-		return err
-	}
-	h.log.write(event{Op: opFinished, Call: call})
 	return nil
 }
 
@@ -278,7 +256,14 @@ func (p part) patiently(ctx context.Context) (store.Store, func() error, error) 
 	}
 }
 
-func (p part) pool() (*sql.DB, error) { return engines[p.Engine].pool(p.DSN) }
+// pool is for the user's own transactions.
+func (p part) pool() (*sql.DB, error) {
+	dsn, err := named(p.DSN, nameUser)
+	if err != nil {
+		return nil, err
+	}
+	return engines[p.Engine].pool(dsn)
+}
 
 // insert is the statement that fills one of the storm's own tables.
 func (p part) insert(table string) string {

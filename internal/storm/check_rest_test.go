@@ -1,0 +1,172 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// goneOn is I18: while nothing but transactions of users is open, each worker goes on
+// beating under its name, and tasks are completed.
+func (c *checker) goneOn() {
+	const busy = 300 * time.Millisecond // then nobody can tell
+	for _, h := range c.holds {
+		if time.Duration(h.Term) > busy {
+			continue
+		}
+		if h.Items[0].Attempt == 0 {
+			c.violation("I18", "nothing was completed in %v of open transactions", time.Duration(h.At-h.Asked))
+		}
+		for file, beats := range c.beats {
+			names := map[string]bool{}
+			for _, b := range beats {
+				if b.At >= h.Asked && b.At <= h.At {
+					names[b.Who] = true
+				}
+			}
+			if len(names) != 1 && beats[0].At < h.Asked-int64(stormLease) && beats[len(beats)-1].At > h.At {
+				c.violation("I18", "process %d beat under %d names while transactions of users were open: it was taken for dead", file, len(names))
+			}
+		}
+	}
+}
+
+// unheard is I19: nothing is leased for long to a worker that lives and does not know of
+// it.
+func (c *checker) unheard() {
+	const long = 4 * stormLease
+	if len(c.clocks) > 0 {
+		return // nobody can tell
+	}
+	last := map[string]int64{} // when a worker was heard of, by its claims
+	for _, p := range c.tasks {
+		for _, l := range p.claims {
+			last[l.worker] = max(last[l.worker], c.made(l))
+		}
+	}
+	for _, p := range c.tasks {
+		for _, x := range p.releases {
+			if !x.Rescue || slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token == x.Token }) {
+				continue
+			}
+			if lived := time.Duration(last[x.Part] - x.Claimed); lived > long {
+				c.violation("I19", "task %s was leased to worker %s, which did not know, for %v", p.id, x.Part, lived)
+			}
+		}
+	}
+}
+
+// left is I20 and I21: when all has ended nothing is left of it, nothing was recorded
+// twice, and each chore succeeds.
+func (c *checker) left() {
+	ctx := c.t.Context()
+	for what, query := range leftovers[c.ground.engine] {
+		var found []string
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) { // sessions of those that have ended may still be ending
+			if found = c.texts(query); len(found) == 0 || time.Now().After(end) {
+				break
+			}
+		}
+		if len(found) > 0 {
+			c.violation("I20", "%s: %d: %s", what, len(found), strings.Join(found[:min(3, len(found))], "; "))
+		}
+	}
+	c.eachChore(ctx)
+	if c.ground.bouncer != nil {
+		c.sessions(ctx)
+	}
+}
+
+// leftovers are questions to each engine that have no answer when all has ended.
+var leftovers = map[string]map[string]string{
+	"postgres": {
+		"leases are left": "select token::text from tusk.lease",
+		"tasks are recorded as ended twice": `select i.id::text from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i
+			group by 1 having count(*) > 1`,
+		"tasks are recorded as completed, and wait": `select w.id::text from tusk.waiting w
+			where w.id in (select i.id from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i)`,
+		"advisory locks are left": `select format('%s %s of %s', l.classid, l.objid, a.query) from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+			where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`,
+	},
+	"mysql":  {"leases are left": "select hex(token) from tusk_lease"},
+	"sqlite": {"leases are left": "select hex(token) from tusk_lease"},
+}
+
+// eachChore does each chore once, as a leader would.
+func (c *checker) eachChore(ctx context.Context) {
+	engine, id := c.client.Store(), tusk.NewID()
+	var l store.Leadership
+	var err error
+	for end := time.Now().Add(20 * time.Second); l.Term == 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if l, err = engine.Lead(ctx, store.Candidate{ID: id, TTL: time.Minute}); err != nil {
+			break
+		}
+	}
+	if err != nil || l.Term == 0 {
+		c.violation("I21", "nobody can lead: %v", err)
+		return
+	}
+	chores := map[string]func(context.Context) error{
+		"admit":  func(ctx context.Context) error { _, err := engine.Admit(ctx, l.Term, 1000); return err },
+		"turns":  func(ctx context.Context) error { _, err := engine.Turns(ctx, l.Term, 100, 100); return err },
+		"rescue": func(ctx context.Context) error { _, err := engine.Rescue(ctx, l.Term, 1000); return err },
+		"prune": func(ctx context.Context) error {
+			_, err := engine.Prune(ctx, l.Term, store.Retention{Completed: 300 * time.Hour}, 1000)
+			return err
+		},
+	}
+	if m, ok := store.As[store.Maintainer](engine); ok {
+		chores["maintain"] = func(ctx context.Context) error { return m.Maintain(ctx, l.Term) }
+	}
+	for name, do := range chores {
+		within, cancel := context.WithTimeout(ctx, 40*time.Second)
+		if err := do(within); err != nil {
+			c.violation("I21", "%s fails when all is quiet: %v", name, err)
+		}
+		cancel()
+	}
+}
+
+// sessions is I20, too: nobody has left a setting on a connection of the pooler's.
+func (c *checker) sessions(ctx context.Context) {
+	db, err := engines[c.ground.engine].pool(c.ground.via)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(bouncerPool)
+	const ask = `select coalesce(string_agg(name || '=' || setting, ' '), '') from pg_settings where source = 'session'
+		and name not in ('application_name', 'client_encoding', 'DateStyle', 'IntervalStyle', 'TimeZone', 'standard_conforming_strings', 'search_path')`
+	var mu sync.Mutex
+	found := map[string]int{}
+	var all sync.WaitGroup
+	for range bouncerPool {
+		all.Go(func() {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return
+			}
+			defer tx.Rollback()
+			var set string
+			err = tx.QueryRowContext(ctx, ask).Scan(&set)
+			time.Sleep(time.Second) // so that each has one of its own
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && set != "" {
+				found[set]++
+			}
+		})
+	}
+	all.Wait()
+	for set, n := range found {
+		c.violation("I20", "%s", fmt.Sprintf("%d connections of the pooler keep %s", n, set))
+	}
+}

@@ -1,0 +1,199 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// A user's transaction may stay open for as long as it likes on anything that Tusk gave
+// it: keys, lanes, attempts, notes. Nobody else may have to wait for it.
+
+// holdOpen lets transactions of users stay open for a while: of handlers, which hold
+// their tasks, and of others, which hold keys and lanes. Nothing else strikes meanwhile,
+// so that whatever stands still does so because of them. A statement of the storm's own,
+// now and then, tells how busy the machine is.
+func holdOpen(s *storm) error {
+	if err := s.calm(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	hold := min(3*stormLease, s.lasts/4)
+	db, err := s.ground.users()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	began, done := instant(), s.completed()
+	slowest := s.pace(hold)
+	for range 6 {
+		o := &tusk.Options{Queue: queueOpen, Priority: -1, Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}
+		if _, err := s.client.Enqueue(ctx, kindOf{kind: doLinger}, o); err != nil {
+			return err
+		}
+	}
+	var open []*heldTx
+	for n := range producerKeys {
+		h, err := s.hold(ctx, db, fmt.Sprint("k", n))
+		if err != nil {
+			s.t.Logf("no transaction is held: %v", err)
+			continue
+		}
+		open = append(open, h)
+	}
+	worst := <-slowest
+	s.count("open transactions of users")
+	s.log.write(event{Op: opHeld, Asked: began, Term: int64(worst), Items: []item{{Attempt: int(s.completed() - done)}}})
+	for _, h := range open {
+		err = errors.Join(err, h.end(s))
+	}
+	return err
+}
+
+// calm waits until what struck before has been got over, and everything works.
+func (s *storm) calm() error {
+	s.replace()
+	time.Sleep(stormLease)
+	done := s.completed()
+	for end := time.Now().Add(20 * time.Second); s.completed() == done; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.New("nothing has been completed for 20s")
+		}
+	}
+	return nil
+}
+
+// pace measures for a while how long a small write takes at worst.
+func (s *storm) pace(d time.Duration) <-chan time.Duration {
+	worst := make(chan time.Duration, 1)
+	go func() {
+		var most time.Duration
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			s.ground.exec(ctx, "delete from storm_pace")
+			cancel()
+			time.Sleep(50 * time.Millisecond)
+			most = max(most, time.Since(began)-50*time.Millisecond)
+		}
+		worst <- most
+	}()
+	return worst
+}
+
+// heldTx is a transaction that has enqueued, and stays open.
+type heldTx struct {
+	tx   *sql.Tx
+	call int64
+	item item
+}
+
+// hold begins one: with a key that others use, too, or with what replaces a task that
+// waits in a lane.
+func (s *storm) hold(ctx context.Context, db *sql.DB, key string) (*heldTx, error) {
+	o := &tusk.Options{Queue: queueKeyed, ID: tusk.NewID(), Key: key, Backoff: tusk.ConstantBackoff(100 * time.Millisecond),
+		OnConflict: []tusk.OnConflict{tusk.Skip, tusk.Replace}[s.random.IntN(2)]}
+	tx, err := db.BeginTx(context.Background(), nil)
+	if err != nil {
+		return nil, err
+	}
+	h := &heldTx{tx: tx, item: item{ID: o.ID, Kind: doEcho, Queue: o.Queue, Key: o.Key, Conflict: int8(o.OnConflict)}}
+	h.call = s.log.call(event{Op: opEnqueue, Text: "held", Items: []item{h.item}})
+	within, cancel := context.WithTimeout(ctx, 2*time.Second) // another of them may hold the key
+	defer cancel()
+	r, err := s.client.EnqueueTx(within, tx, kindOf{load{Version: time.Now().UnixNano()}, doEcho}, o)
+	if err != nil {
+		s.log.write(event{Op: opEnqueued, Call: h.call, Err: errNone})
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	h.item.ID, h.item.State = r.ID, r.Result.String()
+	return h, nil
+}
+
+// end commits it or rolls it back.
+func (h *heldTx) end(s *storm) error {
+	answer := event{Op: opEnqueued, Call: h.call, Items: []item{h.item}}
+	var err error
+	if s.random.IntN(2) == 0 {
+		answer.Err, err = errNone, h.tx.Rollback()
+	} else {
+		err = h.tx.Commit()
+		answer.Err = doubt(err)
+	}
+	s.log.write(answer)
+	return err
+}
+
+// users opens a pool for transactions of users.
+func (g *ground) users() (*sql.DB, error) {
+	dsn, err := named(g.dsn, nameUser)
+	if err != nil {
+		return nil, err
+	}
+	db, err := engines[g.engine].pool(dsn)
+	if err == nil {
+		db.SetMaxOpenConns(10)
+	}
+	return db, err
+}
+
+// mostWait is how long a statement of a worker may wait for a user's open transaction.
+const mostWait = 700 * time.Millisecond
+
+// watch looks until it is called off whether a statement of a worker's own waits for a
+// user's transaction that is open and idle.
+func (s *storm) watch() (stop func()) {
+	if s.ground.engine != "postgres" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		since := map[string]time.Time{}
+		for ctx.Err() == nil {
+			since = s.waiting(ctx, since)
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// waiting returns the statements that wait now, and since when they were seen to.
+func (s *storm) waiting(ctx context.Context, before map[string]time.Time) map[string]time.Time {
+	const ask = `select format('%s %s %s waits for "%s": %s', b.pid, b.query_start, b.wait_event, left(h.query, 100), left(b.query, 100))
+		from pg_stat_activity b cross join lateral unnest(pg_blocking_pids(b.pid)) x(pid) join pg_stat_activity h on h.pid = x.pid
+		where b.datname = current_database() and b.wait_event_type = 'Lock' and b.application_name = '` + nameWorker + `'
+			and h.application_name = '` + nameUser + `' and h.state = 'idle in transaction'`
+	now := map[string]time.Time{}
+	rows, err := s.ground.admin.QueryContext(ctx, ask)
+	if err != nil {
+		return now // a fault strikes
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var who string
+		if rows.Scan(&who) != nil {
+			return now
+		}
+		now[who] = time.Now()
+		if at, known := before[who]; known {
+			now[who] = at
+		}
+		if long := time.Since(now[who]); long > mostWait && long < mostWait+time.Second {
+			now[who] = now[who].Add(-time.Hour) // said once
+			s.violation("I17", "for %v session %s", long, who)
+		}
+	}
+	return now
+}
