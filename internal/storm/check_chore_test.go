@@ -39,6 +39,9 @@ func (c *checker) leaders() {
 	who := map[int64]string{}
 	began := map[int64]int64{}
 	for _, e := range c.leads {
+		if c.lapsed(e.At) {
+			continue // the term may come again
+		}
 		if who[e.Term] == "" {
 			who[e.Term], began[e.Term] = e.Who, e.At
 		}

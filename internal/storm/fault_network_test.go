@@ -82,14 +82,21 @@ func loseAnswers(s *storm) error {
 	return nil
 }
 
-// delayRequests lets requests arrive late, of whatever they are.
+// delayRequests lets requests arrive late: some of whatever sort they are, and claims,
+// which are repeated, so that the first comes after what the second has got.
 func delayRequests(s *storm) error {
-	for range 10 + s.random.IntN(10) {
-		s.ground.proxy.lateNext.Add(1)
+	p := s.ground.proxy
+	for range 2 + s.random.IntN(4) {
+		late := &p.lateAsk
+		if s.random.IntN(4) == 0 || s.ground.my != nil {
+			late = &p.lateNext
+		}
+		late.Add(1)
 		s.count("late request")
-		time.Sleep(time.Duration(s.random.IntN(200)) * time.Millisecond)
+		time.Sleep(time.Duration(300+s.random.IntN(500)) * time.Millisecond)
 	}
-	s.ground.proxy.lateNext.Store(0)
+	p.lateNext.Store(0)
+	p.lateAsk.Store(0)
 	return nil
 }
 

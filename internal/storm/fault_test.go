@@ -34,6 +34,7 @@ var faults = []fault{
 	{"F7", "terminate backends", servers, 8, func(s *storm) error {
 		return endSessions(s, "end of a session", "select pg_terminate_backend($1)", "kill %d")
 	}},
+	{"F8", "fail over to an asynchronous standby", postgreses, 2, failOver},
 	{"F10", "reset all connections", servers, 3, func(s *storm) error { s.ground.proxy.cut(); return nil }},
 	{"F10", "swallow everything for longer than a lease", servers, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
 	{"F10", "refuse and reset by turns", servers, 2, flap},

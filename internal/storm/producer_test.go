@@ -253,7 +253,7 @@ func (a *producer) bySQL(ctx context.Context) error {
 	for range 1 + a.random.IntN(6) {
 		one := item{Kind: []string{doEcho, doSlow, doTx}[a.random.IntN(3)], Queue: []string{queueOpen, queueLimited}[a.random.IntN(2)]}
 		const enqueue = "select tusk.enqueue($1, $2::json, queue => $3, tenant => $4, tags => array['by sql'])"
-		args := fmt.Sprintf(`{"v": %d, "p": %d}`, time.Now().UnixNano(), a.random.IntN(100))
+		args := fmt.Sprintf(`{"v": %d, "p": %d}`, time.Now().UnixNano(), 1+a.random.IntN(100))
 		var id string
 		if err := tx.QueryRowContext(ctx, enqueue, one.Kind, args, one.Queue, fmt.Sprint("tenant", a.random.IntN(3))).Scan(&id); err != nil {
 			return err

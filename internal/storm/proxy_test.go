@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type proxy struct {
 	deaf     atomic.Bool  // connections that listen for notifications hear nothing
 	loseNext atomic.Int64 // answers to lose: the server gets the request, the client a reset
 	lateNext atomic.Int64 // requests that arrive seconds late, when their client has gone
+	lateAsk  atomic.Int64 // claims of PostgreSQL's that do
 	commits  atomic.Bool  // commits are held up, or their answers are late or lost
 
 	mu    sync.Mutex
@@ -40,6 +42,7 @@ type wire struct {
 	client, server net.Conn
 	listens        atomic.Bool  // it has asked for notifications
 	lose           atomic.Bool  // its next answer is lost
+	claims         [][]byte     // names of statements that claim
 	slow           atomic.Int64 // its next answer comes so late, in nanoseconds
 	clogged        atomic.Bool  // nothing passes, and nobody is told
 }
@@ -108,7 +111,7 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 	if up && bytes.Contains(piece, []byte("listen ")) {
 		w.listens.Store(true)
 	}
-	if up && take(&p.lateNext) {
+	if up && (take(&p.lateNext) || w.isClaim(piece) && take(&p.lateAsk)) {
 		return w.late(piece, rand.IntN(2) == 0, time.Second/4+rand.N(4*time.Second))
 	}
 	if up && take(&p.loseNext) {
@@ -149,6 +152,19 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 
 // take takes one of what is left to take.
 func take(n *atomic.Int64) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
+
+// isClaim reports whether a request runs a statement that claims, which it also learns
+// the name of when that is prepared: of PostgreSQL.
+func (w *wire) isClaim(piece []byte) bool {
+	if bytes.Contains(piece, []byte("tusk.claim(")) || bytes.Contains(piece, []byte("tusk.exchange(")) {
+		if name, _, ok := bytes.Cut(piece[min(5, len(piece)):], []byte{0}); ok && piece[0] == 'P' && len(name) > 0 {
+			w.claims = append(w.claims, append(bytes.Clone(name), 0))
+			return false // it is prepared for good
+		}
+		return true
+	}
+	return slices.ContainsFunc(w.claims, func(name []byte) bool { return bytes.Contains(piece, name) })
+}
 
 // late delivers a request after a while, though its client may have given up by then, as
 // a network does that sends again what was lost. The client is told at once that its

@@ -59,6 +59,8 @@ func mayStrike(code string) bool {
 // can reports whether a fault that needs something special of its ground has it.
 func (s *storm) can(code string) bool {
 	switch code {
+	case "F8", "F39": // these take their time
+		return s.long
 	case "F6":
 		return s.ground.disk != nil
 	case "F16":

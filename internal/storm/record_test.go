@@ -21,6 +21,7 @@ type record struct {
 	leads   []event
 	chores  []chored
 	crashes []span // of the database server
+	lapses  []span // what was acknowledged in them may have been lost
 	alarms  []event
 	vitals  map[int][]event // by process
 	beats   map[int][]event // by process
@@ -91,12 +92,13 @@ func newRecord(events []event) *record {
 		}
 		r.ends = max(r.ends, e.At)
 	}
+	r.lapse(events)
 	asked := map[key]int64{}
 	for _, e := range events {
 		answer, has := answers[key{e.file, e.Call}]
 		a := ask{asked: e.At}
 		if has {
-			a.answered, a.yes, a.no = answer.At, answer.Err == "", answer.Err == errNone
+			a.answered, a.yes, a.no = answer.At, answer.Err == "" && !r.lapsed(answer.At), answer.Err == errNone
 		}
 		switch e.Op {
 		case opEnqueue:
@@ -152,13 +154,31 @@ func newRecord(events []event) *record {
 			}
 		case opCalm:
 			for i := range r.crashes {
-				if e.Text == crash { // what was answered before may still be on its way
+				if e.Text == crash && !slices.Contains(r.lapses, r.crashes[i]) { // what was answered before may still be on its way
 					r.crashes[i].until = min(r.crashes[i].until, e.At+int64(time.Second))
 				}
 			}
 		}
 	}
 	return r
+}
+
+// lapse notes failovers: each is a crash as well.
+func (r *record) lapse(events []event) {
+	for _, e := range events {
+		switch {
+		case e.Text == failover && e.Op == opFault:
+			r.lapses = append(r.lapses, span{e.At, math.MaxInt64})
+		case e.Text == failover && e.Op == opCalm && len(r.lapses) > 0: // what was answered before may still be on its way
+			r.lapses[len(r.lapses)-1].until = min(r.lapses[len(r.lapses)-1].until, e.At+int64(time.Second))
+		}
+	}
+	r.crashes = append(r.crashes, r.lapses...)
+}
+
+// lapsed reports whether what was answered then may have been lost.
+func (r *record) lapsed(at int64) bool {
+	return slices.ContainsFunc(r.lapses, func(s span) bool { return at >= s.from && at <= s.until })
 }
 
 func (r *record) finish(e event, a ask, answer event) {

@@ -41,6 +41,7 @@ type storm struct {
 	log    *history
 	random *dice
 	lasts  time.Duration
+	long   bool // by hand: all faults may strike
 
 	mu         sync.Mutex
 	counts     map[string]int
@@ -92,11 +93,11 @@ func newStorm(t *testing.T, name string) *storm {
 			t.Fatal(err)
 		}
 	}
-	long := os.Getenv(envTime) != ""
-	if f := findFault("F17"); long && mayStrike("F17") && f.rages(name) {
+	s.long = os.Getenv(envTime) != ""
+	if f := findFault("F17"); s.long && mayStrike("F17") && f.rages(name) {
 		s.wrong = buildWithWrongClock(t)
 	}
-	s.ground = newGround(t, name, dir, long)
+	s.ground = newGround(t, name, dir, s.long)
 	var err error
 	if s.log, err = openHistory(filepath.Join(dir, "0000-storm.history")); err != nil {
 		t.Fatal(err)
