@@ -25,7 +25,7 @@ func (c *checker) finishedTwice(p *past) {
 			c.violation("I3", "task %s: two outcomes under one token were accepted", p.id)
 		}
 		at := slices.IndexFunc(p.claims, func(l claimed) bool { return l.Token == x.Token })
-		if at >= 0 && at+1 < len(p.claims) && p.claims[at+1].at < x.asked {
+		if at >= 0 && at+1 < len(p.claims) && p.claims[at+1].at < x.asked && !c.lapsed(p.claims[at+1].at) {
 			c.violation("I5", "task %s: an outcome (%s) was accepted %v after another claim", p.id, x.State, time.Duration(x.asked-p.claims[at+1].at))
 		}
 	}

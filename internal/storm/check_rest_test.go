@@ -68,6 +68,7 @@ func (c *checker) unheard() {
 // twice, and each chore succeeds.
 func (c *checker) left() {
 	ctx := c.t.Context()
+	c.eachChore(ctx) // maintenance closes leases whose last tasks transactions have ended
 	for what, query := range leftovers[c.ground.engine] {
 		var found []string
 		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) { // sessions of those that have ended may still be ending
@@ -79,7 +80,6 @@ func (c *checker) left() {
 			c.violation("I20", "%s: %d: %s", what, len(found), strings.Join(found[:min(3, len(found))], "; "))
 		}
 	}
-	c.eachChore(ctx)
 	if c.ground.bouncer != nil {
 		c.sessions(ctx)
 	}
