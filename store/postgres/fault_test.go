@@ -27,6 +27,12 @@ import (
 // server, and returns a DSN through it.
 func bouncer(t testing.TB, dsn string) string {
 	t.Helper()
+	return bouncerOf(t, dsn, 1)
+}
+
+// bouncerOf is bouncer with so many connections to the server.
+func bouncerOf(t testing.TB, dsn string, connections int) string {
+	t.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
@@ -46,7 +52,7 @@ func bouncer(t testing.TB, dsn string) string {
 	l.Close()
 	dir := t.TempDir()
 	config := fmt.Sprintf(`[databases]
-* = host=127.0.0.1 port=%s user=postgres pool_size=1
+* = host=127.0.0.1 port=%s user=postgres pool_size=%d
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %d
@@ -54,7 +60,7 @@ unix_socket_dir =
 auth_type = any
 pool_mode = transaction
 max_client_conn = 200
-`, u.Port(), port)
+`, u.Port(), connections, port)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)

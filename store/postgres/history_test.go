@@ -24,8 +24,12 @@ import (
 type history struct {
 	t    *testing.T
 	s    *postgres.Store
-	pool *pgxpool.Pool
+	pool *pgxpool.Pool // of users, straight to the server
 	term int64
+
+	engine *pgxpool.Pool // that of s
+	length time.Duration
+	reader atomic.Int64 // since when, in nanoseconds, a transaction that reads the log is open; 0: none is
 
 	stop   atomic.Bool
 	inside atomic.Bool // users' transactions finish tasks, too
@@ -47,6 +51,24 @@ type history struct {
 var historyQueues = []string{"a", "b", "c"}
 
 func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
+	newHistory(t, 15*time.Second, func(dsn string) string { return dsn })
+}
+
+// Everything of the engine's goes through a pooler in transaction mode, also the
+// migration and the maintenance. Nobody may find a setting or a lock of another's there.
+func TestNothingIsLostAndNothingRunsTwiceBehindAPooler(t *testing.T) {
+	const connections = 8
+	var through string
+	h := newHistory(t, 5*time.Second, func(dsn string) string {
+		through = bouncerOf(t, dsn, connections)
+		return through
+	})
+	h.checkPooler(through, connections)
+}
+
+// newHistory lets a history take its course on a server of its own, which the engine
+// reaches by another DSN.
+func newHistory(t *testing.T, length time.Duration, through func(dsn string) string) *history {
 	server, err := pgtest.Start("max_prepared_transactions=20")
 	if err != nil {
 		if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
@@ -55,13 +77,14 @@ func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(server.Stop)
-	length := 15 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("TUSK_TEST_HISTORY")); err == nil {
 		length = d
 	}
-	s, pool := open(t, server.Database(t, "pool_max_conns=40"), true)
+	dsn := server.Database(t, "pool_max_conns=40")
+	s, engine := open(t, through(dsn), true)
+	_, pool := open(t, dsn, false)
 	h := &history{
-		t: t, s: s, pool: pool, committed: map[store.ID]bool{}, never: map[store.ID]bool{},
+		t: t, s: s, pool: pool, engine: engine, length: length, committed: map[store.ID]bool{}, never: map[store.ID]bool{},
 		lent: map[store.ID]store.Token{}, ended: map[store.ID]int{}, asked: map[store.ID]bool{},
 	}
 	s.PackAll()
@@ -73,6 +96,7 @@ func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
 	h.keepCommitted(tasks, err == nil)
 	shrink(t, pool) // what they are in ends here
 	h.run(length)
+	return h
 }
 
 func (h *history) run(length time.Duration) {
@@ -91,6 +115,8 @@ func (h *history) run(length time.Duration) {
 	others.Go(func() { h.loop(h.keep) })
 	others.Go(func() { h.loop(h.cancel) })
 	others.Go(func() { h.loop(h.turn) })
+	others.Go(func() { h.loop(h.read) })
+	others.Go(func() { h.large(25000) })
 	time.Sleep(length / 3)
 	h.inside.Store(true)
 	time.Sleep(length - length/3)
@@ -258,6 +284,10 @@ func (h *history) check() {
 		h.t.Errorf("%d tasks in all", len(bad))
 		list, err := h.s.List(context.Background(), store.Filter{IDs: bad[:1], Detail: true})
 		h.t.Logf("%+v %v", list, err)
+	}
+	const twice = `select count(*) from (select i.id from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i group by 1 having count(*) > 1) x`
+	if n := number(h.t, h.pool, twice); n > 0 {
+		h.t.Errorf("%d tasks are recorded as ended twice", n)
 	}
 	if n, rows := number(h.t, h.pool, packs), number(h.t, h.pool, "select count(*) from tusk.log where packed is null and n & 255 <> 0"); n == 0 || rows == 0 {
 		h.t.Errorf("%d packs, and %d tasks that were in one", n, rows)

@@ -2,9 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -36,7 +40,114 @@ func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
 	if _, err := h.s.Prune(ctx, h.term, store.Retention{Completed: 2 * time.Second}, 100000); err != nil {
 		return err
 	}
-	return h.s.Maintain(ctx, h.term)
+	began := time.Now()
+	if err := h.s.Maintain(ctx, h.term); err != nil {
+		return err
+	}
+	const long = 12 * time.Second
+	if at := h.reader.Load(); at != 0 && at < began.UnixNano() && time.Since(began) > long {
+		h.t.Errorf("maintenance takes %v while a transaction has read the log, which is still open", time.Since(began))
+	}
+	return nil
+}
+
+// read leaves a transaction open that has read the log: in a history of minutes for
+// longer than maintenance may wait for it.
+func (h *history) read(ctx context.Context, r *rand.Rand) error {
+	tx, err := h.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "select count(*) from tusk.log"); err != nil {
+		return err
+	}
+	h.reader.Store(time.Now().UnixNano())
+	for end := time.Now().Add(min(20*time.Second, h.length/10)); time.Now().Before(end) && !h.stop.Load(); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	h.reader.Store(0)
+	if err := tx.Rollback(ctx); err != nil {
+		return err
+	}
+	time.Sleep(time.Duration(r.Int64N(int64(h.length / 5))))
+	return nil
+}
+
+// large ends a lease of many tasks, one of them inside an open transaction. Nobody else
+// meets its tasks.
+func (h *history) large(n int) {
+	ctx := context.Background()
+	tasks := newTasks(n, "large")
+	for some := range slices.Chunk(tasks, 5000) {
+		if _, err := h.s.Enqueue(ctx, some); err != nil {
+			h.t.Error(err)
+			return
+		}
+	}
+	w := newID()
+	_, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
+	if err != nil {
+		h.t.Error(err)
+		return
+	}
+	lease, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"large"}, Limit: n, Token: store.NewToken()})
+	if err != nil || len(lease) != n {
+		h.t.Errorf("claimed %d of %d: %v", len(lease), n, err)
+		return
+	}
+	tx, err := h.pool.Begin(ctx)
+	if err != nil {
+		h.t.Error(err)
+		return
+	}
+	defer tx.Rollback(ctx)
+	u, err := h.s.Tx(tx)
+	if err != nil {
+		h.t.Error(err)
+		return
+	}
+	if lost, err := u.Finish(ctx, completed(lease[:1])); err != nil || len(lost) > 0 {
+		h.t.Errorf("finish of one of %d tasks inside a transaction: lost %d, %v", n, len(lost), err)
+	} else if lost, err := h.s.Finish(ctx, completed(lease[1:])); err != nil || len(lost) > 0 {
+		h.t.Errorf("finish of %d tasks beside an open transaction: lost %d, %v", n-1, len(lost), err)
+	} else if err := tx.Commit(ctx); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// checkPooler looks at each connection that a pooler has to the server.
+func (h *history) checkPooler(dsn string, connections int) {
+	h.t.Helper()
+	h.engine.Reset()
+	_, pool := open(h.t, dsn+"&pool_max_conns="+fmt.Sprint(connections), false)
+	const ask = `select pg_backend_pid(), current_setting('statement_timeout') || ' ' || current_setting('lock_timeout'),
+		(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())`
+	looked := map[int]bool{}
+	var all []pgx.Tx
+	for range connections {
+		tx, err := pool.Begin(context.Background())
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		all = append(all, tx)
+		var pid, locks int
+		var timeouts string
+		if err := tx.QueryRow(context.Background(), ask).Scan(&pid, &timeouts, &locks); err != nil {
+			h.t.Fatal(err)
+		}
+		if looked[pid] = true; timeouts != "0 0" || locks > 0 {
+			h.t.Errorf("a connection of the pooler keeps the timeouts %s and %d advisory locks", timeouts, locks)
+		}
+	}
+	for _, tx := range all {
+		if err := tx.Rollback(context.Background()); err != nil {
+			h.t.Error(err)
+		}
+	}
+	if len(looked) != connections {
+		h.t.Errorf("looked at %d connections of %d", len(looked), connections)
+	}
 }
 
 // segments returns how many segments were made, and how many of them are gone.

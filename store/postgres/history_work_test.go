@@ -17,7 +17,7 @@ import (
 func (h *history) work() {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	ctx := context.Background()
-	s, err := postgres.New(h.pool, postgres.Options{}) // its own, with what it remembers of its last claim
+	s, err := postgres.New(h.engine, postgres.Options{}) // its own, with what it remembers of its last claim
 	if err != nil {
 		h.t.Error(err)
 		return
