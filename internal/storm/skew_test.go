@@ -26,7 +26,7 @@ func buildWithWrongClock(t *testing.T) string {
 		return ""
 	}
 	file := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
-	return build(t, []change{
+	return build(t, ".", []change{
 		{file, "	sec, nsec, mono := runtimeNow()\n	if mono == 0 {", "	sec, nsec, mono := runtimeNow()\n	sec += wrong\n	if mono == 0 {"},
 		{file, "import (\n", `import (
 	"syscall"
@@ -48,8 +48,8 @@ func buildWithWrongClock(t *testing.T) string {
 // change is one to a source file, on the way to the compiler: no file is changed.
 type change struct{ file, old, new string }
 
-// build builds this test binary with changes.
-func build(t *testing.T, changes []change) string {
+// build builds the test binary of a package with changes.
+func build(t *testing.T, of string, changes []change) string {
 	t.Helper()
 	dir := t.TempDir()
 	texts := map[string]string{}
@@ -81,7 +81,7 @@ func build(t *testing.T, changes []change) string {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "test", "-c", "-overlay", list, "-o", program, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-overlay", list, "-o", program, of).CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return program
