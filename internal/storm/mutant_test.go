@@ -4,8 +4,10 @@ package storm
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -20,6 +22,21 @@ type mutant struct {
 	edits  []change // files from the module's root
 	faults string   // codes that bring it out; empty: all
 	caught string   // which invariants may say so, as a regular expression
+}
+
+// planted is a mutant with what has to find it.
+type planted struct {
+	mutant
+	in, test string // another test than the storm, and its package from the module's root
+	env      string // name=value, for that
+}
+
+// allPlanted returns all mutants.
+func allPlanted() (all []planted) {
+	for _, m := range mutants {
+		all = append(all, planted{mutant: m})
+	}
+	return append(all, audited...)
 }
 
 // A worker whose lease may be over gives it up by itself, and when its beat is refused;
@@ -98,7 +115,7 @@ var mutants = []mutant{
 // TestEveryMutantCanBePlanted finds the places of the planted bugs, so that they
 // do not go stale.
 func TestEveryMutantCanBePlanted(t *testing.T) {
-	for _, m := range mutants {
+	for _, m := range allPlanted() {
 		for _, e := range m.edits {
 			text, err := os.ReadFile(filepath.Join("..", "..", e.file))
 			if err != nil {
@@ -120,18 +137,17 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	if os.Getenv("STORM_MUTANTS") == "" {
 		t.Skip("takes half a minute for each of them: make storm-mutants")
 	}
-	for _, m := range mutants {
+	for _, m := range allPlanted() {
 		t.Run(m.name, func(t *testing.T) {
-			program, found := m.plant(t), regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (`+m.caught+`)\b.*$`)
+			program, found := m.plant(t), regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: .*(`+m.caught+`).*$`)
 			for try := 1; ; try++ {
-				cmd := exec.Command(program, "-test.run", "^TestStorm$/^"+m.ground+"$", "-test.timeout", "4m")
-				cmd.Env = append(os.Environ(), envTime+"=8s", envFaults+"="+m.faults)
+				cmd := m.command(program)
 				out, err := cmd.CombinedOutput()
 				switch line := found.Find(out); {
 				case err != nil && line != nil:
 					t.Logf("caught: %.300s", bytes.TrimSpace(line))
 				case err != nil:
-					t.Errorf("the storm failed for another reason:\n%s", out)
+					t.Errorf("the test failed for another reason:\n%s", out)
 				case try < mutantTries:
 					continue
 				default:
@@ -143,16 +159,36 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 }
 
+// command runs the storm, or another test, with the bug in it.
+func (m *planted) command(program string) *exec.Cmd {
+	if m.test == "" {
+		cmd := exec.Command(program, "-test.run", "^TestStorm$/^"+m.ground+"$", "-test.timeout", "4m")
+		cmd.Env = append(os.Environ(), envTime+"="+m.lasts(), envFaults+"="+m.faults)
+		return cmd
+	}
+	cmd := exec.Command(program, "-test.run", m.test, "-test.timeout", "6m")
+	cmd.Dir = filepath.Join("..", "..", m.in)
+	cmd.Env = append(os.Environ(), m.env)
+	return cmd
+}
+
+// lasts is for how long faults strike.
+func (m *planted) lasts() string { return cmp.Or(strings.TrimPrefix(m.env, envTime+"="), "8s") }
+
 // plant builds this test binary with the bug in it.
-func (m *mutant) plant(t *testing.T) string {
+func (m *planted) plant(t *testing.T) string {
 	t.Helper()
 	changes := make([]change, len(m.edits))
 	for i, e := range m.edits {
-		path, err := filepath.Abs(filepath.Join("..", "..", e.file))
+		file, err := filepath.Abs(filepath.Join("..", "..", e.file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		changes[i] = change{path, e.old, e.new}
+		changes[i] = change{file, e.old, e.new}
 	}
-	return build(t, changes)
+	of := "."
+	if m.in != "" {
+		of = "./" + path.Join("../..", m.in)
+	}
+	return build(t, of, changes)
 }

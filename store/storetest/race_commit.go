@@ -95,6 +95,20 @@ func (t *T) accepted(task *store.Task, inside, outside bool) {
 	}
 }
 
+// rest completes what can be claimed.
+func (t *T) rest(worker store.ID) {
+	t.Helper()
+	for {
+		tasks := t.take(worker, 100)
+		if len(tasks) == 0 {
+			return
+		}
+		for i := range tasks {
+			t.mustEnd(to(store.Completed, &tasks[i]))
+		}
+	}
+}
+
 var raceCommitClauses = []clause{
 	// The handler saw its commit fail while it was under way, or its leader took its
 	// worker for dead: the same attempt is ended twice, and one of the two has to lose.
@@ -103,7 +117,7 @@ var raceCommitClauses = []clause{
 		t.transactor()
 		worker, other := t.worker(), t.another()
 		took := 5 * time.Millisecond
-		commitRounds(t, 12, func(r *rand.Rand) {
+		commitRounds(t, 8, func(r *rand.Rand) {
 			n := []int{2, 20, 550}[r.IntN(3)]
 			t.addMany(n)
 			tasks := t.take(worker, n)
@@ -133,47 +147,53 @@ var raceCommitClauses = []clause{
 				t.Fatalf("commit: %v", committed)
 			}
 			t.accepted(last, inside, outside)
-			t.clear(worker, "q")
+			t.rest(worker)
 		})
 	}},
 	{"race/a finish inside a transaction begins as another end of the attempt is written: one is accepted", func(t *T) {
 		t.transactor()
+		const n = 20
 		worker, other := t.worker(), t.another()
-		took := time.Millisecond
-		commitRounds(t, 25, func(r *rand.Rand) {
-			t.addMany(3)
-			tasks := t.take(worker, 3)
+		took := time.Millisecond // the end from outside
+		commitRounds(t, 2, func(r *rand.Rand) {
+			t.addMany(n)
+			tasks := t.take(worker, n)
+			if len(tasks) != n {
+				t.Fatalf("claimed %d of %d", len(tasks), n)
+			}
 			var beside usersTx // it keeps the lease from being closed as a whole
 			if !t.engine.OneWriter {
 				beside = t.finishedInside(&tasks[0])
 			}
-			u := t.usersTx()
-			var outside bool
-			var both sync.WaitGroup
-			wait := time.Duration(r.Int64N(int64(took)))
-			both.Go(func() {
-				time.Sleep(wait)
-				outside = t.endBesides(other, []store.Outcome{failed(&tasks[1], store.Available, "worker died")})
-			})
-			began := time.Now()
-			lost, err := u.tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, &tasks[1])})
-			took = (3*took + min(time.Since(began), 20*time.Millisecond)) / 4
-			inside := err == nil && len(lost) == 0
-			if inside {
-				err = u.commit()
-				inside = err == nil
-			} else {
-				_ = u.rollback()
+			for i := range tasks[1:] {
+				task, u := &tasks[i+1], t.usersTx()
+				var outside bool
+				var both sync.WaitGroup
+				both.Go(func() {
+					began := time.Now()
+					outside = t.endBesides(other, []store.Outcome{failed(task, store.Available, "worker died")})
+					took = (3*took + min(time.Since(began), 20*time.Millisecond)) / 4
+				})
+				time.Sleep(time.Duration(r.Int64N(int64(took + took/4))))
+				lost, err := u.tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, task)})
+				inside := err == nil && len(lost) == 0
+				if inside {
+					err = u.commit()
+					inside = err == nil
+				} else {
+					_ = u.rollback()
+				}
+				both.Wait()
+				if err != nil && (t.engine.TakenBack == nil || !t.engine.TakenBack(err)) {
+					t.Fatalf("inside: %v", err)
+				}
+				t.accepted(task, inside, outside)
 			}
-			both.Wait()
-			if err != nil && (t.engine.TakenBack == nil || !t.engine.TakenBack(err)) {
-				t.Fatalf("inside: %v", err)
-			}
-			t.accepted(&tasks[1], inside, outside)
 			if beside.rollback != nil && beside.rollback() != nil {
 				t.Fatal("rollback")
 			}
-			t.clear(worker, "q")
+			t.mustEnd(to(store.Completed, &tasks[0]))
+			t.rest(worker)
 		})
 	}},
 }
