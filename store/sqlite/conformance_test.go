@@ -14,8 +14,7 @@ import (
 // engine makes a file for each test; every handle has a pool of its own, as
 // another process would have.
 var engine = storetest.Engine{
-	OneWriter: true,
-	Shared:    true,
+	Shared: true,
 	New: func(t testing.TB) func() store.Store {
 		path := filepath.Join(t.TempDir(), "tusk.db")
 		s := open(t, path)
