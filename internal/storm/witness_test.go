@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
@@ -80,7 +81,7 @@ func (w *witness) claimed(call, asked int64, r store.ClaimRequest, tasks []store
 
 func (w *witness) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	stops, err := w.Store.Extend(ctx, b)
-	if err == nil && b.TTL > 0 {
+	if _, held := heldIn(err); (err == nil || held) && b.TTL > 0 {
 		w.log.write(event{Op: opBeat, Who: b.Worker.ID.String()})
 	}
 	return stops, err
@@ -111,8 +112,19 @@ func (w *witness) finish(outcomes []store.Outcome) (call int64) {
 	return w.log.call(event{Op: opFinish, Items: items})
 }
 
+// heldIn returns the tasks that a user's open transaction holds.
+func heldIn(err error) ([]store.ID, bool) {
+	if held := (*store.HeldError)(nil); errors.As(err, &held) {
+		return held.Tasks, true
+	}
+	return nil, false
+}
+
 func (w *witness) finished(call int64, lost []store.ID, err error) {
 	answer := event{Op: opFinished, Call: call, Err: doubt(err)}
+	if held, ok := heldIn(err); ok { // these are not written, and all others are
+		answer.Err, lost = "", append(slices.Clone(lost), held...)
+	}
 	for _, id := range lost {
 		answer.Items = append(answer.Items, item{ID: id})
 	}

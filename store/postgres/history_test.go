@@ -103,7 +103,9 @@ func (h *history) run(length time.Duration) {
 	others.Go(func() { h.loop(h.keep) })
 	others.Go(func() { h.loop(h.cancel) })
 	others.Go(func() { h.loop(h.turn) })
-	others.Go(func() { h.loop(h.read) })
+	if h.length >= time.Minute { // segments go more slowly beside it
+		others.Go(func() { h.loop(h.read) })
+	}
 	others.Go(func() { h.large(5000) })
 	time.Sleep(length / 3)
 	h.inside.Store(true)
@@ -188,7 +190,7 @@ func (h *history) cancel(ctx context.Context, r *rand.Rand) error {
 		e.Change = store.Change{Op: store.Reprioritize, Priority: int16(r.IntN(2))}
 	}
 	done, err := h.s.Edit(ctx, e)
-	if err != nil {
+	if held := (*store.HeldError)(nil); err != nil && !errors.As(err, &held) {
 		return fmt.Errorf("edit: %w", err)
 	}
 	h.mu.Lock()
