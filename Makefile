@@ -7,6 +7,7 @@
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
 # make model   explores the model of a lease within larger bounds: see docs/design/model.md
 # make release VERSION=v0.1.0  archives, packages, bills of materials and checksums, in dist/
+# make schemathesis  the HTTP API against its description (TIME=1h for longer)
 # make fuzz        each fuzz target for a minute (TIME=10m for more)
 # make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
 # make bench-postgres       Tusk on PostgreSQL against every bar it has to pass, about 10 minutes
@@ -15,7 +16,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help release test check build deps storm storm-mutants model fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help release test check build deps storm storm-mutants model schemathesis fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -28,6 +29,7 @@ release:
 
 deps:
 	@./scripts/deps
+	@./scripts/schemathesis-deps
 
 check: deps
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }
@@ -55,6 +57,9 @@ storm-mutants: deps
 
 model: deps
 	TUSK_TEST_LONG=1 TUSK_TEST_ALL=1 go test ./internal/model -v -timeout 12h
+
+schemathesis: deps
+	TUSK_SCHEMATHESIS=$(or $(TIME),5m) TUSK_TEST_ALL=1 go test ./server -run TestTheAPIKeepsItsDescription -v -timeout 3h
 
 fuzz:
 	@./scripts/fuzz $(or $(TIME),1m)

@@ -11,6 +11,9 @@ import (
 // MaxWorkflow is the most tasks that one workflow may have when it is enqueued.
 const MaxWorkflow = 10000
 
+// MaxWorkflowEdges is the most dependencies between them.
+const MaxWorkflowEdges = 50000
+
 // OnFailure says what becomes of a task when one that it comes after fails.
 type OnFailure = store.OnFailure
 
@@ -170,7 +173,12 @@ func (w *Workflow) sorted() ([]*Node, error) {
 	open := make(map[*Node]int, len(w.nodes))
 	children := make(map[*Node][]*Node, len(w.nodes))
 	var ready, sorted []*Node
+	edges := 0
 	for _, n := range w.nodes {
+		if edges += len(n.after); edges > MaxWorkflowEdges {
+			return nil, invalid("workflow", "too_large", "has more than %d dependencies: put a task between many and many, which waits for the ones "+
+				"and is waited for by the others", MaxWorkflowEdges)
+		}
 		if n.options.Tenant != w.nodes[0].options.Tenant {
 			return nil, invalid("workflow", "other_tenant", "task %q belongs to tenant %q and task %q to %q",
 				n.name, cutText(n.options.Tenant), w.nodes[0].name, cutText(w.nodes[0].options.Tenant))

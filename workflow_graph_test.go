@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 func TestWorkflowGraphs(t *testing.T) {
@@ -144,4 +145,23 @@ func FuzzParseWorkflow(f *testing.F) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
+}
+
+func TestAWorkflowHasSoManyDependencies(t *testing.T) {
+	w := tusk.NewWorkflow()
+	var parents []*tusk.Node
+	for i := range 251 {
+		parents = append(parents, w.Task(fmt.Sprintf("p%d", i), tusk.RawArgs{Name: "k"}, nil))
+	}
+	for i := range 200 {
+		w.Task(fmt.Sprintf("c%d", i), tusk.RawArgs{Name: "k"}, nil).After(parents...)
+	}
+	client, err := tusk.NewClient(memory.New(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var invalid *tusk.InvalidError
+	if _, err := client.EnqueueWorkflow(t.Context(), w); !errors.As(err, &invalid) || invalid.Code != "too_large" || !strings.Contains(invalid.Text, "50000") {
+		t.Errorf("251 parents of 200 tasks each: %v", err)
+	}
 }

@@ -150,6 +150,9 @@ func set(field reflect.Value, p param, given []string) error {
 		*to = n
 	case *tusk.ID:
 		id, err := tusk.ParseID(text)
+		if err != nil && text == (tusk.ID{}).String() {
+			err = tusk.ErrNotFound // it is an id, and nothing has it
+		}
 		if err != nil {
 			return err
 		}

@@ -112,6 +112,11 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		ok.Content = map[string]*huma.MediaType{"application/json": {Schema: registry.Schema(r.answer, true, operationID(r)+"Answer")}}
 	}
 	o.Responses[strconv.Itoa(status)] = ok
+	if r.Found {
+		found := *ok
+		found.Description = "Nothing was stored: it was there"
+		o.Responses["200"] = &found
+	}
 	o.Responses["default"] = &huma.Response{Description: "A problem",
 		Content: map[string]*huma.MediaType{"application/problem+json": {Schema: errorRef}}}
 	return o

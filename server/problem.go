@@ -80,8 +80,8 @@ var plain = []struct {
 	{tusk.ErrNotFound, 404, "not_found", 0},
 	{access.ErrNotFound, 404, "not_found", 0},
 	{push.ErrNotFound, 404, "not_found", 0},
-	{access.ErrInvalid, 400, "invalid", 0},
-	{push.ErrInvalid, 400, "invalid", 0},
+	{access.ErrInvalid, 422, "invalid", 0},
+	{push.ErrInvalid, 422, "invalid", 0},
 	{push.ErrTarget, 422, "target_not_allowed", 0},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},
@@ -118,7 +118,7 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &invalid):
 		return fieldProblem(statusOf(invalid.Code), invalid.Code, invalid.Field, "%s", invalid.Text)
 	case errors.As(err, &q):
-		return fieldProblem(http.StatusBadRequest, q.Code, q.Field, "%s", q.Text)
+		return fieldProblem(statusOf(q.Code), q.Code, q.Field, "%s", q.Text)
 	}
 	for _, known := range plain {
 		if !errors.Is(err, known.err) {
@@ -136,13 +136,16 @@ func problemOf(err error) *Problem {
 	return p
 }
 
+// statusOf says whether an error is about the form of a request, which the description
+// states, or about its meaning.
 func statusOf(code string) int {
 	switch code {
 	case "args_too_large", "output_too_large", "batch_too_large", "too_large":
 		return http.StatusRequestEntityTooLarge
-	case "out_of_range", "invalid_duration", "invalid_cron", "invalid_policy", "invalid_backoff", "not_for_schedules", "needs_history":
-		return http.StatusUnprocessableEntity
-	default:
+	case "invalid_name", "invalid_id", "invalid_text", "invalid_tag", "invalid_json", "invalid_utf8", "nul_not_allowed", "json_too_complex",
+		"missing_field", "invalid_action", "invalid_state_name", "invalid_parameter":
 		return http.StatusBadRequest
+	default:
+		return http.StatusUnprocessableEntity
 	}
 }

@@ -315,7 +315,7 @@ func TestNoEndpointReachesWhatIsPrivate(t *testing.T) {
 	}
 	for _, bad := range []object{{"url": "https://exa mple.com"}, {"url": "https://example.com/" + strings.Repeat("x", 3000)}, {"url": "https://example.com", "concurrency": -1},
 		{"url": "https://example.com", "concurrency": 1001}, {"url": "https://example.com", "timeout": "1ms"}, {"url": "https://example.com", "timeout": "48h"}, {"url": "https://exa\nmple.com"}} {
-		s.do("PUT", "/api/v1/endpoints/hooks", bad).problem(t, 400, "invalid")
+		s.do("PUT", "/api/v1/endpoints/hooks", bad).problem(t, 422, "invalid")
 	}
 	s.do("PUT", "/api/v1/endpoints/A%20B", object{"url": "https://example.com"}).problem(t, 400, "invalid_name")
 

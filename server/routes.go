@@ -17,6 +17,7 @@ type Route struct {
 	Status       int    // of success; default: 200
 	Stream       bool   // answers for longer than other routes
 	Aggregate    bool   // tells of all tenants together
+	Found        bool   // answers 200 when what it would create is there
 
 	run    func(c *call) (any, error) // nil result: the answer is written already, or is empty
 	body   reflect.Type               // nil: none
@@ -81,13 +82,14 @@ func Routes() []Route {
 	}
 	with := func(r Route, change func(*Route)) Route { change(&r); return r }
 	created := func(r *Route) { r.Status = http.StatusCreated }
+	createdOrFound := func(r *Route) { r.Status, r.Found = http.StatusCreated, true }
 	accepted := func(r *Route) { r.Status = http.StatusAccepted }
 	method := func(m string) func(*Route) { return func(r *Route) { r.Method = m } }
 	operate := func(r *Route) { r.Need = access.Operate }
 	stream := func(r *Route) { r.Stream = true }
 
 	return []Route{
-		does(with(post("/tasks", access.Enqueue, "", "Enqueue a task"), created), enqueueOne),
+		does(with(post("/tasks", access.Enqueue, "", "Enqueue a task"), createdOrFound), enqueueOne),
 		does(with(post("/tasks/batch", access.Enqueue, "", "Enqueue up to 1,000 tasks, all or none"), created), enqueueMany),
 		does(get("/tasks", access.Read, "List tasks, newest first"), listTasks),
 		does(with(get("/tasks/export", access.Read, "Export the tasks that match as CSV or JSON lines"), stream), exportTasks),

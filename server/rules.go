@@ -30,34 +30,38 @@ const (
 	maxNumber       = 1000000 // of limits and weights
 )
 
-var rules = map[string]rule{
-	"name":          text(1, 64, namePattern),
-	"optional-name": text(0, 64, "("+namePattern+")?"),
-	"key":           text(0, tusk.MaxKeyBytes, plainText+"*"),
-	"tag":           text(1, tusk.MaxTagBytes, plainText+"+"),
-	"id":            text(36, 36, idPattern),
-	"optional-id":   text(0, 36, "("+idPattern+")?"),
-	"lease":         text(69, 69, idPattern+`\.[0-9a-fA-F]{32}`),
-	"person":        text(1, 64, access.NamePattern),
-	"bound":         text(1, 65, access.BoundPattern),
-	"password":      text(access.MinPassword, access.MaxPassword, ""),
-	"value":         text(0, query.MaxValue, plainText+"*"),
-	"search":        text(0, query.MaxSearch, plainText+"*"),
-	"state":         choice(stateNames()...),
-	"when":          func(s *huma.Schema) { *s = *whenSchema(s.Description) },
-	"cursor":        text(0, 64, `[A-Za-z0-9_\-]*`),
-	"url":           text(1, push.MaxURL, `https?://[!-~]+`),
-	"reason":        text(0, maxReason, ""),
-	"error":         text(1, 0, ""),
-	"limit":         numbers(0, maxNumber),
-	"weight":        numbers(0, maxNumber),
-	"allowed":       numbers(1, maxNumber),
-	"attempts":      numbers(0, tusk.MaxAttemptsLimit),
-	"priority":      numbers(-1<<15, 1<<15-1),
-	"percent":       numbers(0, 100),
-	"tenants":       fields(0, maxTenants),
-	"duration":      func(s *huma.Schema) { *s = *durationSchema(s.Description) },
-	"on-failure":    choice("cancel", "continue", "wait"),
+var rules map[string]rule
+
+func init() {
+	rules = map[string]rule{
+		"name":          text(1, 64, namePattern),
+		"optional-name": text(0, 64, "("+namePattern+")?"),
+		"key":           text(0, tusk.MaxKeyBytes, plainText+"*"),
+		"tag":           text(1, tusk.MaxTagBytes, plainText+"+"),
+		"id":            text(36, 36, idPattern),
+		"optional-id":   text(0, 36, "("+idPattern+")?"),
+		"lease":         text(69, 69, idPattern+`\.[0-9a-fA-F]{32}`),
+		"person":        text(1, 64, access.NamePattern),
+		"bound":         text(1, 65, access.BoundPattern),
+		"password":      text(access.MinPassword, access.MaxPassword, ""),
+		"value":         text(0, query.MaxValue, plainText+"*"),
+		"search":        text(0, query.MaxSearch, plainText+"*"),
+		"state":         choice(stateNames()...),
+		"when":          func(s *huma.Schema) { *s = *whenSchema(s.Description) },
+		"cursor":        text(0, 64, `[A-Za-z0-9_\-]*`),
+		"url":           text(1, push.MaxURL, `https?://[!-~]+`),
+		"reason":        text(0, maxReason, ""),
+		"error":         text(1, 0, ""),
+		"limit":         numbers(0, maxNumber),
+		"weight":        numbers(0, maxNumber),
+		"allowed":       numbers(1, maxNumber),
+		"attempts":      numbers(0, tusk.MaxAttemptsLimit),
+		"priority":      numbers(-1<<15, 1<<15-1),
+		"percent":       numbers(0, 100),
+		"tenants":       func(s *huma.Schema) { fields(0, maxTenants)(s); named(s, "name") },
+		"duration":      func(s *huma.Schema) { *s = *durationSchema(s.Description) },
+		"on-failure":    choice("cancel", "continue", "wait"),
+	}
 }
 
 // fieldRules are the rules of fields in types that the API shares with the library.
@@ -139,6 +143,13 @@ func fields(least, most int) rule {
 			s.MaxProperties = &most
 		}
 	}
+}
+
+// named says of an object's fields how their names are.
+func named(s *huma.Schema, name string) {
+	names := &huma.Schema{Type: huma.TypeString}
+	rules[name](names)
+	s.Extensions = map[string]any{"propertyNames": names}
 }
 
 func stateNames() []string {

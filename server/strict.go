@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -64,7 +66,7 @@ func decodeStrict(ctx context.Context, text []byte, of *shape, v any) error {
 	if _, err := d.Token(); err != io.EOF {
 		return problem(http.StatusBadRequest, "invalid_json", "something follows the JSON value at offset %d", d.InputOffset())
 	}
-	if err := json.Unmarshal(text, v); err != nil {
+	if err := json.Unmarshal(s.rewritten(text), v); err != nil {
 		return jsonProblem(err, 0)
 	}
 	return nil
@@ -98,6 +100,39 @@ type scanner struct {
 	d      *json.Decoder
 	tokens int
 	path   []step
+	whole  []span
+}
+
+// span is where a whole number stands that is written with a fraction or an exponent,
+// such as 1.0, and what it is.
+type span struct {
+	from, to int64
+	number   string
+}
+
+// rewritten has whole numbers as Go reads them.
+func (s *scanner) rewritten(text []byte) []byte {
+	if len(s.whole) == 0 {
+		return text
+	}
+	var out []byte
+	last := int64(0)
+	for _, w := range s.whole {
+		out = append(append(out, text[last:w.from]...), w.number...)
+		last = w.to
+	}
+	return append(out, text[last:]...)
+}
+
+// number notes a whole number of another spelling, where one is asked for.
+func (s *scanner) number(of *shape, text string) {
+	if of == nil || !slices.Contains(of.kinds, huma.TypeInteger) || !strings.ContainsAny(text, ".eE") {
+		return
+	}
+	if n, err := strconv.ParseFloat(text, 64); err == nil && n == math.Trunc(n) && math.Abs(n) < 1<<53 {
+		end := s.d.InputOffset()
+		s.whole = append(s.whole, span{end - int64(len(text)), end, strconv.FormatInt(int64(n), 10)})
+	}
 }
 
 // step is a field, or an item of a list.
@@ -147,6 +182,9 @@ func (s *scanner) value(of *shape) error {
 	}
 	if p := of.takes(kindOf(token)); p != nil {
 		return p
+	}
+	if n, ok := token.(json.Number); ok {
+		s.number(of, n.String())
 	}
 	open, ok := token.(json.Delim)
 	if !ok {

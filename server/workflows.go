@@ -99,7 +99,7 @@ func listWorkflows(c *call, in listWorkflowsInput) (WorkflowList, error) {
 	var before tusk.ID
 	if in.Before != "" {
 		var err error
-		if before, err = tusk.ParseID(in.Before); err != nil {
+		if before, err = tusk.ParseID(in.Before); err != nil && in.Before != before.String() {
 			return list, err
 		}
 	}

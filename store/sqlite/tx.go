@@ -60,7 +60,7 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	t := &transaction{session: u.session, ctx: ctx, store: u.store}
 	err := t.open()
 	if err == nil {
-		err = t.do(fn)
+		err = t.do(ctx, fn)
 	}
 	if err == nil {
 		err = t.stamp()

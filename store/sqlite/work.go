@@ -44,8 +44,8 @@ func (t *transaction) nextPlace() int64 {
 }
 
 // do runs one call's part and writes what it has changed in passing.
-func (t *transaction) do(fn func(*work) error) error {
-	w := &work{transaction: t}
+func (t *transaction) do(ctx context.Context, fn func(*work) error) error {
+	w := &work{transaction: t, caller: ctx}
 	if err := fn(w); err != nil {
 		return err
 	}
@@ -76,6 +76,7 @@ func (t *transaction) wake(queue string) {
 // changed here, in memory, and written once, by flush.
 type work struct {
 	*transaction
+	caller  context.Context // its end ends the work before the next statement
 	lanes   map[place]*lane
 	leases  map[store.Token][]*lease
 	claims  []*lease           // all of them, when somebody had to look
@@ -116,15 +117,24 @@ type wait struct {
 }
 
 func (w *work) run(name string, args ...any) (int64, error) {
+	if err := w.caller.Err(); err != nil {
+		return 0, err
+	}
 	w.wrote = true
 	return w.session.exec(w.ctx, name, args...)
 }
 
 func (w *work) all(name string, fn func(row) error, args ...any) error {
+	if err := w.caller.Err(); err != nil {
+		return err
+	}
 	return w.session.each(w.ctx, name, fn, args...)
 }
 
 func (w *work) one(name string, args ...any) (row, error) {
+	if err := w.caller.Err(); err != nil {
+		return nil, err
+	}
 	return one(w.ctx, w.session, name, args...)
 }
 

@@ -28,6 +28,7 @@ const sharing = 256
 
 // call is one method's part of a transaction. fn may run more than once.
 type call struct {
+	ctx     context.Context
 	durable bool // must be on disk before it returns
 	fn      func(*work) error
 	state   atomic.Int32
@@ -53,7 +54,7 @@ func (s *Store) write(ctx context.Context, durable bool, fn func(*work) error) e
 	if err := s.check(ctx); err != nil {
 		return notCommitted(err)
 	}
-	c := &call{durable: durable, fn: fn, done: make(chan struct{})}
+	c := &call{ctx: ctx, durable: durable, fn: fn, done: make(chan struct{})}
 	select {
 	case <-s.closing:
 		return notCommitted(ErrClosed)
@@ -190,7 +191,7 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 		return nil, err
 	}
 	if len(calls) == 1 {
-		if err := t.do(calls[0].fn); err != nil {
+		if err := t.do(calls[0].ctx, calls[0].fn); err != nil {
 			return nil, err
 		}
 		return t, t.stamp()
@@ -199,7 +200,7 @@ func (w *writer) each(calls []*call) (*transaction, error) {
 		if _, err := w.conn.exec(ctx, "savepoint call"); err != nil {
 			return nil, err
 		}
-		if err := t.do(c.fn); err != nil {
+		if err := t.do(c.ctx, c.fn); err != nil {
 			c.err = notCommitted(explain(err))
 			clear(t.fresh)
 			if _, err := w.conn.exec(ctx, "rollback to call"); err != nil {
