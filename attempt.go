@@ -173,6 +173,7 @@ func late(t *store.Task, deadline time.Time) bool {
 // written tells of outcomes that the store has accepted or refused.
 func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 	w.claimMore()
+	w.logFailures(outcomes, lost)
 	if !w.events.any.Load() && len(lost) == 0 {
 		return
 	}
@@ -187,6 +188,23 @@ func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 			}
 		}
 		w.events.send(e)
+	}
+}
+
+// logFailures writes down what failed, once and without the task's args.
+func (w *Worker) logFailures(outcomes []store.Outcome, lost map[store.ID]bool) {
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.Error == "" || lost[o.Task.ID] {
+			continue
+		}
+		about := []any{"task", o.Task.ID, "kind", o.Task.Kind, "queue", o.Task.Queue, "attempt", o.Task.Attempt, "error", o.Error}
+		switch o.State {
+		case store.Retryable:
+			w.log.Info("attempt failed", append(about, "again_in", o.Delay.Round(time.Millisecond))...)
+		case store.Discarded:
+			w.log.Warn("task discarded", about...)
+		}
 	}
 }
 

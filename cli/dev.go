@@ -27,6 +27,7 @@ type devFlags struct {
 	port             int
 	reset, ephemeral bool
 	demo             bool
+	pushAllow        []string
 	kinds            kindFlags
 	worker           tusk.WorkerConfig
 }
@@ -50,6 +51,7 @@ flag --db names them.`,
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
 	f.BoolVar(&d.ephemeral, "ephemeral", false, "use a temporary file and delete it at the end")
 	f.StringSliceVar(&d.worker.Queues, "queue", []string{tusk.DefaultQueue}, "take tasks of this `queue`; repeatable")
+	f.StringSliceVar(&d.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints may have, without TLS, too, as --allow-host; repeatable")
 	d.kinds.add(f)
 	return cmd
 }
@@ -92,7 +94,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	if err != nil {
 		return err
 	}
-	site, err := server.New(client, server.Config{Dev: true, Database: hideDSN(app.flags.db), Logger: app.Log, AccessLevel: slog.LevelDebug,
+	site, err := server.New(client, server.Config{Dev: true, PushAllow: append(d.pushAllow, d.kinds.allowHosts...), Database: hideDSN(app.flags.db), Logger: app.Log, AccessLevel: slog.LevelDebug,
 		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)
@@ -186,8 +188,8 @@ func (app *App) welcome(addr string, kinds []string, d *devFlags) {
 
 // tell logs what becomes of each task.
 func (app *App) tell(w *tusk.Worker) (stop func()) {
-	events, cancel := w.Subscribe(tusk.EventCompleted, tusk.EventFailed, tusk.EventSnoozed, tusk.EventCancelled,
-		tusk.EventDiscarded, tusk.EventRescued, tusk.EventLost)
+	events, cancel := w.Subscribe(tusk.EventCompleted, tusk.EventSnoozed, tusk.EventCancelled,
+		tusk.EventRescued, tusk.EventLost)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -195,9 +197,6 @@ func (app *App) tell(w *tusk.Worker) (stop func()) {
 			about := []any{"task", e.Task.ID, "kind", e.Task.Kind, "attempt", e.Task.Attempt, "ran", e.Ran.Round(time.Microsecond)}
 			if e.Error != "" {
 				about = append(about, "error", e.Error)
-			}
-			if e.Kind == tusk.EventFailed {
-				about = append(about, "again_in", e.Delay.Round(time.Millisecond))
 			}
 			app.Log.Info(string(e.Kind), about...)
 		}

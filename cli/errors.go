@@ -161,7 +161,7 @@ func newErrorsRetryCommand(app *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e := &edit{app: app, editCommand: editCommand{name: "retry", op: store.Retry, states: failed},
+			e := &edit{app: app, editCommand: editCommand{name: "retry", op: store.Retry},
 				change: change.change(store.Retry), consent: agreed, operationFlags: how}
 			return e.matching(cmd.Context(), tusk.Filter{Fingerprint: args[0]}, 0)
 		},

@@ -42,8 +42,8 @@ type editRow struct {
 
 // matching changes all tasks that match, by an operation.
 func (e *edit) matching(ctx context.Context, f tusk.Filter, limit int) error {
-	if len(f.States) == 0 {
-		f.States = e.states
+	if f.States = tusk.StatesFor(e.op, f.States); len(f.States) == 0 {
+		return usage("", "%s: no task in these states can be changed so", e.name)
 	}
 	client, closeStore, err := e.app.Client(ctx, existing)
 	if err != nil {

@@ -19,43 +19,33 @@ type editCommand struct {
 	asksForIDs  bool // asks even for tasks that were named one by one
 	asks        bool // asks for tasks that a filter chose
 	// states are those that a filter without --state chooses from.
-	states []tusk.State
-	flags  func(cmd *cobra.Command, change *changeFlags)
+	flags func(cmd *cobra.Command, change *changeFlags)
 }
 
-var (
-	cancellable = []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRunning, tusk.StateRetryable}
-	notStarted  = []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRetryable}
-	failed      = []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}
-	waiting     = []tusk.State{tusk.StateScheduled, tusk.StateRetryable, tusk.StateAvailable}
-	notRunning  = []tusk.State{tusk.StateScheduled, tusk.StatePending, tusk.StateAvailable, tusk.StateRetryable,
-		tusk.StateCompleted, tusk.StateCancelled, tusk.StateDiscarded}
-)
-
 var editCommands = []editCommand{
-	{name: "cancel", op: store.Cancel, asks: true, states: cancellable,
+	{name: "cancel", op: store.Cancel, asks: true,
 		short: "Call unfinished tasks off; running ones are told to stop",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			cmd.Flags().StringVar(&c.reason, "reason", "", "`text` to keep with the task")
 		}},
-	{name: "retry", op: store.Retry, states: failed,
+	{name: "retry", op: store.Retry,
 		short: "Run tasks again, now or later; by filter: those that failed",
 		flags: func(cmd *cobra.Command, c *changeFlags) { c.addWhen(cmd) }},
-	{name: "delete", op: store.Delete, asks: true, asksForIDs: true, states: notRunning,
+	{name: "delete", op: store.Delete, asks: true, asksForIDs: true,
 		short: "Remove tasks that do not run, with their history"},
-	{name: "reprioritize", op: store.Reprioritize, states: notStarted,
+	{name: "reprioritize", op: store.Reprioritize,
 		short: "Change the priority of tasks that have not started",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			cmd.Flags().Var(numberFlag(&c.priority, -32768, 32767), "priority", "the new one: lower runs sooner")
 			_ = cmd.MarkFlagRequired("priority")
 		}},
-	{name: "move", op: store.Move, states: notStarted,
+	{name: "move", op: store.Move,
 		short: "Put tasks that have not started into another queue",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			cmd.Flags().StringVar(&c.queue, "to", "", "queue `name`")
 			_ = cmd.MarkFlagRequired("to")
 		}},
-	{name: "reschedule", op: store.Reschedule, states: waiting,
+	{name: "reschedule", op: store.Reschedule,
 		short: "Change when waiting tasks run",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			c.addWhen(cmd)

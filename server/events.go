@@ -35,11 +35,9 @@ func (c *call) viewSnapshot(s *feed.Snapshot) Snapshot {
 // streamEvents sends a snapshot a second while anything changes. The caller's
 // access is looked at anew now and then, so that a revocation ends the stream.
 func streamEvents(c *call, _ struct{}) (nothing, error) {
-	snapshots, leave := c.feed.Watch()
+	snapshots, leave := c.feed.Watch(c.who.ID)
 	if snapshots == nil {
-		p := problem(http.StatusServiceUnavailable, "busy", "too many watch already")
-		p.retryAfter = 5
-		return nothing{}, p
+		return nothing{}, busy("too many event streams are open")
 	}
 	defer leave()
 	h := c.w.Header()

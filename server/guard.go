@@ -136,7 +136,8 @@ func (s *Server) serve(route Route) http.Handler {
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
-		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
+		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), done: func() {}, status: statusOfRoute(route)}
+		defer func() { c.done() }() // when the answer is written
 		answer, err := c.run()
 		if route.Audit != "" && c.who.Name != "" {
 			c.note(err)
@@ -156,6 +157,13 @@ func (s *Server) serve(route Route) http.Handler {
 func (c *call) run() (any, error) {
 	if err := c.admit(); err != nil {
 		return nil, err
+	}
+	if c.large() {
+		giveBack, err := c.moving.take(c.r.Context(), c.who.ID)
+		if err != nil {
+			return nil, err
+		}
+		c.done = giveBack
 	}
 	return c.route.run(c)
 }
@@ -225,7 +233,8 @@ func (c *call) answer(v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	c.w.WriteHeader(c.status)
-	_, _ = c.w.Write(append(body, '\n')) // who asked may have gone
+	_, _ = c.w.Write(body) // who asked may have gone
+	_, _ = c.w.Write([]byte{'\n'})
 }
 
 type requestKey struct{}

@@ -21,6 +21,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tuskqueue/tusk/server"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/fixture"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/store"
@@ -171,7 +173,12 @@ func TestOneQueryFeedsAllWatchers(t *testing.T) {
 	t.Cleanup(client.CloseIdleConnections)
 	var wait, ready sync.WaitGroup
 	ready.Add(watchers)
+	var tokens []string
+	for i := range watchers / feed.OwnWatchers * 2 {
+		tokens = append(tokens, s.tokenFor(access.Token{Name: fmt.Sprint("viewer-", i), Role: access.Viewer}))
+	}
 	for i := range watchers {
+		token := tokens[i%len(tokens)]
 		path := map[bool]string{true: "/live", false: "/api/v1/events"}[i%2 == 0]
 		wait.Go(func() {
 			var once sync.Once
@@ -181,7 +188,7 @@ func TestOneQueryFeedsAllWatchers(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			r.Header.Set("Authorization", "Bearer "+s.token)
+			r.Header.Set("Authorization", "Bearer "+token)
 			a, err := client.Do(r)
 			if err != nil {
 				t.Error(err)

@@ -14,8 +14,6 @@ import (
 // or release each. A lease that was neither ended nor extended in time is a
 // failed attempt.
 
-const maxWaiting = 1000 // requests that wait for tasks
-
 type leaseInput struct {
 	Body LeaseRequest
 }
@@ -61,14 +59,11 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			return out, problem(http.StatusForbidden, "forbidden", "your %s may not work on these queues", c.who.Via)
 		}
 	}
-	select {
-	case c.waiting <- struct{}{}:
-		defer func() { <-c.waiting }()
-	default:
-		p := problem(http.StatusServiceUnavailable, "busy", "too many workers wait for tasks here")
-		p.retryAfter = 1
-		return out, p
+	leave, ok := c.waiting.try(c.who.ID)
+	if !ok {
+		return out, busy("too many workers wait for tasks here")
 	}
+	defer leave()
 	wait := time.Duration(in.Body.Wait)
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})

@@ -17,6 +17,7 @@ type Route struct {
 	Status       int    // of success; default: 200
 	Stream       bool   // answers for longer than other routes
 	Aggregate    bool   // tells of all tenants together
+	Large        bool   // may move megabytes: few run at a time
 	Found        bool   // answers 200 when what it would create is there
 
 	run    func(c *call) (any, error) // nil result: the answer is written already, or is empty
@@ -34,6 +35,7 @@ type call struct {
 	who    access.Identity
 	id     string // of the request
 	status int    // of the answer
+	done   func() // gives back the place of a large request
 	target string // what it is about, for the audit log
 	detail string
 }
@@ -83,6 +85,7 @@ func Routes() []Route {
 	with := func(r Route, change func(*Route)) Route { change(&r); return r }
 	created := func(r *Route) { r.Status = http.StatusCreated }
 	createdOrFound := func(r *Route) { r.Status, r.Found = http.StatusCreated, true }
+	large := func(r *Route) { r.Large = true }
 	accepted := func(r *Route) { r.Status = http.StatusAccepted }
 	method := func(m string) func(*Route) { return func(r *Route) { r.Method = m } }
 	operate := func(r *Route) { r.Need = access.Operate }
@@ -91,8 +94,8 @@ func Routes() []Route {
 	return []Route{
 		does(with(post("/tasks", access.Enqueue, "", "Enqueue a task"), createdOrFound), enqueueOne),
 		does(with(post("/tasks/batch", access.Enqueue, "", "Enqueue up to 1,000 tasks, all or none"), created), enqueueMany),
-		does(get("/tasks", access.Read, "List tasks, newest first"), listTasks),
-		does(with(get("/tasks/export", access.Read, "Export the tasks that match as CSV or JSON lines"), stream), exportTasks),
+		does(with(get("/tasks", access.Read, "List tasks, newest first"), large), listTasks),
+		does(with(get("/tasks/export", access.Read, "Export the tasks that match as CSV or JSON lines"), func(r *Route) { r.Stream, r.Large = true, true }), exportTasks),
 		does(get("/tasks/{id}", access.Read, "Get a task with its attempts, output, progress and logs"), getTask),
 		does(get("/tasks/{id}/why", access.Read, "Say why a task does not run: the reason to act on first, each with the command that changes it"), whyTask),
 		does(post("/tasks/{id}/cancel", access.Operate, "tasks.cancel", "Cancel a task; one that runs is asked to stop"), cancelTask),
@@ -128,8 +131,8 @@ func Routes() []Route {
 		does(sums("/pipelines", "List pipelines: the depth of their stages, what came of them in the last hour, and which are stuck"), listPipelines),
 		does(with(post("/pipelines/{name}", access.Admin, "pipelines.remove", "Forget a pipeline that no worker has any more"), method("DELETE")), removePipeline),
 		does(with(post("/workflows", access.Enqueue, "", "Enqueue a workflow: tasks that run after others of them"), created), enqueueWorkflow),
-		does(get("/workflows", access.Read, "List the workflows that the newest tasks belong to"), listWorkflows),
-		does(get("/workflows/{id}", access.Read, "Get a workflow with its tasks and what each needs"), getWorkflow),
+		does(with(get("/workflows", access.Read, "List the workflows that the newest tasks belong to"), large), listWorkflows),
+		does(with(get("/workflows/{id}", access.Read, "Get a workflow with its tasks and what each needs"), large), getWorkflow),
 		does(post("/workflows/{id}/cancel", access.Operate, "workflows.cancel", "Cancel all tasks of a workflow that have not finished"), cancelWorkflow),
 		does(post("/workflows/{id}/retry", access.Operate, "workflows.retry", "Retry all tasks of a workflow that were discarded or cancelled, or all from one task on"), retryWorkflow),
 

@@ -80,7 +80,8 @@ type Server struct {
 	push   *push.Runner
 	trend  *trend.Trend
 	description
-	waiting chan struct{}
+	waiting *shares // requests for tasks
+	moving  *shares // large requests
 	closing atomic.Bool
 	marked  atomic.Value // the day whose idempotency keys are marked
 	handler http.Handler
@@ -103,7 +104,8 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{client: client, config: full, log: full.Logger, waiting: make(chan struct{}, maxWaiting)}
+	s := &Server{client: client, config: full, log: full.Logger,
+		waiting: newShares(ownWaiting, allWaiting), moving: newShares(ownLarge, allLarge)}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)

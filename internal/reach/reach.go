@@ -21,7 +21,7 @@ import (
 
 // ErrTarget says the same about every address that is not allowed, so that
 // nobody can map a network by asking.
-var ErrTarget = errors.New("target is not allowed: only public addresses are, and hosts that the operator allows")
+var ErrTarget = errors.New("target is not allowed: only public addresses are, and hosts that the operator allows (--push-allow of tusk serve and tusk dev, --allow-host of tusk work)")
 
 // The look-up of a name that the operator did not allow fails with one of these, which
 // name no resolver. A name that does not exist looks like one of a private network.

@@ -31,7 +31,7 @@ type Feed struct {
 	every  time.Duration
 
 	mu       sync.Mutex
-	watchers map[chan *Snapshot]struct{}
+	watchers map[chan *Snapshot]string // who it is
 	last     *Snapshot
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -40,25 +40,29 @@ type Feed struct {
 	named    time.Time // when they were asked for
 }
 
-// MaxWatchers is how many may watch at a time.
-const MaxWatchers = 1000
+// MaxWatchers is how many may watch at a time, and OwnWatchers how many of one who
+// watches.
+const (
+	MaxWatchers = 1000
+	OwnWatchers = 50
+)
 
 // New makes a feed.
 func New(client *tusk.Client, log *slog.Logger) *Feed {
-	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]struct{}{}}
+	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{}}
 }
 
 // Watch returns a channel of snapshots, the latest at once if there is one, and
 // a function that ends it. A watcher that is slow misses snapshots and gets the
 // latest. The channel is closed when the feed is; it is nil when too many watch.
-func (f *Feed) Watch() (snapshots <-chan *Snapshot, leave func()) {
+func (f *Feed) Watch(who string) (snapshots <-chan *Snapshot, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || len(f.watchers) >= MaxWatchers {
+	if f.closed || len(f.watchers) >= MaxWatchers || f.own(who) >= OwnWatchers {
 		return nil, func() {}
 	}
 	w := make(chan *Snapshot, 1)
-	f.watchers[w] = struct{}{}
+	f.watchers[w] = who
 	if len(f.watchers) == 1 {
 		ctx, stop := context.WithCancel(context.Background())
 		f.stop, f.done, f.last = stop, make(chan struct{}), nil
@@ -67,6 +71,16 @@ func (f *Feed) Watch() (snapshots <-chan *Snapshot, leave func()) {
 		w <- f.last
 	}
 	return w, func() { f.leave(w) }
+}
+
+func (f *Feed) own(who string) int {
+	n := 0
+	for _, other := range f.watchers {
+		if other == who {
+			n++
+		}
+	}
+	return n
 }
 
 // Close ends all watching.

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -46,7 +47,7 @@ func TestManyWatchersCostOneQueryPerTick(t *testing.T) {
 	var most atomic.Int64
 	for range 200 {
 		all.Go(func() {
-			snapshots, leave := f.Watch()
+			snapshots, leave := f.Watch("ada")
 			defer leave()
 			for n := range int64(10) {
 				if <-snapshots == nil {
@@ -67,7 +68,7 @@ func TestManyWatchersCostOneQueryPerTick(t *testing.T) {
 func TestNobodyWatchesNobodyAsks(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f, s := newFeed(t)
-	snapshots, leave := f.Watch()
+	snapshots, leave := f.Watch("ada")
 	<-snapshots
 	leave()
 	leave() // twice is no harm
@@ -77,7 +78,7 @@ func TestNobodyWatchesNobodyAsks(t *testing.T) {
 	if n := s.counts.Load(); n != before {
 		t.Errorf("asked %d times while nobody watched", n-before)
 	}
-	if snapshots, _ := f.Watch(); snapshots != nil {
+	if snapshots, _ := f.Watch("ada"); snapshots != nil {
 		t.Error("a closed feed is watched")
 	}
 }
@@ -86,12 +87,15 @@ func TestThereIsAnEndToWatchers(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	f, _ := newFeed(t)
 	defer f.Close()
-	for range MaxWatchers {
-		if snapshots, _ := f.Watch(); snapshots == nil {
+	for i := range MaxWatchers {
+		if snapshots, _ := f.Watch(fmt.Sprint(i / OwnWatchers)); snapshots == nil {
 			t.Fatal("too few may watch")
 		}
+		if snapshots, _ := f.Watch("0"); i == OwnWatchers && snapshots != nil {
+			t.Fatal("one may watch for all")
+		}
 	}
-	if snapshots, _ := f.Watch(); snapshots != nil {
+	if snapshots, _ := f.Watch("ada"); snapshots != nil {
 		t.Error("too many may watch")
 	}
 }

@@ -191,6 +191,9 @@ func (s *sender) unreached(ctx context.Context, r *http.Request, err error) erro
 	}
 	text := strings.ReplaceAll(err.Error(), strconv.Quote(r.URL.String()), r.URL.Host)
 	s.unheard(text)
+	if err == reach.ErrTarget { // no attempt mends it, and so none is counted
+		return tusk.Snooze(time.Minute)
+	}
 	return errors.New("endpoint not reached: " + text)
 }
 

@@ -41,6 +41,8 @@ const (
 	maxValues = 100
 	MaxValue  = 255
 	MaxSearch = 200
+
+	maxInstant = 64
 )
 
 // check refuses text that some engine could not compare: what no task can have
@@ -100,6 +102,9 @@ func (q Tasks) Filter() (tusk.Filter, error) {
 func Instant(field, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
+	}
+	if len(text) > maxInstant {
+		return time.Time{}, &Error{field, "invalid_parameter", fmt.Sprintf("has more than %d bytes", maxInstant)}
 	}
 	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago).UTC(), nil

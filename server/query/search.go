@@ -23,7 +23,7 @@ const (
 	SearchWindow = 31 * 24 * time.Hour
 
 	searchBytes = 64 << 20
-	firstLook   = 100     // tasks, before their size is known
+	firstLook   = 25      // tasks, before their size is known
 	lookBytes   = 8 << 20 // of args asked for at a time, about
 )
 
@@ -44,6 +44,7 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 	matches := matcher(q.Args)
 	limit, size, begun := f.Limit, 0, time.Now()
 	f.Limit = firstLook
+	var kept sized
 	for p.Looked < SearchBudget && size < searchBytes && time.Since(begun) < SearchTime {
 		f.Limit = min(f.Limit, SearchBudget-p.Looked)
 		tasks, more, err := client.Search(ctx, f, ListBudget)
@@ -54,7 +55,8 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 			p.Looked++
 			size += len(t.Args)
 			if sees(t.Queue, t.Tenant) && matches(show(t.Args)) {
-				if p.Tasks = append(p.Tasks, t); len(p.Tasks) == limit {
+				p.Tasks = append(p.Tasks, t)
+				if full := kept.add(&t, true); len(p.Tasks) == limit || full {
 					p.More = t.ID
 					return p, nil
 				}

@@ -13,20 +13,54 @@ const maxLooks = 20
 // index finds what matches.
 const ListBudget = 20000
 
+// PageBytes is about how much args a page has: it ends early, and the next goes on.
+const PageBytes = 8 << 20
+
+// sized asks for as many tasks at a time as keep a page within PageBytes.
+type sized struct{ size, tasks, kept int }
+
+// step is how many tasks to ask for next, at most so many.
+func (s *sized) step(most int) int {
+	if s.tasks == 0 {
+		return min(most, firstLook)
+	}
+	return max(1, min(most, (PageBytes-s.kept)*s.tasks/max(s.size, 1)))
+}
+
+// add counts a task, which the page keeps or not, and reports whether it is full.
+func (s *sized) add(t *tusk.TaskInfo, keep bool) bool {
+	size := len(t.Args) + 500
+	s.tasks++
+	s.size += size
+	if keep {
+		s.kept += size
+	}
+	return s.kept >= PageBytes
+}
+
 // Visible lists a page of tasks that sees lets through, and the id after which
 // the next page begins; zero: there is none. A page may be short when much is
-// not let through, or when few of the tasks that it looked through match.
+// not let through, when few of the tasks that it looked through match, or when
+// they are large.
 func Visible(ctx context.Context, client *tusk.Client, sees func(queue, tenant string) bool, f tusk.Filter) (page []tusk.TaskInfo, more tusk.ID, err error) {
-	for range maxLooks {
+	var s sized
+	limit := f.Limit
+	for s.tasks < maxLooks*limit {
+		f.Limit = s.step(limit)
 		tasks, next, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
 			return nil, more, err
 		}
-		for _, t := range tasks {
-			if sees(t.Queue, t.Tenant) {
+		for i, t := range tasks {
+			seen := sees(t.Queue, t.Tenant)
+			full := s.add(&t, seen)
+			if seen {
 				page = append(page, t)
 			}
-			if f.Before = t.ID; len(page) == f.Limit {
+			if f.Before = t.ID; len(page) == limit || full {
+				if i == len(tasks)-1 && next.IsZero() {
+					return page, next, nil
+				}
 				return page, t.ID, nil
 			}
 		}

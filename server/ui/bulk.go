@@ -31,6 +31,9 @@ func startBulk(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	v.detail = action + " where " + q.Values().Encode()
+	if f.States = tusk.StatesFor(c.Op, f.States); len(f.States) == 0 {
+		return answer{}, failure(http.StatusConflict, "No task in these states can be changed so.")
+	}
 	count, err := v.count(f)
 	if err != nil {
 		return answer{}, err
@@ -51,7 +54,7 @@ func startBulk(v *visit) (answer, error) {
 			Detail:   filterWords(q) + changeWords(c), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
 			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
 	}
-	o, err := v.startOperation(f, c)
+	o, err := v.startOperation(f, c, count)
 	if err != nil {
 		return answer{}, err
 	}
@@ -108,17 +111,37 @@ func changeWords(c tusk.Change) string {
 
 func retryErrors(v *visit) (answer, error) {
 	v.target = v.r.PathValue("fingerprint")
-	f := tusk.Filter{Fingerprint: v.target, States: []tusk.State{tusk.StateRetryable, tusk.StateDiscarded}}
-	if _, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}); err != nil {
+	f := tusk.Filter{Fingerprint: v.target, States: tusk.StatesFor(tusk.OpRetry, nil)}
+	count, err := v.count(f)
+	if err != nil {
+		return answer{}, err
+	}
+	if v.r.PostFormValue("confirm") != "yes" {
+		return answer{page: "confirm", title: "Retry all of them?", section: "errors", data: confirmation{
+			Question: "Retry all " + count + " tasks that failed so?", Pace: true,
+			Detail: "Those that wait for a retry run now, and those that were discarded begin again. A pace keeps what was down from being down again.",
+			Button: "Retry " + count + " tasks", Action: v.url("errors", v.target, "retry"), Fields: url.Values{}, Back: v.url("errors")}}, nil
+	}
+	if _, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}, count); err != nil {
 		return answer{}, err
 	}
 	return goTo("/bulk", "started"), nil
 }
 
 // startOperation begins a change in the visitor's name and within its bounds.
-func (v *visit) startOperation(f tusk.Filter, c tusk.Change) (tusk.Operation, error) {
+func (v *visit) startOperation(f tusk.Filter, c tusk.Change, count string) (tusk.Operation, error) {
+	pace, expected := 0, int64(0)
+	if text := v.r.PostFormValue("per_second"); text != "" {
+		var err error
+		if pace, err = strconv.Atoi(text); err != nil || pace < 1 || pace > 1000000 {
+			return tusk.Operation{}, failure(http.StatusUnprocessableEntity, "The pace is a number from 1 to 1,000,000 tasks a second.")
+		}
+	}
+	if n, err := strconv.ParseInt(count, 10, 64); err == nil { // where counting ended early, it is not known
+		expected = n
+	}
 	return v.client.StartOperation(v.r.Context(), f, c, &tusk.OperationOptions{
-		Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants})
+		PerSecond: pace, Expected: expected, Owner: v.who.ID, By: v.who.Name, Via: v.who.Via, Queues: v.who.Queues, Tenants: v.who.Tenants})
 }
 
 func operations(v *visit) (answer, error) {

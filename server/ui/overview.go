@@ -227,7 +227,7 @@ func series(v *visit) (answer, error) {
 
 // live streams what changes in the numbers of a page: texts by name.
 func live(v *visit) (answer, error) {
-	snapshots, leave := v.Feed.Watch()
+	snapshots, leave := v.Feed.Watch(v.who.ID)
 	if snapshots == nil {
 		return answer{}, failure(http.StatusServiceUnavailable, "Too many watch already.")
 	}

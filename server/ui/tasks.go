@@ -280,6 +280,7 @@ type confirmation struct {
 	Action                   string // where the form goes
 	Fields                   url.Values
 	Type                     string // what has to be typed; empty: nothing
+	Pace                     bool   // asks for a pace
 	Back                     string
 }
 
