@@ -56,6 +56,9 @@ func NewClient(s store.Store, config *ClientConfig) (*Client, error) {
 	return &Client{store: s, config: c}, nil
 }
 
+// KeyRing returns the key ring of the client's configuration; nil: none.
+func (c *Client) KeyRing() *KeyRing { return c.config.KeyRing }
+
 // Store returns the engine that the client was made with.
 func (c *Client) Store() store.Store { return c.store }
 

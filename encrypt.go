@@ -23,8 +23,9 @@ var ErrEncrypted = errors.New("args are encrypted and cannot be read")
 // those that a Puller lends to, get args in the clear; Client.Get and Client.List give
 // them as they are stored.
 //
-// Rotate by adding a key, making it Primary, and removing the old one when no
-// task with it is left.
+// Rotate by adding a key everywhere, then making it Primary everywhere, and removing the
+// old one when no task with it is left. A server seals the secrets of endpoints anew with
+// its primary key when it starts.
 type KeyRing struct {
 	// Keys are the keys by their names: 32 random bytes each.
 	Keys map[string][]byte
@@ -59,45 +60,85 @@ func (k *KeyRing) validate() error {
 }
 
 // seal encrypts a task's args.
-func (k *KeyRing) seal(t *store.NewTask) error {
-	if k == nil {
-		return nil
+func (k *KeyRing) seal(t *store.NewTask) (err error) {
+	if k != nil {
+		t.Args, err = k.encrypt(t.Args, boundTo(t.Kind, t.Key, t.ID))
 	}
-	block, err := k.open(k.Primary)
-	if err != nil {
-		return err
-	}
-	s := sealed{Key: k.Primary, Nonce: make([]byte, block.NonceSize())}
-	rand.Read(s.Nonce)
-	s.Data = block.Seal(nil, s.Nonce, t.Args, boundTo(t.Kind, t.Key, t.ID))
-	t.Args, err = json.Marshal(envelope{&s})
 	return err
 }
 
 // unseal returns args in the clear; those that were not encrypted, as they are.
 func (k *KeyRing) unseal(args []byte, kind, key string, id ID) ([]byte, error) {
-	if len(args) < len(`{"$encrypted`) || string(args[:len(`{"$encrypted`)]) != `{"$encrypted` {
+	e := envelopeOf(args)
+	if e == nil {
 		return args, nil
 	}
-	var e envelope
-	if err := json.Unmarshal(args, &e); err != nil || e.Encrypted == nil {
-		return args, nil
+	return k.decrypt(e, boundTo(kind, key, id))
+}
+
+// Encrypt seals a secret that is stored beside tasks, such as that of an endpoint, with
+// the primary key. Only a Decrypt with the same purpose opens it.
+func (k *KeyRing) Encrypt(secret []byte, purpose string) ([]byte, error) {
+	return k.encrypt(secret, []byte("secret\x00"+purpose))
+}
+
+// Decrypt opens what Encrypt sealed with any key of the ring. The error is ErrEncrypted.
+func (k *KeyRing) Decrypt(stored []byte, purpose string) ([]byte, error) {
+	e := envelopeOf(stored)
+	if e == nil {
+		return nil, fmt.Errorf("%w: it is no encrypted value", ErrEncrypted)
 	}
-	if k == nil {
-		return nil, fmt.Errorf("%w: this worker's client has no KeyRing", ErrEncrypted)
-	}
-	block, err := k.open(e.Encrypted.Key)
+	return k.decrypt(e, []byte("secret\x00"+purpose))
+}
+
+// IsCurrent reports whether something was sealed with the primary key, and need not be
+// sealed anew before the others are removed.
+func (k *KeyRing) IsCurrent(stored []byte) bool {
+	e := envelopeOf(stored)
+	return e != nil && k != nil && e.Key == k.Primary
+}
+
+// encrypt seals text and binds it to what it belongs to.
+func (k *KeyRing) encrypt(text, bound []byte) ([]byte, error) {
+	block, err := k.open(k.Primary)
 	if err != nil {
 		return nil, err
 	}
-	if len(e.Encrypted.Nonce) != block.NonceSize() {
-		return nil, fmt.Errorf("%w: the nonce has %d bytes", ErrEncrypted, len(e.Encrypted.Nonce))
+	s := sealed{Key: k.Primary, Nonce: make([]byte, block.NonceSize())}
+	rand.Read(s.Nonce)
+	s.Data = block.Seal(nil, s.Nonce, text, bound)
+	return json.Marshal(envelope{&s})
+}
+
+// envelopeOf reads an envelope; nil for what is none.
+func envelopeOf(text []byte) *sealed {
+	const begin = `{"$encrypted`
+	if len(text) < len(begin) || string(text[:len(begin)]) != begin {
+		return nil
 	}
-	clear, err := block.Open(nil, e.Encrypted.Nonce, e.Encrypted.Data, boundTo(kind, key, id))
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return nil
+	}
+	return e.Encrypted
+}
+
+func (k *KeyRing) decrypt(s *sealed, bound []byte) ([]byte, error) {
+	if k == nil {
+		return nil, fmt.Errorf("%w: the client has no KeyRing", ErrEncrypted)
+	}
+	block, err := k.open(s.Key)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Nonce) != block.NonceSize() {
+		return nil, fmt.Errorf("%w: the nonce has %d bytes", ErrEncrypted, len(s.Nonce))
+	}
+	text, err := block.Open(nil, s.Nonce, s.Data, bound)
 	if err != nil {
 		return nil, fmt.Errorf("%w: they were changed, or belong to another task", ErrEncrypted)
 	}
-	return clear, nil
+	return text, nil
 }
 
 func (k *KeyRing) open(name string) (cipher.AEAD, error) {

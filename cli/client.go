@@ -16,7 +16,12 @@ func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), err
 	if err != nil {
 		return nil, closeStore, err
 	}
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log})
+	ring, err := keyRing(app.flags.keyRing)
+	if err != nil {
+		closeStore()
+		return nil, func() {}, err
+	}
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log, KeyRing: ring})
 	if err != nil {
 		closeStore()
 		return nil, func() {}, err

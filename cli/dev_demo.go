@@ -16,7 +16,7 @@ func showOff(ctx context.Context, client *tusk.Client, site *server.Server) erro
 	if _, err := fixture.Enqueue(ctx, client, false); err != nil {
 		return err
 	}
-	book, err := push.NewBook(client.Store())
+	book, err := push.NewBook(client.Store(), nil)
 	if err != nil {
 		return err
 	}

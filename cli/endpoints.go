@@ -114,7 +114,7 @@ func (app *App) withEndpoints(ctx context.Context, allow []string, do func(*push
 		return err
 	}
 	defer closeStore()
-	book, err := push.NewBook(client.Store(), allow...)
+	book, err := push.NewBook(client.Store(), client.KeyRing(), allow...)
 	if err != nil {
 		return usage("", "--allow-host: %v", err)
 	}

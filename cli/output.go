@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -23,7 +24,7 @@ import (
 func printList[T any](app *App, rows []T) error {
 	out := bufio.NewWriter(app.Out)
 	if app.flags.json {
-		encoder := newEncoder(out)
+		encoder := app.newEncoder(out)
 		for _, row := range rows {
 			if err := encoder.Encode(row); err != nil {
 				return err
@@ -52,7 +53,7 @@ func printList[T any](app *App, rows []T) error {
 func printOne[T any](app *App, value T) error {
 	out := bufio.NewWriter(app.Out)
 	if app.flags.json {
-		if err := newEncoder(out).Encode(value); err != nil {
+		if err := app.newEncoder(out).Encode(value); err != nil {
 			return err
 		}
 		return out.Flush()
@@ -66,10 +67,31 @@ func printOne[T any](app *App, value T) error {
 	return out.Flush()
 }
 
-func newEncoder(w io.Writer) *json.Encoder {
+// newEncoder writes JSON; to a terminal with everything escaped that could move its
+// cursor or hide text.
+func (app *App) newEncoder(w io.Writer) *json.Encoder {
+	if app.terminal {
+		w = escaping{w}
+	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e
+}
+
+// escaping writes JSON texts, each with one call, so that none is cut within a character.
+type escaping struct{ io.Writer }
+
+func (e escaping) Write(text []byte) (int, error) {
+	var out []byte
+	for _, r := range string(text) {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	_, err := e.Writer.Write(out)
+	return len(text), err
 }
 
 // note tells people something about the data; with --quiet or --json it does not.

@@ -21,6 +21,7 @@ type globalFlags struct {
 	noColor             bool
 	logFormat, logLevel string
 	autoMigrate         bool
+	keyRing             []string
 }
 
 const (
@@ -97,6 +98,8 @@ func (app *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&app.flags.db, "db", "sqlite:tusk.db", "database `URL`; also TUSK_DATABASE_URL, DATABASE_URL")
 	f.StringVar(&app.flags.config, "config", "", "configuration `file`; default: tusk.yaml here, in ~/.config/tusk or in /etc/tusk")
+	f.StringSliceVar(&app.flags.keyRing, "key-ring", nil, "`NAME=KEY` that encrypts args and secrets: 32 bytes in base64; the first encrypts, all decrypt; better: TUSK_KEY_RING_FILE")
+	markSecret(f, "key-ring")
 	f.BoolVar(&app.flags.json, "json", false, "print JSON: one object, or one a line")
 	f.BoolVarP(&app.flags.quiet, "quiet", "q", false, "print only ids or names")
 	f.BoolVar(&app.flags.noColor, "no-color", false, "no colours; also NO_COLOR")

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -62,5 +64,53 @@ func TestCommandsOfTasksGetNoPassword(t *testing.T) {
 		if strings.Contains(out, "canary") || !strings.Contains(out, "LISTED=yes") || !strings.Contains(out, "TUSK_TASK_ID="+id) {
 			t.Error(out)
 		}
+	}
+}
+
+func TestAKeyRingEncryptsArgsAndIsRotated(t *testing.T) {
+	sh := filledShell(t)
+	old, young := "old="+strings.Repeat("A", 43)+"=", "new="+strings.Repeat("B", 42)+"A="
+	sh.write("ring", young+","+old+"\n", 0o600)
+	id := sh.enqueue("keep", `{"n":"canary"}`, "--key-ring", old)
+	if out := sh.must("tasks", "show", id, "--json"); strings.Contains(out, "canary") || !strings.Contains(out, "$encrypted") {
+		t.Errorf("stored in the clear: %s", out)
+	}
+	sh.env = append(sh.env, "TUSK_KEY_RING_FILE=ring")
+	again := sh.enqueue("keep", `{"n":"canary"}`)
+	if out := sh.must("tasks", "show", again, "--json"); !strings.Contains(out, `"key":"new"`) {
+		t.Errorf("not encrypted with the first key: %s", out)
+	}
+	if status := sh.start("work", "--exec", "keep=cat", "--until-empty").status(); status != exitOK {
+		t.Fatal(status)
+	}
+	for _, id := range []string{id, again} {
+		if out := sh.must("tasks", "show", id, "--json"); !strings.Contains(out, "canary") { // in the output of cat
+			t.Errorf("not decrypted: %s", out)
+		}
+	}
+	if got := sh.setting("key_ring"); got != "*** from TUSK_KEY_RING" {
+		t.Error(got)
+	}
+	for _, bad := range []string{"canary", "a=canary", "a=" + strings.Repeat("A", 42), "=" + strings.Repeat("A", 43) + "=", old + "," + old} {
+		r := sh.run("tasks", "list", "--key-ring", bad)
+		if r.status != exitUsage || strings.Contains(r.err, "canary") || strings.Contains(r.err, "AAAA") {
+			t.Errorf("%s: %d %s", bad, r.status, r.err)
+		}
+	}
+}
+
+func TestJSONOnATerminalMovesNoCursor(t *testing.T) {
+	sh := filledShell(t)
+	id := sh.enqueue("k", `{"n":"a\u009b31m\u007f\u202eb é"}`)
+	hostile := "\u009b31m\u007f\u202e"
+	piped := sh.must("tasks", "show", id, "--json")
+	sh.setup = func(app *App) { app.terminal = true }
+	shown := sh.must("tasks", "show", id, "--json")
+	if strings.ContainsAny(shown, hostile[:2]+"\x7f\u202e") || strings.Contains(shown, "\u009b") || !strings.Contains(shown, "é") {
+		t.Errorf("%q", shown)
+	}
+	var a, b any
+	if json.Unmarshal([]byte(piped), &a) != nil || json.Unmarshal([]byte(shown), &b) != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("%s is not %s", shown, piped)
 	}
 }

@@ -26,7 +26,7 @@ func filled(t *testing.T, change ...func(*server.Config)) (*site, fixture.Filled
 	}
 	t.Cleanup(stop)
 	s := startOn(t, client, change...)
-	book, err := push.NewBook(client.Store())
+	book, err := push.NewBook(client.Store(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

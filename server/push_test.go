@@ -321,7 +321,7 @@ func TestNoEndpointReachesWhatIsPrivate(t *testing.T) {
 
 	// Names and spellings that are looked up at the call: they are stored by one
 	// that is allowed more, and sent by one that is not.
-	open, err := push.NewBook(s.client.Store(), "localhost", "127.1", "2130706433", "0x7f.1")
+	open, err := push.NewBook(s.client.Store(), nil, "localhost", "127.1", "2130706433", "0x7f.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestAServerThatStopsLetsCallsEnd(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	c := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(begun); <-release }))
 	t.Cleanup(c.Close)
-	book, err := push.NewBook(client.Store(), "127.0.0.1")
+	book, err := push.NewBook(client.Store(), nil, "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	s.feed = feed.New(client, s.log)
 	s.trend = trend.New(client, s.log)
 	s.puller = client.NewPuller()
-	if s.endpoints, err = push.NewBook(client.Store(), full.PushAllow...); err != nil {
+	if s.endpoints, err = push.NewBook(client.Store(), client.KeyRing(), full.PushAllow...); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.push = push.New(s.endpoints, s.puller, s.log)

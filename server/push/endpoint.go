@@ -56,16 +56,17 @@ type document struct {
 	Secrets []secret `json:"secrets"`
 }
 
-// secret is kept as it is: a signature takes all of it.
+// secret is what calls are signed with. With a key ring it is stored encrypted.
 type secret struct {
-	Text  string    `json:"text"`
-	Until time.Time `json:"until,omitzero"` // zero: the present one
+	Text   string          `json:"text,omitempty"`
+	Sealed json.RawMessage `json:"sealed,omitempty"`
+	Until  time.Time       `json:"until,omitzero"` // zero: the present one
 }
 
 // usable lists the secrets that sign at an instant, the present one first.
 func (d *document) usable(now time.Time) (texts []string) {
 	for _, s := range d.Secrets {
-		if s.Until.IsZero() || now.Before(s.Until) {
+		if s.Text != "" && (s.Until.IsZero() || now.Before(s.Until)) {
 			texts = append(texts, s.Text)
 		}
 	}
@@ -76,15 +77,18 @@ func (d *document) usable(now time.Time) (texts []string) {
 type Book struct {
 	store   store.Recorder
 	guard   *reach.Guard
+	ring    *tusk.KeyRing
 	changed chan struct{} // a runner of this process looks at once
 }
 
 // NewBook makes a book. allow lists hosts, hosts with a port, and networks that
 // may be called besides public addresses, and without TLS. The error says which
 // entry cannot be read.
-func NewBook(s store.Recorder, allow ...string) (*Book, error) {
+//
+// With a key ring secrets are stored encrypted; it may be nil.
+func NewBook(s store.Recorder, ring *tusk.KeyRing, allow ...string) (*Book, error) {
 	g, err := reach.New(allow)
-	return &Book{store: s, guard: g, changed: make(chan struct{}, 1)}, err
+	return &Book{store: s, guard: g, ring: ring, changed: make(chan struct{}, 1)}, err
 }
 
 // List returns the endpoints by queue.
@@ -226,6 +230,7 @@ func (b *Book) documents(ctx context.Context) ([]document, error) {
 		if err := json.Unmarshal(r.Body, &docs[i]); err != nil {
 			return nil, fmt.Errorf("endpoint of %s: %w", r.Name, err)
 		}
+		b.open(&docs[i])
 	}
 	slices.SortFunc(docs, func(x, y document) int { return strings.Compare(x.Queue, y.Queue) })
 	return docs, nil
@@ -247,6 +252,7 @@ func (b *Book) change(ctx context.Context, queue string, edit func(d *document, 
 				if err := json.Unmarshal(r.Body, &d); err != nil {
 					return fmt.Errorf("endpoint of %s: %w", queue, err)
 				}
+				b.open(&d)
 			}
 		}
 		keep, err := edit(&d, r.Version != 0)
@@ -255,6 +261,9 @@ func (b *Book) change(ctx context.Context, queue string, edit func(d *document, 
 		}
 		r.Body = nil
 		if keep {
+			if err := b.seal(&d); err != nil {
+				return fmt.Errorf("endpoint of %s: %w", queue, err)
+			}
 			if r.Body, err = json.Marshal(d); err != nil {
 				return fmt.Errorf("endpoint of %s: %w", queue, err)
 			}

@@ -84,6 +84,9 @@ func (r *Runner) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer r.client.CloseIdleConnections()
+	if err := r.book.Reseal(ctx); err != nil && ctx.Err() == nil {
+		r.log.Warn("push: secrets are not encrypted with the primary key", "error", err)
+	}
 	for {
 		if docs, err := r.book.documents(ctx); err == nil {
 			r.follow(ctx, docs, &work)

@@ -146,7 +146,7 @@ func TestAFailingStoreGetsAPageThatSaysSo(t *testing.T) {
 func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 	client := newClient(t, memory.New())
 	book := access.NewBook(client.Store())
-	endpoints, err := push.NewBook(client.Store())
+	endpoints, err := push.NewBook(client.Store(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

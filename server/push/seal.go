@@ -1,0 +1,71 @@
+package push
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// purpose binds an encrypted secret to its endpoint.
+func purpose(queue string) string { return "endpoint\x00" + queue }
+
+// open decrypts the secrets of an endpoint. One that cannot be read stays sealed, and
+// signs nothing.
+func (b *Book) open(d *document) {
+	for i := range d.Secrets {
+		s := &d.Secrets[i]
+		if len(s.Sealed) == 0 {
+			continue
+		}
+		if text, err := b.ring.Decrypt(s.Sealed, purpose(d.Queue)); err == nil {
+			s.Text = string(text)
+		}
+	}
+}
+
+// seal encrypts the secrets of an endpoint that is about to be stored, if there is a key.
+func (b *Book) seal(d *document) error {
+	for i := range d.Secrets {
+		s := &d.Secrets[i]
+		if b.ring == nil || s.Text == "" {
+			continue
+		}
+		sealed, err := b.ring.Encrypt([]byte(s.Text), purpose(d.Queue))
+		if err != nil {
+			return err
+		}
+		s.Sealed, s.Text = sealed, ""
+	}
+	return nil
+}
+
+// Reseal encrypts with the primary key what is stored in the clear or with another key,
+// so that the other can be removed. The error is tusk.ErrEncrypted for what cannot be
+// read.
+func (b *Book) Reseal(ctx context.Context) error {
+	if b.ring == nil {
+		return nil
+	}
+	docs, err := b.documents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range docs {
+		stale := false
+		for _, s := range d.Secrets {
+			if s.Text == "" {
+				return fmt.Errorf("secret of the endpoint of %s: %w", d.Queue, tusk.ErrEncrypted)
+			}
+			stale = stale || !b.ring.IsCurrent(s.Sealed)
+		}
+		if !stale {
+			continue
+		}
+		err := b.change(ctx, d.Queue, func(_ *document, exists bool) (bool, error) { return exists, nil })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
