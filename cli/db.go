@@ -13,9 +13,9 @@ import (
 func newDBCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "db",
-		Short: "Check the database, or make a restored one usable",
+		Short: "Check the database, make its roles, or make a restored one usable",
 	}
-	c.AddCommand(newDBCheckCommand(app), newDBRebaseCommand(app))
+	c.AddCommand(newDBCheckCommand(app), newDBRebaseCommand(app), newDBRolesCommand(app))
 	return c
 }
 
@@ -111,4 +111,45 @@ func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent) erro
 		}
 	}
 	return printOne(app, rebaseReport{Tasks: tasks, DryRun: agreed.dryRun})
+}
+
+func newDBRolesCommand(app *App) *cobra.Command {
+	var prefix string
+	var apply bool
+	c := &cobra.Command{
+		Use:   "roles",
+		Short: "Print or run the SQL that makes roles with the rights they need and no more",
+		Long: `Print the SQL that makes the roles by which a database is used, or brings their rights up
+to date; with --apply, run it. PREFIX_migrate owns the tables, PREFIX_work is for tusk work,
+tusk serve and programs with the library, PREFIX_enqueue (PostgreSQL) may call tusk.enqueue
+and nothing else, PREFIX_read may look. None can log in before you say so. Run it again
+after each tusk migrate up.`,
+		Example: `  tusk db roles
+  tusk db roles --apply`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, closeStore, err := app.Store(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			g, ok := store.As[store.Granter](s)
+			if !ok {
+				return fmt.Errorf("db roles: %w: who may use the file may use the database", store.ErrUnsupported)
+			}
+			statements, err := g.Roles(cmd.Context(), prefix, apply)
+			if err != nil {
+				return err
+			}
+			for _, text := range statements {
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), text+";"); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&prefix, "prefix", "tusk", "what the names of the roles begin with")
+	c.Flags().BoolVar(&apply, "apply", false, "run the SQL as well")
+	return c
 }

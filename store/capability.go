@@ -153,6 +153,15 @@ type Rebaser interface {
 	Rebase(ctx context.Context, dry bool) (tasks int64, err error)
 }
 
+// Granter is an engine on a server that knows roles.
+type Granter interface {
+	// Roles returns the statements that make the roles by which a database is used, or
+	// bring their rights up to date: for migrating, for working, for enqueueing by SQL
+	// where that is offered, and for reading. Their names begin with the prefix. With
+	// apply it runs them.
+	Roles(ctx context.Context, prefix string, apply bool) ([]string, error)
+}
+
 // Meter is an engine that counts what it costs, for benchmarks.
 type Meter interface {
 	// Measure reads the counters; a benchmark subtracts what it read before.

@@ -109,13 +109,13 @@ func (s *Store) lookEntries(f *store.Filter, c *conditions) string {
 	each, order := "", "c.newest desc"
 	switch {
 	case len(f.Tags) > 0:
-		each, order = "unnest("+c.arg(f.Tags[:1])+"::text[]) k(tag)", "c.tag desc, c.newest desc"
+		each, order = "pg_catalog.unnest("+c.arg(f.Tags[:1])+"::text[]) k(tag)", "c.tag desc, c.newest desc"
 		c.list = append(c.list, "c.tag is not null", between("c.tag, c.newest", "k.tag"))
 	case len(f.Kinds) > 0:
-		each, order = "unnest("+c.arg(f.Kinds)+"::text[]) k(kind)", "c.kind desc, c.newest desc"
+		each, order = "pg_catalog.unnest("+c.arg(f.Kinds)+"::text[]) k(kind)", "c.kind desc, c.newest desc"
 		c.list = append(c.list, "c.tag is null", between("c.kind, c.newest", "k.kind"))
 	case len(f.Queues) > 0:
-		each, order = "unnest("+c.arg(hashesOf(f.Queues))+"::bigint[]) k(queue)", "c.lane >> 16 desc, c.newest desc"
+		each, order = "pg_catalog.unnest("+c.arg(hashesOf(f.Queues))+"::bigint[]) k(queue)", "c.lane >> 16 desc, c.newest desc"
 		c.list = append(c.list, "c.tag is null", between("c.lane >> 16, c.newest", "k.queue"))
 	default:
 		c.list = append(c.list, "c.tag is null")

@@ -20,6 +20,11 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err == nil {
 		err = s.atHome(ctx, s.pool)
 	}
+	if err == nil {
+		var more []string
+		more, err = s.checkRights(ctx)
+		warnings = append(warnings, more...)
+	}
 	if err != nil {
 		return warnings, fmt.Errorf("check: %w", translate(err))
 	}
@@ -29,14 +34,14 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) {
 	var version, connections int
 	var replica, pooled bool
-	var fsync, fullPages, commit, dataSync, isolation string
+	var fsync, fullPages, commit, dataSync, isolation, readOnly string
 	var pid uint32
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Release()
-	if err := c.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &dataSync, &isolation, &connections, &pid); err != nil {
+	if err := c.QueryRow(ctx, s.sql["server"]).Scan(&version, &replica, &fsync, &fullPages, &commit, &dataSync, &isolation, &connections, &pid, &readOnly); err != nil {
 		return nil, err
 	}
 	pooled = pid != c.Conn().PgConn().PID()
@@ -45,6 +50,8 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 		return nil, fmt.Errorf("PostgreSQL %d is too old: want 14 or later", version/10000)
 	case replica:
 		return nil, fmt.Errorf("%w: this server is a replica: name the primary", store.ErrReadOnly)
+	case readOnly == "on":
+		return nil, fmt.Errorf("%w: default_transaction_read_only is on: set it to off for this role and database", store.ErrReadOnly)
 	case isolation != "read committed":
 		return nil, fmt.Errorf("default_transaction_isolation is %q: want read committed", isolation)
 	}
@@ -63,6 +70,24 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	}
 	if pooled {
 		warnings = append(warnings, "a pooler stands between: workers poll, and a killed worker is seen by its heartbeat alone")
+	}
+	return warnings, nil
+}
+
+// checkRights fails when the role lacks what a worker needs, and warns of schemas where
+// anybody could plant functions.
+func (s *Store) checkRights(ctx context.Context) (warnings []string, err error) {
+	var works bool
+	var open string
+	switch err := s.pool.QueryRow(ctx, s.sql["may_work"]).Scan(&works, &open); {
+	case err != nil:
+		return nil, err
+	case !works:
+		return nil, errors.New("this role may not read the sequence beside, without which tasks could be completed twice: " +
+			"use a role that tusk db roles makes")
+	case open != "":
+		warnings = append(warnings, fmt.Sprintf("anybody may create functions in schema %s, which this role looks into: "+
+			"revoke create on schema %s from public, or use a role that tusk db roles makes", open, open))
 	}
 	return warnings, nil
 }

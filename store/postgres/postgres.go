@@ -82,6 +82,9 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if !schemaName.MatchString(o.Schema) {
 		return nil, fmt.Errorf("schema name %q: want lower-case letters, digits and underscores, at most 48", o.Schema)
 	}
+	if err := checkMode(pool); err != nil {
+		return nil, err
+	}
 	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin,
 		copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks}
 	s.witness.s, s.known.mark = s, fmt.Sprintf("tusk %p", s)
@@ -97,6 +100,16 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 		s.addStatements(string(text))
 	}
 	return s, nil
+}
+
+// checkMode fails when the driver is told to send values as text without asking for their
+// types.
+func checkMode(pool *pgxpool.Pool) error {
+	switch mode := pool.Config().ConnConfig.DefaultQueryExecMode; mode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		return fmt.Errorf("default_query_exec_mode is %q, which does not know the types of parameters: behind a pooler set it to cache_describe", mode)
+	}
+	return nil
 }
 
 // Open connects to a database by its DSN, a URL or key=value pairs, as every

@@ -235,49 +235,6 @@ func TestADropThatWasCutShortIsFinished(t *testing.T) {
 	goRound(t, s, w, 10)
 }
 
-func TestAnInterruptedDetachIsFinished(t *testing.T) {
-	s, pool := fresh(t)
-	ctx := context.Background()
-	term, w := lead(t, s), startWorker(t, s)
-	goRound(t, s, w, 10)
-	shrink(t, pool)
-	goRound(t, s, w, 10)
-	if err := s.Maintain(ctx, term); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 10); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := pool.Begin(ctx) // holds the detach up
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := reader.Exec(ctx, "select count(*) from tusk.task"); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Exec(ctx, "set statement_timeout = '300ms'"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Exec(ctx, "alter table tusk.log detach partition tusk.task_0 concurrently"); err == nil {
-		t.Fatal("the detach was not held up")
-	}
-	conn.Conn().Close(ctx)
-	conn.Release()
-	if err := reader.Rollback(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Maintain(ctx, term); err != nil {
-		t.Fatal(err)
-	}
-	if n := number(t, pool, "select count(*) from pg_class where relname = 'task_0'"); n != 0 {
-		t.Fatal("the half-detached segment is still there")
-	}
-}
-
 func TestCountNeedsNoScanOfWhatWasCounted(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()

@@ -49,7 +49,7 @@ $$;
 create function tusk.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint) language plpgsql immutable rows 100 as $$
 begin
   if _counts is null then
-    return query select u.id, u.place from unnest(_firsts) with ordinality u(id, place);
+    return query select u.id, u.place from pg_catalog.unnest(_firsts) with ordinality u(id, place);
   else
     return query
     select tusk.id_after(r.first, k), row_number() over (order by r.no, k)
@@ -64,7 +64,7 @@ declare
   _block uuid := tusk.block_of(_id);
 begin
   if _counts is null then
-    return array_position(_firsts, _id);
+    return pg_catalog.array_position(_firsts, _id);
   end if;
   return (
     select r.upto - r.count + 1 + tusk.ids_between(r.first, _id)

@@ -12,15 +12,16 @@ declare
   _held tid[];
   x     record;
 begin
-  perform tusk.lead(_term);
+  -- A procedure that commits cannot have settings of its own.
+  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), tusk.lead(_term);
   foreach _lane in array tusk.untidy_lanes(_keep_positions, _idle_xids) loop
     if tusk.try_lane(_lane) then
       perform tusk.tidy_lane(_lane, _keep_positions, _idle_xids);
     end if;
     commit;
-    perform tusk.lead(_term);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), tusk.lead(_term);
   end loop;
-  set local jit = off; -- a procedure that commits cannot have it as its own
+  set local jit = off;
   for x in
     select l.token, l.lane from tusk.lease l
     where bit_count(l.open) = 0 or exists (select from tusk.finished f where f.token = l.token)
@@ -32,6 +33,7 @@ begin
       perform tusk.close(x.token, x.lane, '{}', _held);
     end if;
     commit;
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
   delete from tusk.stop s where not exists (select from tusk.running r where r.token = s.token and r.id = s.id);
@@ -231,24 +233,21 @@ begin
 end $$;
 
 -- Names a table of the log that nothing needs any more: a segment, or what a segment
--- has for queues of one class. stage says how to detach it; null: it is detached.
--- What an interrupted drop has left comes first.
-create function tusk.spent_segment(out parent text, out name text, out stage text) language plpgsql set jit = off as $$
+-- has for queues of one class. What is no part of the log any more comes first.
+create function tusk.spent_segment(out parent text, out name text) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   s     tusk.segment;
   p     tusk.segment_part;
   _kept boolean := false;
 begin
-  select x.parent, x.name, case when i.inhdetachpending then 'finalize' end into parent, name, stage
+  select x.parent, x.name into parent, name
   from (select 'log' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
-  left join pg_inherits i on i.inhrelid = to_regclass(format('tusk.%I', x.name))
-  where i.inhrelid is null or i.inhdetachpending
+  where not exists (select from pg_inherits i where i.inhrelid = to_regclass(format('tusk.%I', x.name)))
   limit 1;
   if found then
     return;
   end if;
-  stage := 'concurrently';
   for s in
     select x.* from tusk.segment x
     where x.hi <= pg_snapshot_xmin(pg_current_snapshot()) and (select count(*) from tusk.segment y where y.hi is not null) > 1
@@ -270,7 +269,7 @@ begin
       end if;
     end loop;
   end loop;
-  parent := null; name := null; stage := null;
+  parent := null; name := null;
 end $$;
 
 -- Says whether of some queues (null: of all but others) no lease and no completed task

@@ -39,7 +39,8 @@ declare
   _by      uuid;
   _since   timestamptz;
 begin
-  if _likely <> 0 and set_config('lock_timeout', '1s', true) is not null and pg_advisory_xact_lock(_lock) is not null
+  if pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null and _likely <> 0 and
+    set_config('lock_timeout', '1s', true) is not null and pg_advisory_xact_lock(_lock) is not null
     and (pg_try_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) or tusk.await_lane(_likely))
     and set_config('synchronous_commit', 'off', true) is not null and set_config('enable_seqscan', 'off', true) is not null
     and set_config('plan_cache_mode', 'force_generic_plan', true) is not null and current_setting('transaction_isolation') = 'read committed' then
@@ -83,7 +84,8 @@ begin
     return;
   end if;
   commit;
-  _beside := set_config('enable_seqscan', 'off', true) is not null and set_config('lock_timeout', '1s', true) is not null
+  _beside := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null
+    and set_config('enable_seqscan', 'off', true) is not null and set_config('lock_timeout', '1s', true) is not null
     and pg_sequence_last_value('tusk.beside') is not null;
   if _beside then -- a lease that an open transaction has finished its task of cannot be locked so
     delete from tusk.lease y
@@ -112,6 +114,7 @@ begin
     return;
   end if;
   rollback;
+  finished := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is null;
   select count(f.token) = 0, array_agg(f.queue) filter (where f.queue is not null) into finished, freed
   from tusk.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}', '{}', '{}') f;
 end $$;

@@ -51,7 +51,7 @@ select pg_backend_pid() = $2::int and not pg_is_in_recovery() and not exists (se
 
 -- name: count_stored
 -- How many of the ids $1 are those of tasks, wherever they are by now.
-select count(*) from unnest($1::uuid[]) u(id)
+select count(*) from pg_catalog.unnest($1::uuid[]) u(id)
 cross join lateral (
   select from tusk.rows_of(u.id)
   union all

@@ -8,7 +8,7 @@ from
 
 -- name: list_of
 -- The same of ids $1.
-(select distinct u.id from unnest($1::uuid[]) u(id)) q
+(select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) q
 cross join lateral (select x.* from tusk.state_of(q.id) x offset 0) s
 
 -- name: attempts
@@ -20,7 +20,7 @@ order by a.id, a.n
 
 -- name: completions
 select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at
-from (select distinct u.id from unnest($1::uuid[]) u(id)) q
+from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) q
 cross join lateral (select s.* from tusk.state_of(q.id) s where s.state = 6 offset 0) s
 cross join lateral (select t.* from tusk.rows_of(q.id) t order by t.xid desc, t.n desc limit 1) t
 cross join lateral tusk.flush_of(t.lane, t.xid, q.id) o
@@ -57,7 +57,7 @@ select o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e) and o.finished_at >= $1 and o.finished_at < $6
 union all
 select o.finished_at, o.stats from tusk.outcome o
-where o.stats is not null and o.xid = any(array(select unnest(e.late) from tusk.stat_end e)) and o.finished_at >= $1 and o.finished_at < $6
+where o.stats is not null and o.xid = any(array(select pg_catalog.unnest(e.late) from tusk.stat_end e)) and o.finished_at >= $1 and o.finished_at < $6
 
 -- name: errors
 with g as (

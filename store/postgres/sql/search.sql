@@ -40,11 +40,11 @@ select * from (
    where u.id < {cursor})) s
 
 -- name: look_kinds
-select x.* from unnest({kinds}::text[]) k(kind) cross join lateral (
+select x.* from pg_catalog.unnest({kinds}::text[]) k(kind) cross join lateral (
   {look}) x
 
 -- name: look_lanes
-select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross join unnest({states}::smallint[]) t(state) cross join lateral (
+select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross join pg_catalog.unnest({states}::smallint[]) t(state) cross join lateral (
   {look}) x
 
 -- name: look_few
@@ -52,13 +52,13 @@ select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross joi
 few as materialized (select array(select tusk.few_{table}({tags}::text[], {since}::timestamptz, {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_rows
-select x.* from few cross join lateral unnest(few.ids) u(id) cross join lateral (
+select x.* from few cross join lateral pg_catalog.unnest(few.ids) u(id) cross join lateral (
   {one}) x
-where cardinality(few.ids) <= {many}
+where pg_catalog.cardinality(few.ids) <= {many}
 union all
 select x.* from (
   {look}) x
-where (select cardinality(few.ids) from few) > {many}
+where (select pg_catalog.cardinality(few.ids) from few) > {many}
 
 -- name: look_entries
 -- The next entries that an index finds, of which those count that may have such tasks;
@@ -121,7 +121,7 @@ hit as (
      from entry c cross join lateral (
        select u.*
        from (
-         select unnest(c.ids) as id, null::xid8 as xid, null::bigint as n, null::bigint as lane, null::text as kind, null::text as tenant,
+         select pg_catalog.unnest(c.ids) as id, null::xid8 as xid, null::bigint as n, null::bigint as lane, null::text as kind, null::text as tenant,
            null::text[] as tags, null::timestamptz as enqueued_at
          union all
          select t.id, l.xid, t.n, l.lane, l.kind, l.tenant, l.tags, l.enqueued_at

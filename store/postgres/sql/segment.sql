@@ -7,25 +7,8 @@ select tusk.name_lost_lanes($1)
 -- name: add_segment
 select coalesce(tusk.add_segment($1, $2), '')
 
--- name: pause_of_log
-select tusk.pause_of_log($1)
-
--- name: spent_segment
-select coalesce(parent, ''), coalesce(name, ''), coalesce(stage, '') from tusk.spent_segment()
-
--- name: forget_segment
--- What the catalogue says of it goes, too.
-with part as (delete from tusk.segment_part where name = $1 returning segment, queues),
-whole as (delete from tusk.segment where name = $1 returning hi),
-gone as (
-  select w.hi, null::bigint[] as queues, '{}'::bigint[] as others from whole w
-  union all
-  select s.hi, p.queues,
-    array(select unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> $1 and p.queues is null)
-  from part p join tusk.segment s on s.name = p.segment)
-delete from tusk.catalogue c using gone g
-where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc limit 1), '0')
-  and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
+-- name: drop_segment
+select tusk.drop_segment($1)
 
 -- name: stat_end
 select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update
@@ -35,7 +18,7 @@ select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e fo
 -- are $3; and of those that were written late.
 (select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null
-  and o.xid = any(array(select x from tusk.stat_end e cross join unnest(e.late) x where pg_visible_in_snapshot(x, $4::text::pg_snapshot))))
+  and o.xid = any(array(select x from tusk.stat_end e cross join pg_catalog.unnest(e.late) x where pg_visible_in_snapshot(x, $4::text::pg_snapshot))))
 union all
 (select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null and o.xid >= $1::bigint::text::xid8 and pg_visible_in_snapshot(o.xid, $4::text::pg_snapshot)
@@ -64,7 +47,7 @@ select s.at, s.minutes, s.stats from unnest($1::timestamptz[], $2::int[], $3::by
 update tusk.stat_end e
 set upto = $1::bigint::text::xid8,
   late = array(
-    select x from unnest(e.late) x where not pg_visible_in_snapshot(x, $2::text::pg_snapshot)
+    select x from pg_catalog.unnest(e.late) x where not pg_visible_in_snapshot(x, $2::text::pg_snapshot)
     union all
     select x from pg_snapshot_xip($2::text::pg_snapshot) x where x >= e.upto and x < $1::bigint::text::xid8)
-where e.upto <> $1::bigint::text::xid8 or cardinality(e.late) > 0
+where e.upto <> $1::bigint::text::xid8 or pg_catalog.cardinality(e.late) > 0
