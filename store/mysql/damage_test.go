@@ -48,3 +48,32 @@ func TestDamagedRowsHoldUpNoOthers(t *testing.T) {
 		t.Errorf("%d deltas are left", n)
 	}
 }
+
+func TestGroupsOfErrorsGoWithTheStatistics(t *testing.T) {
+	s := fresh(t)
+	if _, err := s.Enqueue(t.Context(), newTasks(2, "q")); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 2, Token: store.NewToken()})
+	if err != nil || len(tasks) != 2 {
+		t.Fatal(len(tasks), err)
+	}
+	out := []store.Outcome{{Task: &tasks[0], State: store.Discarded, Error: "a", Fingerprint: "a"},
+		{Task: &tasks[1], State: store.Retryable, Error: "b", Fingerprint: "b", Delay: time.Hour}}
+	if lost, err := s.Finish(t.Context(), out); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	l, err := s.Lead(t.Context(), store.Candidate{ID: store.ID{1}, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.Prune(t.Context(), l.Term, store.Retention{Discarded: time.Microsecond, Stats: time.Microsecond}, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups, err := s.Errors(t.Context(), store.ErrorFilter{})
+	if err != nil || len(groups) != 1 || groups[0].Fingerprint != "b" {
+		t.Errorf("%+v %v: want the one that a task has", groups, err)
+	}
+}

@@ -27,6 +27,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		}
 		if keep.Stats > 0 {
 			w.do(q("stat.prune"), (keep.Stats + time.Minute).Microseconds())
+			w.do(q("error.prune"), keep.Stats.Microseconds())
 		}
 		w.do(q("prune.workers"), forgetAfter.Microseconds())
 		return w.classes(func(of counted) { classes = append(classes, of) })

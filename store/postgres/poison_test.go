@@ -178,3 +178,24 @@ func TestMaintenanceTakesEveryStepThoughAnotherFails(t *testing.T) {
 		t.Error(len(list), err)
 	}
 }
+
+func TestGroupsOfErrorsGoWithTheStatistics(t *testing.T) {
+	s, _ := fresh(t)
+	tasks, term := running(t, s, newTasks(2, "q")), lead(t, s)
+	out := []store.Outcome{{Task: &tasks[0], State: store.Discarded, Error: "a", Fingerprint: "a"},
+		{Task: &tasks[1], State: store.Retryable, Error: "b", Fingerprint: "b", Delay: time.Hour}}
+	if lost, err := s.Finish(t.Context(), out); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	keep := store.Retention{Discarded: time.Hour, Stats: time.Microsecond}
+	for want := 2; want > 0; want-- {
+		if _, err := s.Prune(t.Context(), term, keep, 100); err != nil {
+			t.Fatal(err)
+		}
+		groups, err := s.Errors(t.Context(), store.ErrorFilter{})
+		if err != nil || len(groups) != want {
+			t.Errorf("%+v %v: want %d", groups, err, want)
+		}
+		keep.Discarded = time.Microsecond
+	}
+}

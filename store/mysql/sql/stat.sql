@@ -33,6 +33,9 @@ on duplicate key update completed = values(completed), failed = values(failed), 
 -- name: stat.prune
 delete from tusk_stat where at <= :now - ? limit 10000
 
+-- name: error.prune
+delete from tusk_error where last <= :now - ? and waiting <= 0 and dead <= 0 limit 10000
+
 -- name: count.all
 select queue, state, tasks from tusk_count
 

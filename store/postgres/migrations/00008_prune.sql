@@ -107,6 +107,16 @@ begin
         select y.ctid from tusk.outcome y where y.stats is not null and y.xid >= _upto and y.finished_at <= _old for update skip locked));
     end if;
   end if;
+  if _keep_stats > 0 then
+    -- Groups of errors go with the statistics, once no task has them.
+    delete from tusk.failure f
+    where f.ctid = any(array(
+      select y.ctid from tusk.failure y
+      where y.last_at <= _now - _keep_stats * interval '1 us'
+        and not exists (select from tusk.waiting w where w.failure = y.fingerprint and w.kind = y.kind and w.lane >> 16 = y.queue and w.state = 5)
+        and not exists (select from tusk.dead x where x.failure = y.fingerprint and x.kind = y.kind and x.lane >> 16 = y.queue and x.state = 8)
+      limit _limit for update skip locked));
+  end if;
   delete from tusk.worker w
   where w.dead and w.beat_at < _now - _forget * interval '1 us'
     and not exists (select from tusk.lease l where l.worker = w.id);
