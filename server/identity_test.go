@@ -54,6 +54,31 @@ func TestTokensOfOneNameOwnNoBulkOperationsOfEachOther(t *testing.T) {
 	}
 }
 
+// By every way in that a token has: a task, a batch, and in a batch beside others.
+func TestNoTokenReachesTasksOfAnotherTenantByTheirKeys(t *testing.T) {
+	s := start(t)
+	producer := s.tokenFor(access.Token{Name: "acme", Role: access.Producer, Tenants: []string{"acme"}})
+	var victim, e server.EnqueuedTask
+	s.do("POST", "/api/v1/tasks", object{"kind": "bill", "tenant": "umbrella", "key": "inv-1", "args": object{"amount": 10}}).want(t, 201, &victim)
+	for _, conflict := range []string{"skip", "replace", "rerun"} {
+		evil := object{"kind": "evil", "tenant": "acme", "key": "inv-1", "on_conflict": conflict, "args": object{"amount": 1000}, "delay": "80000h"}
+		if s.as(producer, "POST", "/api/v1/tasks", evil); s.task(victim.ID).Kind != "bill" {
+			t.Fatalf("%s changed it: %+v", conflict, s.task(victim.ID))
+		}
+		if body := s.as(producer, "POST", "/api/v1/tasks/batch", object{"tasks": []object{evil}}).body; strings.Contains(body, victim.ID) {
+			t.Errorf("%s tells of it: %s", conflict, body)
+		}
+	}
+	s.as(producer, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme", "key": "inv-2", "delay": "80000h"}).want(t, 201, nil)
+	s.do("POST", "/api/v1/tasks", object{"kind": "bill", "tenant": "umbrella", "key": "inv-2"}).want(t, 201, &e)
+	if e.Result != "added" {
+		t.Errorf("a key was taken in advance: %+v", e)
+	}
+	for _, key := range []string{"schedule:nightly", "unique:bill:0123456789abcdef0123456789abcdef"} {
+		s.as(producer, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme", "key": key}).problem(t, 400, "reserved")
+	}
+}
+
 func TestTheAuditLogTellsTokensOfOneNameApart(t *testing.T) {
 	s := start(t)
 	acme, umbrella := s.shops(access.Operator)
