@@ -53,7 +53,7 @@ func TestEveryListPrintsJSON(t *testing.T) {
 	for _, args := range [][]string{
 		{"tasks", "list"}, {"tasks", "show", id}, {"queues", "list"}, {"workers", "list"}, {"schedules", "list"}, {"schedules", "next", "n"},
 		{"schedules", "run", "n"}, {"errors"}, {"errors", "list"}, {"stats"}, {"migrate", "status"}, {"version"}, {"config", "show"}, {"config", "check"},
-		{"queues", "pause", "x"}, {"enqueue", "b"}, {"tasks", "cancel", "--all", "--yes"}, {"tasks", "delete", id, "--yes"},
+		{"queues", "pause", "x", "--create"}, {"enqueue", "b"}, {"tasks", "cancel", "--all", "--yes"}, {"tasks", "delete", id, "--yes"},
 	} {
 		sh.json(args...)
 		if r := sh.run(append(args, "--json")...); r.err != "" && r.status == exitOK {

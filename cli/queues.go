@@ -41,7 +41,7 @@ func newKeeping(d time.Duration) keeping {
 func newQueuesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queues",
-		Short: "List, pause and resume queues, have their tasks age, and say how long they are kept",
+		Short: "List, pause, resume and remove queues, have their tasks age, and say how long they are kept",
 	}
 	c.AddCommand(
 		newListCommand(app, "List the queues with their unfinished tasks by state", "no queue has an unfinished task or a setting",
@@ -49,7 +49,8 @@ func newQueuesCommand(app *App) *cobra.Command {
 				queues, err := client.Queues(ctx)
 				return rowsOf(queues, queueOf), err
 			}),
-		newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue),
+		newQueuePause(app),
+		newQueuesRemoveCommand(app),
 		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue),
 		newQueuesAgeCommand(app),
 		newQueuesKeepCommand(app))
@@ -137,6 +138,59 @@ place of what was set before: an outcome that is not named is kept like others.`
 		c.MarkFlagsMutuallyExclusive(flag.name, "off")
 	}
 	return c
+}
+
+func newQueuePause(app *App) *cobra.Command {
+	create := false
+	c := newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue)
+	pause := c.RunE
+	c.RunE = func(cmd *cobra.Command, names []string) error {
+		if create {
+			return pause(cmd, names)
+		}
+		err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
+			for _, name := range names {
+				if err := knownQueue(cmd.Context(), client, name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return pause(cmd, names)
+	}
+	c.Flags().BoolVar(&create, "create", false, "queues that nothing is known of, too")
+	return c
+}
+
+// knownQueue refuses a name that was probably misspelt.
+func knownQueue(ctx context.Context, client *tusk.Client, name string) error {
+	known, err := client.KnowsQueue(ctx, name)
+	if err != nil || known {
+		return err
+	}
+	names, err := client.QueueNames(ctx)
+	if err != nil {
+		return err
+	}
+	hint := "--create does it all the same"
+	if near := nearest(name, names); near != "" {
+		hint = "did you mean " + near + "? " + hint
+	}
+	return &Problem{Code: "unknown_queue", Exit: exitNotFound, Text: "queue " + name + ": no task, worker, schedule or setting has it", Hint: hint}
+}
+
+func newQueuesRemoveCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove QUEUE…",
+		Short: "Forget the settings of queues: pause, aging, and how long tasks are kept",
+		Args:  between(1, -1, "QUEUE"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return app.forEach(cmd.Context(), "queue", names, "removed", (*tusk.Client).RemoveQueue)
+		},
+	}
 }
 
 func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {

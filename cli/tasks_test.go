@@ -251,7 +251,11 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 func TestQueuesArePausedAndResumed(t *testing.T) {
 	sh := newShell(t)
 	sh.enqueue("a", "--queue", "mail")
-	sh.must("queues", "pause", "mail", "other")
+	sh.fails(exitNotFound, "unknown_queue", []string{"maill", "did you mean mail?", "--create"}, "queues", "pause", "mail", "maill")
+	if got := sh.must("queues", "list"); !strings.HasPrefix(got, "mail\tno\t1\t") || strings.Contains(got, "maill") {
+		t.Error(got)
+	}
+	sh.must("queues", "pause", "--create", "mail", "other")
 	if got := sh.must("queues", "list"); !strings.HasPrefix(got, "mail\tyes\t1\t") || !strings.Contains(got, "other\tyes\t0") {
 		t.Error(got)
 	}

@@ -168,3 +168,14 @@ func TestAQueueMayHaveLimitsOfSoManyTenants(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+func TestAMisspeltQueueIsNotPaused(t *testing.T) {
+	s := start(t)
+	s.do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "bills"}).want(t, 201, nil)
+	s.do("POST", "/api/v1/queues/bilss/pause", nil).problem(t, 404, "unknown_queue")
+	s.do("POST", "/api/v1/queues/bills/pause", nil).want(t, 200, nil)
+	s.do("POST", "/api/v1/queues/bilss/pause?create=true", nil).want(t, 200, nil)
+	s.do("DELETE", "/api/v1/queues/bilss", nil).want(t, 204, nil)
+	s.do("GET", "/api/v1/queues/bilss", nil).problem(t, 404, "not_found")
+	s.do("DELETE", "/api/v1/queues/bilss", nil).problem(t, 404, "not_found")
+}

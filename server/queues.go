@@ -69,7 +69,36 @@ func getQueue(c *call, in byQueue) (Queue, error) {
 	return Queue{}, problem(http.StatusNotFound, "not_found", "queue: has neither tasks nor settings")
 }
 
-func pauseQueue(c *call, in byQueue) (Queue, error)  { return c.setPaused(in.Queue, true) }
+type pauseInput struct {
+	byQueue
+	Create string `query:"create" enum:"true,false" default:"false" doc:"true: also a queue that nothing is known of"`
+}
+
+// pauseQueue refuses a queue that nothing is known of: whoever pauses one in a hurry and
+// misspells it would think it paused.
+func pauseQueue(c *call, in pauseInput) (Queue, error) {
+	if err := c.mayChangeAll(in.Queue); err != nil {
+		return Queue{}, err
+	}
+	if in.Create != "true" {
+		known, err := c.client.KnowsQueue(c.r.Context(), in.Queue)
+		if err == nil && !known {
+			err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, add ?create=true")
+		}
+		if err != nil {
+			return Queue{}, err
+		}
+	}
+	return c.setPaused(in.Queue, true)
+}
+
+func removeQueue(c *call, in byQueue) (nothing, error) {
+	if err := c.mayChangeAll(in.Queue); err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, c.client.RemoveQueue(c.r.Context(), in.Queue)
+}
+
 func resumeQueue(c *call, in byQueue) (Queue, error) { return c.setPaused(in.Queue, false) }
 
 type ageQueueInput struct {
