@@ -18,10 +18,10 @@ type demoReport struct {
 	Retries   int    `json:"retries" col:"RETRIES"`
 	Rescued   int    `json:"rescued" col:"RESCUED"`
 	Lost      int    `json:"lost" col:"LOST"`
-	WaitP50   millis `json:"wait_p50_ms" col:"WAITING P50"`
-	WaitP99   millis `json:"wait_p99_ms" col:"WAITING P99"`
-	RunP50    millis `json:"run_p50_ms" col:"RUNNING P50"`
-	RunP99    millis `json:"run_p99_ms" col:"RUNNING P99"`
+	WaitP50   millis `json:"wait_p50_ms" col:"WAITING P50 MS"`
+	WaitP99   millis `json:"wait_p99_ms" col:"WAITING P99 MS"`
+	RunP50    millis `json:"run_p50_ms" col:"RUNNING P50 MS"`
+	RunP99    millis `json:"run_p99_ms" col:"RUNNING P99 MS"`
 	PerSecond rate   `json:"tasks_per_s" col:"TASKS PER SECOND"`
 }
 

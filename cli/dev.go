@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -177,13 +178,30 @@ func (app *App) welcome(addr string, kinds []string, d *devFlags) {
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)
 	app.note("")
 	app.note("try in another terminal:")
-	app.note("  export TUSK_DATABASE_URL=%s", hideDSN(app.flags.db))
+	app.note("  export TUSK_DATABASE_URL=%s", hideDSN(anywhere(app.flags.db)))
 	app.note(`  tusk enqueue echo '{"hello":"world"}'`)
 	app.note(`  tusk enqueue exec '{"command":["date"]}'`)
 	app.note(`  tusk enqueue http '{"url":"https://example.com"}'`)
 	app.note("  tusk tasks list")
 	app.note("")
 	app.note("Ctrl-C stops it.")
+}
+
+// anywhere is the URL of a database as other folders have to name it.
+func anywhere(url string) string {
+	path, isFile := strings.CutPrefix(url, "sqlite:")
+	if !isFile || filepath.IsAbs(path) || strings.HasPrefix(path, "//") {
+		return url
+	}
+	path, options, _ := strings.Cut(path, "?")
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return url
+	}
+	if options != "" {
+		full += "?" + options
+	}
+	return "sqlite:" + full
 }
 
 // tell logs what becomes of each task.

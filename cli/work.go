@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 			return nil, usage(`like --exec 'resize=./resize --fast'`, "--exec %s: want KIND=COMMAND", quote(pair))
 		case slices.Contains(m.Kinds(), kind):
 			return nil, usage("", "--exec %s: this worker has a handler for the kind already", quote(pair))
+		}
+		if _, err := exec.LookPath(argv[0]); err != nil {
+			return nil, usage("the command has to exist and be executable", "--exec %s: %v", quote(pair), err)
 		}
 		if err := tusk.ValidateName("kind", kind); err != nil {
 			return nil, usage("", "--exec %s: %v", quote(pair), err)

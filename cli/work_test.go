@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -229,4 +230,24 @@ func TestDevKeepsItsFileUntilItIsReset(t *testing.T) {
 	}
 	sh.fails(exitUsage, "usage", []string{"--ephemeral"}, "dev", "--ephemeral", "--reset")
 	sh.fails(exitUsage, "usage", []string{"SQLite files only"}, "dev", "--reset", "--db", "postgres://127.0.0.1/x")
+}
+
+func TestACommandThatDoesNotExistIsFoundAtTheStart(t *testing.T) {
+	sh := newShell(t)
+	sh.must("migrate", "up")
+	sh.fails(exitUsage, "usage", []string{"./nofile.py"}, "work", "--exec", "x=./nofile.py")
+}
+
+func TestAFileIsNamedForOtherFolders(t *testing.T) {
+	newShell(t)
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for url, want := range map[string]string{"sqlite:tusk-dev.db": "sqlite:" + filepath.Join(here, "tusk-dev.db"), "sqlite:a.db?x=1": "sqlite:" + filepath.Join(here, "a.db") + "?x=1",
+		"sqlite:/tmp/a.db": "sqlite:/tmp/a.db", "postgres://h/d": "postgres://h/d"} {
+		if got := anywhere(url); got != want {
+			t.Errorf("%s: %s", url, got)
+		}
+	}
 }
