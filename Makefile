@@ -4,6 +4,8 @@
 # make bench       Tusk beside its peers, under 15 minutes; installs what it needs
 # make bench-full  the same for hours: longer runs, more history, more peers
 # make storm       faults for 20 minutes on each engine (ENGINE=postgres TIME=5m SEED=1 for less); adds to docs/storm-results.md
+# make kills       kills and cuts, as many as KILLS=workers,backends,servers,cuts says, on each server; adds to docs/storm-results.md
+# make lost-commits  TASKS tasks (a million) in transactions whose commits lose their answers: no effect twice
 # make storm-mutants  plants bugs in Tusk, one by one, and expects the storm to find each
 # make model   explores the model of a lease within larger bounds: see docs/design/model.md
 # make release VERSION=v0.1.0  archives, packages, bills of materials and checksums, in dist/
@@ -16,7 +18,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help release test check build deps storm storm-mutants model schemathesis fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help release test check build deps storm kills lost-commits storm-mutants model schemathesis fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -52,8 +54,16 @@ storm: deps
 	STORM_OLD=$$(./scripts/storm-old $(OLD)) STORM=$(or $(TIME),20m) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
 		go test ./internal/storm -run '^TestStorm$$/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 4h
 
+kills: deps
+	TUSK_TEST_KILLS=$(or $(KILLS),400,50,60,100) STORM_SEED=$(SEED) STORM_RESULTS=$(CURDIR)/docs/storm-results.md TUSK_TEST_ALL=1 \
+		go test ./internal/storm -run '^TestKillsOfWorkers.*/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 2h
+
+lost-commits: deps
+	TUSK_TEST_LOST_COMMITS=$(or $(TASKS),1000000) TUSK_TEST_ALL=1 \
+		go test ./internal/storm -run '^TestCommitsThatLose.*/$(if $(ENGINE),^$(ENGINE)$$)' -v -timeout 6h
+
 storm-mutants: deps
-	STORM_MUTANTS=1 TUSK_TEST_ALL=1 go test ./internal/storm -run '^TestEveryMutant' -v -timeout 1h
+	STORM_MUTANTS=1 TUSK_TEST_ALL=1 go test ./internal/storm -run '^TestEveryMutant' -v -timeout 3h
 
 model: deps
 	TUSK_TEST_LONG=1 TUSK_TEST_ALL=1 go test ./internal/model -v -timeout 12h

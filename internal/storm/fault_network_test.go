@@ -4,16 +4,26 @@ package storm
 
 import "time"
 
+const networkCut = "cut of the network"
+
+// cutNetwork resets all connections.
+func cutNetwork(s *storm) error {
+	s.count(networkCut)
+	s.ground.proxy.cut(every)
+	return nil
+}
+
 // cutOff lets nothing of one process pass for longer than its lease.
 func (s *storm) cutOff(p *process) error {
 	p.door.clogged.Store(true)
 	time.Sleep(stormLease + stormLease/2)
 	p.door.clogged.Store(false)
-	s.count("cut off")
+	s.count(networkCut)
 	return nil
 }
 
 func (s *storm) clog(d time.Duration) error {
+	s.count(networkCut)
 	all := s.ground.proxy.all()
 	for _, w := range all {
 		w.clogged.Store(true)
@@ -44,7 +54,8 @@ func swizzle(s *storm) error {
 func flap(s *storm) error {
 	for range 4 {
 		s.ground.proxy.refuse.Store(true)
-		s.ground.proxy.cut()
+		s.count(networkCut)
+		s.ground.proxy.cut(every)
 		time.Sleep(300 * time.Millisecond)
 		s.ground.proxy.refuse.Store(false)
 		time.Sleep(300 * time.Millisecond)

@@ -90,7 +90,7 @@ func takeConnections(s *storm) error {
 	}
 	if pids, err := s.ground.sessions(context.Background()); err == nil { // make the processes feel it
 		for range min(6, len(pids)) {
-			s.ground.proxy.cut()
+			s.ground.proxy.cut(every)
 			time.Sleep(200 * time.Millisecond)
 		}
 	}

@@ -35,7 +35,7 @@ var faults = []fault{
 		return endSessions(s, "end of a session", "select pg_terminate_backend($1)", "kill %d")
 	}},
 	{"F8", "fail over to an asynchronous standby", postgreses, 2, failOver},
-	{"F10", "reset all connections", servers, 3, func(s *storm) error { s.ground.proxy.cut(); return nil }},
+	{"F10", "reset all connections", servers, 3, cutNetwork},
 	{"F10", "swallow everything for longer than a lease", servers, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
 	{"F10", "refuse and reset by turns", servers, 2, flap},
 	{"F10", "cut a worker off for longer than its lease", servers, 2, func(s *storm) error { return s.cutOff(s.any("worker")) }},

@@ -82,7 +82,7 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 		return g
 	}
 	g.proxy = newProxy(hostOf(t, g.via))
-	t.Cleanup(g.proxy.cut)
+	t.Cleanup(func() { g.proxy.cut(every) })
 	return g
 }
 

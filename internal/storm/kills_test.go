@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// envKills asks for the kills: workers, backends and servers, such as 200,200,20.
+// envKills asks for the kills: workers, backends, servers, and cuts of the network, such
+// as 400,50,100,100.
 const envKills = "TUSK_TEST_KILLS"
 
 // oneByPID: one in so many of PostgreSQL's backends dies by SIGKILL of its process,
@@ -21,19 +22,22 @@ const oneByPID = 10
 // while producers and workers go on, and then has everything drain and the history of
 // all processes checked, as a storm has.
 func TestKillsOfWorkersBackendsAndTheServer(t *testing.T) {
-	var workers, backends, servers int
+	var k tally
 	if text := os.Getenv(envKills); text == "" {
-		t.Skip("takes a quarter of an hour for each engine: " + envKills + "=200,200,20")
-	} else if _, err := fmt.Sscanf(text, "%d,%d,%d", &workers, &backends, &servers); err != nil {
-		t.Fatalf("%s=%s: want three numbers, of workers, backends and servers: %v", envKills, text, err)
+		t.Skip("takes ten minutes for each engine: make kills")
+	} else if _, err := fmt.Sscanf(text, "%d,%d,%d,%d", &k.workers, &k.backends, &k.servers, &k.cuts); err != nil {
+		t.Fatalf("%s=%s: want four numbers, of workers, backends, servers and cuts: %v", envKills, text, err)
 	}
-	for _, engine := range []string{"postgres", "mysql"} {
-		t.Run(engine, func(t *testing.T) { killAll(t, engine, workers, backends, servers) })
+	for _, name := range []string{"postgres", "pgbouncer", "mysql"} {
+		t.Run(name, func(t *testing.T) { killAll(t, name, k) })
 	}
 }
 
-func killAll(t *testing.T, engine string, workers, backends, servers int) {
-	s := newStorm(t, engine)
+// tally is how many of what are killed or cut.
+type tally struct{ workers, backends, servers, cuts int }
+
+func killAll(t *testing.T, name string, k tally) {
+	s := newStorm(t, name)
 	s.settings()
 	for range 3 {
 		s.fleet.start(s.worker())
@@ -43,11 +47,11 @@ func killAll(t *testing.T, engine string, workers, backends, servers int) {
 	}
 	s.measure()
 	began := time.Now()
-	for _, strike := range s.kills(workers, backends, servers) {
+	for _, strike := range s.kills(k) {
 		for !strike() && !t.Failed() { // until there is somebody to be killed
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(time.Duration(300+s.random.IntN(900)) * time.Millisecond)
+		time.Sleep(time.Duration(100+s.random.IntN(500)) * time.Millisecond)
 	}
 	s.lasts = time.Since(began).Round(time.Second)
 	t.Logf("killed for %v", s.lasts)
@@ -57,14 +61,14 @@ func killAll(t *testing.T, engine string, workers, backends, servers int) {
 }
 
 // kills returns the kills in a random order. Each says whether it met somebody.
-func (s *storm) kills(workers, backends, servers int) (all []func() bool) {
-	for range workers {
+func (s *storm) kills(k tally) (all []func() bool) {
+	for range k.workers {
 		all = append(all, func() bool {
 			s.struck["F1"]++
 			return s.kill(s.any("worker")) == nil
 		})
 	}
-	for i := range backends {
+	for i := range k.backends {
 		all = append(all, func() bool {
 			if i%oneByPID == 0 && s.ground.pg != nil {
 				return s.killed("F5", "kill of a backend", killBackend)
@@ -72,11 +76,27 @@ func (s *storm) kills(workers, backends, servers int) (all []func() bool) {
 			return s.killed("F7", "end of a session", terminate)
 		})
 	}
-	for range servers {
+	for range k.cuts {
+		all = append(all, func() bool { return s.cutSome() })
+	}
+	for range k.servers {
 		all = append(all, func() bool { return s.killed("F5", "kill of the server", killServer) })
 	}
 	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
+}
+
+// cutSome resets the connections of all processes, or of one.
+func (s *storm) cutSome() bool {
+	s.struck["F10"]++
+	s.count(networkCut)
+	if s.random.IntN(3) > 0 {
+		s.ground.proxy.cut(every)
+		return true
+	}
+	p := s.any("worker")
+	s.ground.proxy.cut(func(w *wire) bool { return w.door == p.door })
+	return true
 }
 
 // killed strikes, waits until the server answers again, and reports whether somebody

@@ -202,13 +202,17 @@ func (w *wire) commit(piece []byte) bool {
 	return true
 }
 
-// cut resets all connections.
-func (p *proxy) cut() {
+// cut resets some connections.
+func (p *proxy) cut(which func(*wire) bool) {
 	for _, w := range p.all() {
-		reset(w.client)
-		reset(w.server)
+		if which(w) {
+			reset(w.client)
+			reset(w.server)
+		}
 	}
 }
+
+func every(*wire) bool { return true }
 
 func (p *proxy) all() []*wire {
 	p.mu.Lock()

@@ -14,7 +14,7 @@ import (
 )
 
 // counted is what the file of results has a column for.
-var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend", "end of a session", "power cut", "lost answer"}
+var counted = []string{"kill of a worker", "kill of a producer", "kill of the server", "kill of a backend", "end of a session", "power cut", "lost answer", networkCut, "late request", "failover"}
 
 // report says what the storm was, fails the test if anything was violated, and
 // appends a line to the file of results.

@@ -54,6 +54,18 @@ func TestNothingIsLostAndNothingRunsTwiceWhateverCommitsWhen(t *testing.T) {
 	newHistory(t, 15*time.Second, func(dsn string) string { return dsn })
 }
 
+// Everything of the engine's goes through a pooler in transaction mode, also the
+// migration and the maintenance. Nobody may find a setting or a lock of another's there.
+func TestNothingIsLostAndNothingRunsTwiceBehindAPooler(t *testing.T) {
+	const connections = 8
+	var through string
+	h := newHistory(t, 5*time.Second, func(dsn string) string {
+		through = bouncerOf(t, dsn, connections)
+		return through
+	})
+	h.checkPooler(through, connections)
+}
+
 // newHistory lets a history take its course on a server of its own, which the engine
 // reaches by another DSN.
 func newHistory(t *testing.T, length time.Duration, through func(dsn string) string) *history {

@@ -2,10 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -110,6 +113,40 @@ func (h *history) large(n int) {
 		h.t.Errorf("finish of %d tasks beside an open transaction: lost %d, %v", n-1, len(lost), err)
 	} else if err := tx.Commit(ctx); err != nil {
 		h.t.Error(err)
+	}
+}
+
+// checkPooler looks at each connection that a pooler has to the server.
+func (h *history) checkPooler(dsn string, connections int) {
+	h.t.Helper()
+	h.engine.Reset()
+	_, pool := open(h.t, dsn+"&pool_max_conns="+fmt.Sprint(connections), false)
+	const ask = `select pg_backend_pid(), current_setting('statement_timeout') || ' ' || current_setting('lock_timeout'),
+		(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())`
+	looked := map[int]bool{}
+	var all []pgx.Tx
+	for range connections {
+		tx, err := pool.Begin(context.Background())
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		all = append(all, tx)
+		var pid, locks int
+		var timeouts string
+		if err := tx.QueryRow(context.Background(), ask).Scan(&pid, &timeouts, &locks); err != nil {
+			h.t.Fatal(err)
+		}
+		if looked[pid] = true; timeouts != "0 0" || locks > 0 {
+			h.t.Errorf("a connection of the pooler keeps the timeouts %s and %d advisory locks", timeouts, locks)
+		}
+	}
+	for _, tx := range all {
+		if err := tx.Rollback(context.Background()); err != nil {
+			h.t.Error(err)
+		}
+	}
+	if len(looked) != connections {
+		h.t.Errorf("looked at %d connections of %d", len(looked), connections)
 	}
 }
 
