@@ -50,4 +50,7 @@ var audited = []planted{
 		{"store/postgres/segment.go", "		if dropped, err := s.dropSegment(ctx, term); err != nil || !dropped {\n			return unlessBusy(err)\n		}",
 			"		if dropped, err := s.dropSegment(ctx, term); unlessBusy(err) != nil || err == nil && !dropped {\n			return err\n		}"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=4m"},
+	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
+		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart:\n", "		case apart:\n"}},
+		caught: "shared memory|finish of \\d+ tasks beside"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=15s"},
 }
