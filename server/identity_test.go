@@ -75,7 +75,7 @@ func TestNoTokenReachesTasksOfAnotherTenantByTheirKeys(t *testing.T) {
 		t.Errorf("a key was taken in advance: %+v", e)
 	}
 	for _, key := range []string{"schedule:nightly", "unique:bill:0123456789abcdef0123456789abcdef"} {
-		s.as(producer, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme", "key": key}).problem(t, 400, "reserved")
+		s.as(producer, "POST", "/api/v1/tasks", object{"kind": "k", "tenant": "acme", "key": key}).problem(t, 422, "reserved")
 	}
 }
 
