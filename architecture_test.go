@@ -40,10 +40,11 @@ var mayImport = map[string][]string{
 	"internal/disk":      {},
 	"why":                {"", "store", "internal/allot"},
 	"doctor":             {"", "store"},
+	"telemetry":          {"", "store"},
 	"builtin":            {"", "internal/reach"},
 	"server":             {"", "store", "cron", "why", "doctor", "internal/tick", "internal/reach"},
 	"tusktest":           {"", "store", "store/memory"},
-	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "internal/tick"},
+	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},
 }

@@ -50,27 +50,52 @@ func witnesses(s store.Store) bool {
 	return ok && w.Witnesses()
 }
 
-// Lead does the leader's chores until ctx ends, when it gets to lead, and runs no
-// tasks: for a server process beside workers that never lead. Of config, the
-// retention and the logger count; it may be nil.
-func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
+// Leader does the leader's chores, when it gets to lead, and runs no tasks: for a server
+// process beside workers that never lead. Make it with Client.NewLeader.
+type Leader struct{ leader *tend.Leader }
+
+// NewLeader makes a Leader. Of config, the retention and the logger count; it may be nil.
+func (c *Client) NewLeader(config *WorkerConfig) (*Leader, error) {
 	var given WorkerConfig
 	if config != nil {
 		given = *config
 	}
 	full, err := complete(given, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return &Leader{newLeader(c, full, nil)}, nil
+}
+
+// Run does the chores until ctx ends. A Leader runs once.
+func (l *Leader) Run(ctx context.Context) error {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	leader, work := newLeader(c, full, nil), newCrew(hard)
-	work.loops(leader.Loops()...)
+	work := newCrew(hard)
+	work.loops(l.leader.Loops()...)
 	<-ctx.Done()
 	work.stopWithin(partingGap, cancel)
 	parting, done := context.WithTimeout(hard, partingGap)
 	defer done()
-	return leader.Resign(parting)
+	return l.leader.Resign(parting)
+}
+
+// Health returns, for each of its loops, how long ago it last succeeded.
+func (l *Leader) Health() map[string]time.Duration {
+	ages := map[string]time.Duration{}
+	for _, loop := range l.leader.Loops() {
+		ages[loop.Name] = loop.Age()
+	}
+	return ages
+}
+
+// Lead is NewLeader and Run.
+func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
+	l, err := c.NewLeader(config)
+	if err != nil {
+		return err
+	}
+	return l.Run(ctx)
 }
 
 // listen turns the engine's hints into looks at the queues. A listener that

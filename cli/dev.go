@@ -19,6 +19,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/fixture"
+	"github.com/tuskqueue/tusk/telemetry"
 )
 
 const devDatabase = "sqlite:tusk-dev.db"
@@ -81,6 +82,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 		return err
 	}
 	defer cleanUp()
+	app.metrics = telemetry.New()
 	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
@@ -95,7 +97,10 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	if err != nil {
 		return err
 	}
-	site, err := server.New(client, server.Config{Dev: true, PushAllow: append(d.pushAllow, d.kinds.allowHosts...), Database: hideDSN(app.flags.db), Logger: app.Log, AccessLevel: slog.LevelDebug,
+	app.metrics.Watch(client)
+	app.metrics.Loops(worker.Health)
+	site, err := server.New(client, server.Config{Dev: true, Metrics: app.metrics.Handler(), Database: hideDSN(app.flags.db), Logger: app.Log,
+		PushAllow: append(d.pushAllow, d.kinds.allowHosts...), AccessLevel: slog.LevelDebug,
 		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)
@@ -175,6 +180,7 @@ func (app *App) welcome(addr string, kinds []string, d *devFlags) {
 	app.note("  database  %s", hideDSN(app.flags.db))
 	app.note("  pages     http://%s/", addr)
 	app.note("  API       http://%s/api/v1/  http://%s/openapi.json", addr, addr)
+	app.note("  metrics   http://%s/metrics", addr)
 	app.note("  health    http://%s/healthz  http://%s/readyz", addr, addr)
 	app.note("")
 	app.note("try in another terminal:")

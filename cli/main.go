@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/tuskqueue/tusk/telemetry"
 )
 
 // App is one run of the command: its streams, its environment, its settings. Each
@@ -35,6 +37,8 @@ type App struct {
 	secrets    []string // never to be printed
 	ran        bool     // a command's own code was reached
 	interrupts atomic.Bool
+
+	metrics *telemetry.Telemetry // of a process that tells them; nil: it does not
 }
 
 // Main runs the command and returns the exit status.

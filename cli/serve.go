@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk/server"
+	"github.com/tuskqueue/tusk/telemetry"
 )
 
 const defaultAddr = "127.0.0.1:8787"
@@ -40,11 +41,19 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err = errors.Join(err, s.check(config), checkRetention(s.chores.Retention)); err != nil {
 		return err
 	}
+	app.metrics = telemetry.New()
 	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
+	leader, err := client.NewLeader(&s.chores)
+	if err != nil {
+		return err
+	}
+	app.metrics.Watch(client)
+	app.metrics.Loops(leader.Health)
+	config.Metrics = app.metrics.Handler()
 	config.Database = hideDSN(app.flags.db)
 	config.Ready = func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }
 	site, err := server.New(client, config)
@@ -65,7 +74,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	app.warnOfNobody(ctx, site)
 	err = together(ctx,
 		func(ctx context.Context) error { return site.Serve(ctx, listener, s.cert(), s.insecure) },
-		func(ctx context.Context) error { return client.Lead(ctx, &s.chores) })
+		leader.Run)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}

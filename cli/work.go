@@ -17,6 +17,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/builtin"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/telemetry"
 )
 
 // kindFlags say which kinds of task a worker runs.
@@ -90,6 +91,7 @@ func newWorkCommand(app *App) *cobra.Command {
 	var kinds kindFlags
 	var c tusk.WorkerConfig
 	var untilEmpty bool
+	var l listenFlags
 	cmd := &cobra.Command{
 		Use:   "work",
 		Short: "Run tasks",
@@ -108,7 +110,7 @@ a shell does it, but no shell runs it.`,
   tusk work --queue default --queue slow --concurrency 8 --until-empty`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return app.work(cmd.Context(), &kinds, c, untilEmpty)
+			return app.work(cmd.Context(), &kinds, c, untilEmpty, &l)
 		},
 	}
 	f := cmd.Flags()
@@ -123,17 +125,24 @@ a shell does it, but no shell runs it.`,
 	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 25*time.Second, "how long running tasks may go on after a signal")
 	f.BoolVar(&c.NeverLead, "never-lead", false, "leave schedules, rescue and pruning to other processes")
 	addRetentionFlags(f, &c.Retention)
+	l.add(f)
 	f.BoolVar(&untilEmpty, "until-empty", false, "stop when the queues have no unfinished task")
 	return cmd
 }
 
-func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool) error {
+func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig, untilEmpty bool, l *listenFlags) error {
 	mux, err := kinds.mux()
 	if err != nil {
 		return err
 	}
 	if err := checkRetention(c.Retention); err != nil {
 		return err
+	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	if l.addr != "" {
+		app.metrics = telemetry.New()
 	}
 	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
@@ -155,7 +164,18 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 			app.awaitEmpty(ctx, client, c.Queues)
 		}()
 	}
-	if err := worker.Run(ctx); err != nil {
+	parts := []func(context.Context) error{worker.Run}
+	if l.addr != "" {
+		listener, err := listen(ctx, l.addr)
+		if err != nil {
+			return err
+		}
+		app.metrics.Watch(client)
+		app.metrics.Loops(worker.Health)
+		app.Log.Info("work: metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+		parts = append(parts, func(ctx context.Context) error { return l.serve(ctx, listener, app, client) })
+	}
+	if err := together(ctx, parts...); err != nil {
 		return fmt.Errorf("work: %w", err)
 	}
 	app.Log.Info("work: stopped")

@@ -73,7 +73,7 @@ func (s *Server) recovered(w *recorder, id string) {
 // logAccess writes no query: it may hold what is nobody's business.
 func (s *Server) logAccess(r *http.Request, w *recorder, id string, begun time.Time) {
 	level := s.config.AccessLevel
-	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") || strings.Contains(r.URL.Path, "/static/") {
+	if strings.HasSuffix(r.URL.Path, "/healthz") || strings.HasSuffix(r.URL.Path, "/readyz") || strings.HasSuffix(r.URL.Path, "/metrics") || strings.Contains(r.URL.Path, "/static/") {
 		level = slog.LevelDebug
 	}
 	s.log.Log(r.Context(), level, "http", "method", r.Method, "path", cutPath(r.URL.Path), "status", w.status, "bytes", w.bytes,

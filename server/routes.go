@@ -180,6 +180,7 @@ func Routes() []Route {
 
 		does(Route{Method: "GET", Path: "/healthz", Need: access.Open, Summary: "Whether the process is up"}, healthz),
 		does(Route{Method: "GET", Path: "/readyz", Need: access.Open, Summary: "Whether the database can be reached"}, readyz),
+		does(Route{Method: "GET", Path: "/metrics", Need: access.Read, Aggregate: true, Stream: true, Summary: "Metrics, as Prometheus reads them"}, metrics),
 		does(Route{Method: "GET", Path: "/openapi.json", Need: access.Open, Summary: "This description"}, openapi),
 	}
 }

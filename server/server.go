@@ -60,6 +60,8 @@ type Config struct {
 	PushAllow []string
 	// Ready adds to what /readyz checks.
 	Ready func(ctx context.Context) error
+	// Metrics answers /metrics, to those who may read everything; nil: nobody.
+	Metrics http.Handler
 	// NoUI leaves the pages out.
 	NoUI bool
 	// AccessLevel is the level of the access log's lines. Default: info.

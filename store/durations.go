@@ -132,3 +132,15 @@ func (d *Durations) Decode(b []byte) error {
 	}
 	return nil
 }
+
+// Below returns how many were shorter than an edge: exactly where it is the edge of a
+// bucket, as each power of two of microseconds is.
+func (d *Durations) Below(edge time.Duration) (n int64) {
+	for i, count := range d.Buckets {
+		if bucketEdge(i) > edge {
+			break
+		}
+		n += count
+	}
+	return n
+}

@@ -1,0 +1,114 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Describe implements prometheus.Collector. Which series there are depends on what
+// happens, so none is described.
+func (t *Telemetry) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
+	e := &emitter{out: out, descs: map[string]*prometheus.Desc{}}
+	e.gauge("tusk_build_info", "The version of Tusk that runs.", []string{"version"}, 1, tusk.Version())
+	t.counts.tell(e)
+	t.tellLoops(e)
+	t.look.tell(e)
+}
+
+func (t *Telemetry) tellLoops(e *emitter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ages := map[string]time.Duration{}
+	for _, of := range t.loops {
+		for name, age := range of() {
+			ages[name] = max(ages[name], age)
+		}
+	}
+	for name, age := range ages {
+		e.gauge("tusk_loop_age_seconds", "How long ago each loop of this process last succeeded.", []string{"loop"}, age.Seconds(), name)
+	}
+}
+
+func (c *counts) tell(e *emitter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for method, m := range c.calls {
+		e.histogram("tusk_call_seconds", "How long calls of the database took.", []string{"call"}, &m.took, method)
+		for class, n := range m.failed {
+			e.counter("tusk_call_errors_total", "Calls of the database that failed.", []string{"call", "error"}, n, method, class)
+		}
+	}
+	for of, n := range c.enqueued.rows {
+		e.counter("tusk_enqueued_total", "Tasks enqueued by this process, by what became of them.", []string{"queue", "result"}, n.failed,
+			of.queue, of.result.String())
+	}
+	for queue, n := range c.claimed.rows {
+		e.counter("tusk_claimed_total", "Tasks claimed by this process.", []string{"queue"}, n.failed, queue)
+	}
+	for of, n := range c.finished.rows {
+		for state, count := range n.states {
+			if count > 0 {
+				e.counter("tusk_finished_total", "Attempts ended by this process, by where their task went.", []string{"queue", "kind", "state"}, count,
+					of.queue, of.kind, store.State(state).String())
+			}
+		}
+		e.counter("tusk_failed_total", "Attempts that ended with an error.", []string{"queue", "kind"}, n.failed, of.queue, of.kind)
+	}
+	for queue, d := range c.waited.rows {
+		e.histogram("tusk_waited_seconds", "How long claimed tasks had been due.", []string{"queue"}, d, queue)
+	}
+	for kind, d := range c.ran.rows {
+		e.histogram("tusk_ran_seconds", "How long handlers ran.", []string{"kind"}, d, kind)
+	}
+	e.counter("tusk_lost_total", "Outcomes that were refused: the lease was not open.", nil, c.lost)
+	e.counter("tusk_admitted_total", "Tasks whose time came, while this process led.", nil, c.admitted)
+	e.counter("tusk_rescued_total", "Attempts taken back from dead workers, while this process led.", nil, c.rescued)
+	e.counter("tusk_pruned_total", "Finished tasks deleted, while this process led.", nil, c.pruned)
+}
+
+// emitter makes metrics, and each description once.
+type emitter struct {
+	out   chan<- prometheus.Metric
+	descs map[string]*prometheus.Desc
+}
+
+func (e *emitter) desc(name, help string, labels []string) *prometheus.Desc {
+	d := e.descs[name]
+	if d == nil {
+		d = prometheus.NewDesc(name, help, labels, nil)
+		e.descs[name] = d
+	}
+	return d
+}
+
+func (e *emitter) gauge(name, help string, labels []string, value float64, values ...string) {
+	e.out <- prometheus.MustNewConstMetric(e.desc(name, help, labels), prometheus.GaugeValue, value, values...)
+}
+
+func (e *emitter) counter(name, help string, labels []string, value int64, values ...string) {
+	e.out <- prometheus.MustNewConstMetric(e.desc(name, help, labels), prometheus.CounterValue, float64(value), values...)
+}
+
+// edges are the bounds of histograms: each is four times the one before it, and the edge
+// of a bucket of store.Durations.
+var edges = func() (all []time.Duration) {
+	for us := int64(64); us <= 64<<24; us *= 4 {
+		all = append(all, time.Duration(us)*time.Microsecond)
+	}
+	return all
+}()
+
+func (e *emitter) histogram(name, help string, labels []string, d *store.Durations, values ...string) {
+	buckets := make(map[float64]uint64, len(edges))
+	for _, edge := range edges {
+		buckets[edge.Seconds()] = uint64(d.Below(edge))
+	}
+	e.out <- prometheus.MustNewConstHistogram(e.desc(name, help, labels), uint64(d.Count), d.Sum.Seconds(), buckets, values...)
+}

@@ -1,0 +1,183 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// look is what was last read of the database.
+type look struct {
+	every  time.Duration // 0: Every
+	client *tusk.Client  // nil: nothing is read
+
+	mu      sync.Mutex
+	at      time.Time
+	err     error
+	queues  []tusk.Queue
+	workers []store.Worker
+	late    time.Duration // of the schedule that is most overdue
+	health  store.Health
+	known   bool // health is
+	local   time.Time
+}
+
+// refresh reads again what is too old.
+func (l *look) refresh() {
+	if time.Since(l.at) < cmp.Or(l.every, Every) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	l.at, l.err = time.Now(), l.read(ctx)
+}
+
+func (l *look) read(ctx context.Context) (err error) {
+	if l.queues, err = l.client.Queues(ctx); err != nil {
+		return err
+	}
+	if l.workers, err = l.client.Workers(ctx); err != nil {
+		return err
+	}
+	l.local = time.Now()
+	e, ok := store.As[store.Examiner](l.client.Store())
+	if l.known = ok; ok {
+		if l.health, err = e.Examine(ctx); err != nil {
+			return err
+		}
+	}
+	schedules, err := l.client.Schedules(ctx)
+	l.late = 0
+	for _, s := range schedules {
+		if now := l.now(); !s.Paused && !s.Next.IsZero() {
+			l.late = max(l.late, now.Sub(s.Next))
+		}
+	}
+	return err
+}
+
+// now is the database's time, as far as it is known.
+func (l *look) now() time.Time {
+	if l.known && !l.health.Now.IsZero() {
+		return l.health.Now
+	}
+	return l.local
+}
+
+func (l *look) tell(e *emitter) {
+	if l.client == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refresh()
+	e.gauge("tusk_up", "Whether the database could be read.", nil, number(l.err == nil))
+	if l.err != nil {
+		return
+	}
+	l.tellQueues(e)
+	l.tellWorkers(e)
+	e.gauge("tusk_schedule_late_seconds", "How overdue the most overdue schedule is; 0: none is.", nil, l.late.Seconds())
+	if l.known {
+		l.tellHealth(e)
+	}
+}
+
+var unfinished = []store.State{store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable}
+
+// depth is what is told of a queue.
+type depth struct {
+	tasks   [store.Discarded + 1]int64
+	oldest  time.Duration
+	paused  bool
+	workers int
+}
+
+func (l *look) tellQueues(e *emitter) {
+	depths := map[string]*depth{}
+	for _, q := range l.queues {
+		name := q.Name
+		if len(depths) >= MaxQueues {
+			name = Other
+		}
+		if depths[name] == nil {
+			depths[name] = &depth{}
+		}
+		d := depths[name]
+		for state, n := range q.Tasks {
+			d.tasks[state] += n
+		}
+		d.oldest, d.paused = max(d.oldest, q.Oldest), d.paused || q.Paused
+	}
+	for _, w := range l.workers {
+		for _, q := range w.Queues {
+			if depths[q] != nil {
+				depths[q].workers++
+			}
+		}
+	}
+	for name, d := range depths {
+		for _, state := range unfinished {
+			e.gauge("tusk_queue_tasks", "Unfinished tasks.", []string{"queue", "state"}, float64(d.tasks[state]), name, state.String())
+		}
+		e.gauge("tusk_queue_oldest_seconds", "How long the oldest available task has been due.", []string{"queue"}, d.oldest.Seconds(), name)
+		e.gauge("tusk_queue_paused", "Whether the queue is paused.", []string{"queue"}, number(d.paused), name)
+		e.gauge("tusk_queue_workers", "Living workers that take from the queue.", []string{"queue"}, float64(d.workers), name)
+	}
+}
+
+func (l *look) tellWorkers(e *emitter) {
+	slots, busy := 0, 0
+	versions := map[string]int{}
+	for _, w := range l.workers {
+		slots, busy = slots+w.Concurrency, busy+w.Running
+		versions[w.Version]++
+	}
+	e.gauge("tusk_worker_slots", "Tasks that all living workers may run at once.", nil, float64(slots))
+	e.gauge("tusk_worker_slots_busy", "Tasks that they hold.", nil, float64(busy))
+	e.gauge("tusk_worker_versions", "How many versions of Tusk the living workers are of.", nil, float64(len(versions)))
+	e.gauge("tusk_workers", "Living workers.", nil, float64(len(l.workers)))
+}
+
+func (l *look) tellHealth(e *emitter) {
+	h := &l.health
+	e.gauge("tusk_leader", "Whether a process leads.", nil, number(h.Leader.Held))
+	e.gauge("tusk_leader_term", "The term of the leader; it grows when another process takes over.", nil, float64(h.Leader.Term))
+	e.gauge("tusk_clock_offset_seconds", "How far the database's clock is ahead of this process's.", nil, h.Now.Sub(l.local).Seconds())
+	for _, m := range []struct {
+		name, help string
+		value      int64
+	}{
+		{"dead_rows", "Rows that a vacuum would have to remove.", h.DeadRows},
+		{"live_rows", "Rows beside them.", h.LiveRows},
+		{"bytes", "What Tusk's tables take.", h.Bytes},
+		{"segments", "Tables or partitions that tasks are spread over.", h.Segments},
+		{"positions_behind", "Positions of lanes that were passed and are still kept.", h.Behind},
+		{"connections", "Connections open on the server.", h.Connections},
+		{"connections_max", "Connections that the server takes.", h.ConnectionsMost},
+		{"disk_free_bytes", "Free on the database's disk, where it is this machine's.", h.DiskFree},
+		{"disk_size_bytes", "The size of that disk.", h.DiskSize},
+	} {
+		if m.value >= 0 {
+			e.gauge("tusk_database_"+m.name, m.help, nil, float64(m.value))
+		}
+	}
+	if h.OpenFor >= 0 {
+		e.gauge("tusk_database_open_transaction_seconds", "The age of the oldest open transaction.", nil, h.OpenFor.Seconds())
+	}
+	if !h.OldestCompleted.IsZero() {
+		e.gauge("tusk_database_oldest_completed_seconds", "How long ago the oldest completed task ended that is still kept.", nil,
+			h.Now.Sub(h.OldestCompleted).Seconds())
+	}
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,309 @@
+package telemetry_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+	"github.com/tuskqueue/tusk/telemetry"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type database interface {
+	store.Store
+	store.Migrator
+}
+
+// target is a process that tells metrics.
+func target(t *testing.T, s database) (*tusk.Client, *telemetry.Telemetry, string) {
+	t.Helper()
+	_, err := s.Migrate(t.Context(), -1)
+	must(t, err)
+	tell := telemetry.New()
+	tell.ReadEvery(time.Millisecond)
+	client, err := tusk.NewClient(tell.Wrap(s), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	tell.Watch(client)
+	web := httptest.NewServer(tell.Handler())
+	t.Cleanup(web.Close)
+	return client, tell, strings.TrimPrefix(web.URL, "http://")
+}
+
+// elsewhere are alerts whose fault is not made here.
+var elsewhere = map[string]string{
+	"TuskConnectionsRunOut": "doctor_test.go judges the same numbers",
+	"TuskClockOff":          "doctor_test.go judges the same number",
+	"TuskDiskFull":          "made where a small disk may be mounted",
+}
+
+func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
+	if _, err := exec.LookPath("prometheus"); err != nil {
+		if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
+			t.Fatal("install Debian's package prometheus: ", err)
+		}
+		t.Skip(err)
+	}
+	targets := []string{ill(t), unreachable(t)}
+	if full := fullDisk(t); full != "" {
+		delete(elsewhere, "TuskDiskFull")
+		targets = append(targets, full)
+	}
+	rules, err := os.ReadFile("../deploy/prometheus/alerts.yml")
+	must(t, err)
+	p := startPrometheus(t, hasty(string(rules)), targets)
+
+	dashboard, err := os.ReadFile("../deploy/grafana/tusk.json")
+	must(t, err)
+	metric := regexp.MustCompile(`\btusk_[a-z_]+`)
+	wanted := metric.FindAllString(string(rules), -1)
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	must(t, json.Unmarshal(dashboard, &board))
+	for _, panel := range board.Panels {
+		for _, query := range panel.Targets {
+			wanted = append(wanted, metric.FindAllString(query.Expr, -1)...)
+		}
+	}
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
+	var alerts []string
+	for _, found := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
+		if elsewhere[found[1]] == "" {
+			alerts = append(alerts, found[1])
+		}
+	}
+	if len(wanted) < 30 || len(alerts) < 11 {
+		t.Fatalf("only %d metrics and %d alerts: %v", len(wanted), len(alerts), alerts)
+	}
+	var missing, silent []string
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		missing, silent = without(wanted, p.names()), without(alerts, p.firing())
+		if len(missing)+len(silent) == 0 {
+			return
+		}
+	}
+	t.Errorf("metrics that do not exist: %v\nalerts that do not fire: %v", missing, silent)
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return slices.Contains(some, one) })
+}
+
+// hasty has the rules fire as soon as a fault is seen, not once it has lasted.
+func hasty(rules string) string {
+	rules = regexp.MustCompile(`for: \w+`).ReplaceAllString(rules, "for: 0s")
+	return strings.NewReplacer("> 300", "> 0.001", "> 3600", "> 0.001", "> 120", "> 100", "> 0.1\n", "> 0\n", "[5m]", "[10s]").Replace(rules)
+}
+
+// ill is a process under load, on a database of which much is ill.
+func ill(t *testing.T) string {
+	dsn := pgtest.DSN(t)
+	s, err := postgres.Open(t.Context(), dsn)
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	client, tell, addr := target(t, s)
+	work(t, client, tell)
+	tell.Loops(func() map[string]time.Duration { return map[string]time.Duration{"stuck": time.Hour} })
+	add(t, client, "lonely", "ok")
+	add(t, client, "paused", "ok")
+	must(t, client.PauseQueue(t.Context(), "paused"))
+	add(t, client, "slow", "ok")
+	_, err = s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: tusk.NewID(), Queues: []string{"slow"}, Concurrency: 1}, TTL: time.Hour})
+	must(t, err)
+	must(t, client.PutSchedule(t.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "ok"}}))
+	records, err := s.Records(t.Context(), "schedule")
+	must(t, err)
+	r := records[0]
+	r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`",`, 1))
+	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: r})
+	must(t, err)
+	c, err := pgx.Connect(t.Context(), dsn)
+	must(t, err)
+	for _, text := range []string{"create table tusk.spare with (autovacuum_enabled = off) as select n from generate_series(1, 150000) n", "delete from tusk.spare"} {
+		_, err = c.Exec(t.Context(), text)
+		must(t, err)
+	}
+	must(t, c.Close(t.Context()))
+	holder, err := pgx.Connect(t.Context(), dsn)
+	must(t, err)
+	t.Cleanup(func() { holder.Close(context.Background()) })
+	_, err = holder.Exec(t.Context(), "begin; select pg_current_xact_id()")
+	must(t, err)
+	return addr
+}
+
+func add(t *testing.T, client *tusk.Client, queue, kind string) {
+	t.Helper()
+	_, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: kind}, &tusk.Options{Queue: queue, MaxAttempts: 1})
+	must(t, err)
+}
+
+// work has a worker run tasks, some of which fail for good, until the test ends.
+func work(t *testing.T, client *tusk.Client, tell *telemetry.Telemetry) {
+	mux := tusk.NewMux()
+	tusk.HandleKind(mux, "ok", func(context.Context, *tusk.Task[json.RawMessage]) error { return nil })
+	tusk.HandleKind(mux, "bad", func(context.Context, *tusk.Task[json.RawMessage]) error { return errors.New("it broke") })
+	w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{NeverLead: true})
+	must(t, err)
+	tell.Loops(w.Health)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- w.Run(ctx) }()
+	go func() {
+		for ctx.Err() == nil {
+			for _, kind := range []string{"ok", "bad"} {
+				_, _ = client.Enqueue(ctx, tusk.RawArgs{Name: kind}, &tusk.Options{MaxAttempts: 1})
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		done <- nil
+	}()
+	t.Cleanup(func() { stop(); <-done; <-done })
+}
+
+// unreachable is a process whose database is gone.
+func unreachable(t *testing.T) string {
+	s, err := postgres.Open(t.Context(), pgtest.DSN(t))
+	must(t, err)
+	client, _, addr := target(t, s)
+	s.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if _, err := client.Enqueue(ctx, tusk.RawArgs{Name: "ok"}, nil); err == nil {
+				t.Error("a database that is gone took a task")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	return addr
+}
+
+// fullDisk is a process whose database is on a disk that is full; empty where none can be made.
+func fullDisk(t *testing.T) string {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Logf("NOT TESTED: a small disk takes the right to mount one: %v", err)
+		return ""
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	s, err := sqlitefile.Open(t.Context(), "sqlite:"+filepath.Join(dir, "tusk.db"))
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	_, _, addr := target(t, s)
+	file, err := os.Create(filepath.Join(dir, "ballast"))
+	must(t, err)
+	defer file.Close()
+	for err == nil {
+		_, err = file.Write(make([]byte, 64<<10))
+	}
+	return addr
+}
+
+// server is a Prometheus.
+type server struct {
+	t   *testing.T
+	url string
+}
+
+func startPrometheus(t *testing.T, rules string, targets []string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 500ms, evaluation_interval: 500ms}\nrule_files: [rules.yml]\n"+
+		"scrape_configs: [{job_name: tusk, static_configs: [{targets: ['%s']}]}]\n", strings.Join(targets, "', '"))
+	must(t, os.WriteFile(filepath.Join(dir, "rules.yml"), []byte(rules), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
+	if out, err := exec.Command("promtool", "check", "config", filepath.Join(dir, "prometheus.yml")).CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	addr := l.Addr().String()
+	l.Close()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	must(t, err)
+	defer log.Close()
+	cmd := exec.Command("prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+addr)
+	cmd.Stdout, cmd.Stderr = log, log
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if text, err := os.ReadFile(filepath.Join(dir, "log")); t.Failed() && err == nil {
+			t.Logf("%s", text)
+		}
+	})
+	return &server{t, "http://" + addr}
+}
+
+// get asks the API; a server that is not up yet has nothing to say.
+func (s *server) get(path string, into any) {
+	s.t.Helper()
+	r, err := http.Get(s.url + path)
+	if err != nil {
+		return
+	}
+	defer r.Body.Close()
+	if text, err := io.ReadAll(r.Body); err == nil && r.StatusCode == http.StatusOK {
+		must(s.t, json.Unmarshal(text, into))
+	}
+}
+
+func (s *server) names() []string {
+	var a struct{ Data []string }
+	s.get("/api/v1/label/__name__/values", &a)
+	return a.Data
+}
+
+func (s *server) firing() (names []string) {
+	var a struct {
+		Data struct {
+			Alerts []struct {
+				State  string
+				Labels map[string]string
+			}
+		}
+	}
+	s.get("/api/v1/alerts", &a)
+	for _, one := range a.Data.Alerts {
+		if one.State == "firing" {
+			names = append(names, one.Labels["alertname"])
+		}
+	}
+	return names
+}
