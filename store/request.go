@@ -34,7 +34,7 @@ type ClaimRequest struct {
 	Queues []string // tried in this order; callers turn it round for fairness
 	Limit  int      // at least 1
 	Token  Token    // fresh for every request but a repeated one
-	Again  bool     // the same request went out before and its answer was lost
+	Again  bool     // asks for the lost answer to the same request, and claims nothing
 }
 
 // Beat is a worker's heartbeat.

@@ -35,9 +35,11 @@ type Leaser interface {
 	// request's token as their lease. No task is ever leased twice at a time.
 	//
 	// When the answer to a claim was lost, the caller repeats the request with
-	// Again set and the same token, and gets the tasks that it missed, so that
-	// none is held by a living worker that does not know of it. With an error come
-	// no tasks, even if some were read before it.
+	// Again set and the same token, and gets the tasks that the first request
+	// claimed; the repetition itself claims none. So a token claims once, whichever
+	// of the two arrives first: what a late request claims is unknown to its worker,
+	// and Rescue returns it. With an error come no tasks, even if some were read
+	// before it.
 	//
 	// Errors: ErrWorkerDead when the worker never beat, left, or was declared
 	// dead; it may start anew under a fresh id.

@@ -119,6 +119,10 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	c.unanswered = nil
+	if r.Again && len(tasks) == 0 {
+		c.hints.add(r.Queues...) // the first request got nothing, or never will
+		return 0, nil
+	}
 	pause := c.pause(r, tasks)
 	c.name(store.Token{}) // who takes the tasks names it from now on
 	return pause, nil
@@ -176,9 +180,7 @@ func (e *errand) settle() {
 // Queues take turns at being first, and so do asks.
 func (c *Source) request(id store.ID, room int) store.ClaimRequest {
 	if c.unanswered != nil && c.unanswered.Worker == id {
-		r := *c.unanswered
-		r.Queues = rotated(r.Queues, 1) // it may have been the first one that did not answer
-		return r
+		return *c.unanswered
 	}
 	r := store.ClaimRequest{Worker: id, Limit: room, Token: store.NewToken()}
 	if len(c.round) == 0 && r.Limit > 0 {

@@ -49,7 +49,7 @@ Bug(b) == b \in Bugs
 
 Init ==
   /\ db = [task |-> [k \in Tasks |-> "none"], n |-> [k \in Tasks |-> 0], lease |-> [t \in Tokens |-> NoLease],
-           finished |-> {}, repeated |-> {}, dead |-> {}, beat |-> [w \in Workers |-> 0],
+           finished |-> {}, dead |-> {}, beat |-> [w \in Workers |-> 0],
            since |-> [w \in Workers |-> 0], names |-> [w \in Workers |-> {}], beside |-> FALSE, named |-> FALSE,
            effects |-> [k \in Tasks |-> 0], ended |-> [k \in Tasks |-> [n \in 1..Attempts |-> 0]]]
   /\ standby = <<>>
@@ -92,31 +92,28 @@ SendClaim(t) ==
   /\ claims' = [claims EXCEPT ![<<t, tried'[t]>>].at = "sent"]
   /\ UNCHANGED <<server, ends, txs, beats, runs, beatNo, answered, client>>
 
-\* tusk.claim under the token's lock: is the worker alive, is the token known? A token
-\* that was ever repeated stays known, so that a request that comes late claims nothing.
+\* tusk.claim under the token's lock: is the worker alive, is the token known? A
+\* repetition claims nothing, so a token claims once, whichever request arrives first.
 ClaimJudge(t, i) ==
   LET r == <<t, i>>
       again == i > 1
-      known == db.lease[t].row \/ (t \in db.repeated /\ ~Bug("repeated tokens are forgotten"))
+      known == db.lease[t].row \/ (again /\ ~Bug("a repetition claims"))
       held == {x \in Numbered : again /\ Running(t, x[1]) /\ x[2] = db.n[x[1]]} IN
   /\ claims[r].at = "sent"
   /\ \A j \in 1..Tries : claims[<<t, j>>].at # "judged"
   /\ IF Owner(t) \in db.dead THEN claims' = [claims EXCEPT ![r].at = "refused"] /\ db' = db
      ELSE IF known
-       THEN /\ claims' = [claims EXCEPT ![r].at = "done", ![r].got = held]
-            /\ db' = [db EXCEPT !.repeated = IF again THEN @ \union {t} ELSE @]
+       THEN claims' = [claims EXCEPT ![r].at = "done", ![r].got = held] /\ db' = db
      ELSE claims' = [claims EXCEPT ![r].at = "judged", ![r].beat = db.beat[Owner(t)]] /\ db' = db
   /\ UNCHANGED <<standby, failed, ends, txs, beats, worker, client>>
 
 \* tusk.claim under the lane's lock: takes what is available, and commits.
 ClaimTake(t, i) ==
   LET r == <<t, i>>
-      repeated == IF i > 1 THEN db.repeated \union {t} ELSE db.repeated
       got == {k \in Tasks : db.task[k] = "available" /\ db.named /\ db.n[k] < Attempts} IN
   /\ claims[r].at = "judged"
   /\ claims' = [claims EXCEPT ![r].at = "done", ![r].got = {<<k, db.n[k] + 1>> : k \in got}]
-  /\ db' = IF got = {} THEN [db EXCEPT !.repeated = repeated] ELSE [db EXCEPT
-       !.repeated = repeated,
+  /\ db' = IF got = {} THEN db ELSE [db EXCEPT
        !.task = [k \in Tasks |-> IF k \in got THEN "leased" ELSE @[k]],
        !.n = [k \in Tasks |-> IF k \in got THEN @[k] + 1 ELSE @[k]],
        !.lease[t] = [open |-> got, at |-> claims[r].beat, sent |-> beatNo[Owner(t)], row |-> TRUE]]

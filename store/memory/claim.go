@@ -35,9 +35,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		return nil, fmt.Errorf("claim: %w", store.ErrWorkerDead)
 	}
 	if r.Again {
-		if held := w.held(r.Token); len(held) > 0 {
-			return held, nil
-		}
+		return w.held(r.Token), nil
 	}
 	now := clock()
 	var claimed []store.Task

@@ -52,9 +52,7 @@ func (s *Store) claimTogether(ctx context.Context, all []*claim) (done bool, err
 func (s *Store) claimAlone(ctx context.Context, c *claim) error {
 	return s.again(ctx, func() (sent bool, err error) {
 		if c.request.Again {
-			if done, err := s.repeat(ctx, c); done || err != nil {
-				return false, err
-			}
+			return false, s.repeat(ctx, c)
 		}
 		return s.take(ctx, []*claim{c})
 	})
@@ -140,24 +138,24 @@ func (c *claim) add(t *row, claimed int64) {
 }
 
 // repeat finds what an earlier request with the same token has got.
-func (s *Store) repeat(ctx context.Context, c *claim) (done bool, err error) {
+func (s *Store) repeat(ctx context.Context, c *claim) error {
 	r := &c.request
-	_, err = s.attempt(ctx, func(w *work) error {
+	_, err := s.attempt(ctx, func(w *work) error {
+		if err := w.living(r.Worker); err != nil {
+			return err
+		}
 		found, err := w.readLeases(list("lease.read", "?", 1), r.Token[:])
 		if err != nil || len(found) == 0 {
 			return err
 		}
-		if err := w.living(r.Worker); err != nil {
-			return err
-		}
 		c.tasks, err = w.open(found[0])
-		done = len(c.tasks) > 0
-		if w.echoes = done; err == nil && !done {
+		w.echoes = len(c.tasks) > 0
+		if err == nil && !w.echoes {
 			w.deleteLeases([]leaseKey{found[0].key()})
 		}
 		return err
 	})
-	return done, err
+	return err
 }
 
 // living fails unless a worker lives.

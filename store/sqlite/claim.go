@@ -84,9 +84,7 @@ func (w *work) claim(r store.ClaimRequest) ([]store.Task, error) {
 		return nil, err
 	}
 	if r.Again {
-		if tasks, err := w.heldBy(r.Token); err != nil || len(tasks) > 0 {
-			return tasks, err
-		}
+		return w.heldBy(r.Token)
 	}
 	var tasks []store.Task
 	for _, queue := range r.Queues {

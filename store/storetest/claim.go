@@ -126,14 +126,12 @@ var claimClauses = []clause{
 		sortIDs(want)
 		t.sameIDs("claimed again", got, want)
 	}},
-	{"claim/a repeated request that never arrived is a first one", func(t *T) {
-		want := t.addMany(2)
+	{"claim/a repeated request claims nothing that the first did not", func(t *T) {
+		t.addMany(2)
 		r := store.ClaimRequest{Worker: t.worker(), Queues: []string{"q"}, Limit: 4, Token: store.NewToken(), Again: true}
-		tasks, err := t.Claim(t.ctx(), r)
-		if err != nil {
-			t.Fatal(err)
+		if tasks, err := t.Claim(t.ctx(), r); err != nil || len(tasks) != 0 {
+			t.Errorf("claimed %d tasks under a token that may still claim some: error %v", len(tasks), err)
 		}
-		t.sameIDs("claimed", idsOfTasks(tasks), want)
 	}},
 	{"claim/a worker that never beat gets nothing", func(t *T) {
 		t.addOne()

@@ -68,7 +68,7 @@ begin
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
   end if;
-  if _known then
+  if _known or _again then
     if _again then
       return query
       select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt], array[h.crashes],
