@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -220,15 +221,17 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 		err error
 	}
 	ends := make(chan end)
+	var editing atomic.Int32
+	editing.Store(3)
 	claims := func() (e end) {
-		for empty := 0; empty < 50 && e.err == nil; { // a claim does not wait for a lane that an edit holds
+		for empty := 0; (empty < 3 || editing.Load() > 0) && e.err == nil; { // no claim waits for an edit
 			list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 17, Token: store.NewToken()})
 			if err != nil {
 				return end{err: err}
 			}
 			if len(list) == 0 {
 				empty++
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(time.Millisecond)
 			}
 			for i := range list {
 				e.ids = append(e.ids, list[i].ID)
@@ -238,6 +241,7 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 		return e
 	}
 	cancels := func(r *rand.Rand) (e end) {
+		defer editing.Add(-1)
 		for range 40 {
 			at := r.IntN(len(ids) - 5)
 			done, err := s.Edit(ctx, store.Edit{IDs: ids[at : at+1+r.IntN(4)], Change: store.Change{Op: store.Cancel}})
