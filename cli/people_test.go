@@ -148,3 +148,38 @@ func TestDevShowsEveryPageWithSomethingOnIt(t *testing.T) {
 		t.Fatalf("status %d: %s", status, p.log())
 	}
 }
+
+func TestAlertsFromAShell(t *testing.T) {
+	sh := newShell(t)
+	sh.must("migrate", "up")
+	made := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--over", "10m", "--webhook", "https://app.example.com/alerts",
+		"--slack", "https://hooks.slack.com/services/s3cret")
+	if secret, _ := made[0]["secret"].(string); !strings.HasPrefix(secret, "whsec_") {
+		t.Error(made)
+	}
+	rows := sh.json("alerts", "list")
+	if len(rows) != 1 || rows[0]["kind"] != "oldest" || rows[0]["over_seconds"] != 600.0 || rows[0]["state"] != "ok" {
+		t.Error(rows)
+	}
+	if again := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--over", "5m"); again[0]["secret"] != nil {
+		t.Error("a change shows the secret")
+	}
+	for _, command := range [][]string{{"alerts", "list"}, {"alerts", "show", "slow"}, {"--json", "alerts", "show", "slow"}} {
+		if out := sh.must(command...); strings.Contains(out, "whsec_") || strings.Contains(out, "s3cret") || !strings.Contains(out, "https://app.example.com/alerts") {
+			t.Errorf("%v: %s", command, out)
+		}
+	}
+	sh.must("alerts", "mute", "slow", "--for", "2h")
+	if rows := sh.json("alerts", "show", "slow"); rows[0]["muted_until"] == nil {
+		t.Error(rows)
+	}
+	sh.fails(exitUsage, "target_not_allowed", []string{"--allow-host"}, "alerts", "put", "b", "--kind", "oldest", "--webhook", "http://127.0.0.1:9")
+	sh.fails(exitUsage, "usage", []string{"--kind is missing"}, "alerts", "put", "b")
+	sh.fails(exitUsage, "usage", []string{"receiver"}, "alerts", "put", "b", "--kind", "oldest")
+	if out := sh.must("__complete", "alerts", "show", "s"); !strings.HasPrefix(out, "slow\n") {
+		t.Error(out)
+	}
+	sh.must("alerts", "remove", "slow")
+	sh.fails(exitNotFound, "not_found", nil, "alerts", "show", "slow")
+	sh.fails(exitNotFound, "not_found", nil, "alerts", "test", "slow")
+}

@@ -24,6 +24,7 @@ type serveFlags struct {
 	prefix, environment        string
 	issuer, clientID, redirect string
 	clientSecret, claim        string
+	smtp                       string
 	chores                     tusk.WorkerConfig
 }
 
@@ -38,7 +39,9 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&s.readOnly, "read-only", false, "refuse whatever would change something")
 	f.StringSliceVar(&s.hidden, "hide", hide.Default, "hide the values of fields with this `part` in their names; repeatable")
 	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")
-	f.StringSliceVar(&s.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints may have, without TLS, too; repeatable")
+	f.StringSliceVar(&s.pushAllow, "push-allow", nil, "private `host`, host:port or network that endpoints and alerts may have, without TLS, too; repeatable")
+	f.StringVar(&s.smtp, "smtp", "", "`URL` of the mail server for alerts, smtp://user:password@host:587?from=tusk@example.com; better: TUSK_SMTP_FILE")
+	markSecret(f, "smtp")
 	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil, "`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
 	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
@@ -66,7 +69,10 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 		app.secrets = append(app.secrets, s.clientSecret)
 	}
 	c := server.Config{Hosts: s.hosts, Prefix: s.prefix, HTTPS: s.https || s.certFile != "", ReadOnly: s.readOnly, Environment: s.environment,
-		Mask: &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, Logger: app.Log}
+		Mask: &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, SMTP: s.smtp, Logger: app.Log}
+	if s.smtp != "" {
+		app.secrets = append(app.secrets, s.smtp)
+	}
 	for _, part := range s.hidden {
 		c.Mask.Names = append(c.Mask.Names, strings.ToLower(part))
 	}

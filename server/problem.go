@@ -10,6 +10,8 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
@@ -82,6 +84,9 @@ var plain = []struct {
 	{push.ErrNotFound, 404, "not_found", 0},
 	{access.ErrInvalid, 422, "invalid", 0},
 	{push.ErrInvalid, 422, "invalid", 0},
+	{alert.ErrNotFound, 404, "not_found", 0},
+	{alert.ErrInvalid, 422, "invalid", 0},
+	{notify.ErrInvalid, 422, "invalid", 0},
 	{push.ErrTarget, 422, "target_not_allowed", 0},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},

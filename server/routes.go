@@ -167,6 +167,13 @@ func Routes() []Route {
 		does(post("/endpoints/{queue}/rotate", access.Admin, "endpoints.rotate", "Make a new secret, shown once; the one before signs beside it for a day"), rotateEndpoint),
 		does(with(post("/endpoints/{queue}", access.Admin, "endpoints.remove", "Remove the endpoint of a queue"), method("DELETE")), removeEndpoint),
 
+		does(sums("/alerts", "List alerts, and how they stand"), listAlerts),
+		does(sums("/alerts/{name}", "Get an alert"), getAlert),
+		does(with(post("/alerts/{name}", access.Admin, "alerts.put", "Create an alert or change it; the secret of its webhooks is shown once"), method("PUT")), putAlert),
+		does(with(post("/alerts/{name}", access.Admin, "alerts.remove", "Remove an alert"), method("DELETE")), removeAlert),
+		does(post("/alerts/{name}/test", access.Operate, "alerts.test", "Send a test to each receiver of an alert"), testAlert),
+		does(post("/alerts/{name}/mute", access.Operate, "alerts.mute", "Keep an alert from telling that something began, for a while; 0s ends it"), muteAlert),
+
 		does(get("/me", access.Read, "Who the caller is"), whoAmI),
 		does(get("/tokens", access.Admin, "List API tokens"), listTokens),
 		does(with(post("/tokens", access.Admin, "tokens.create", "Create an API token; its secret is shown once"), created), createToken),

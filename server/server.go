@@ -15,11 +15,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/trend"
 	"github.com/tuskqueue/tusk/server/ui"
@@ -58,6 +61,14 @@ type Config struct {
 	// PushAllow lists hosts, hosts with a port, and networks (10.1.0.0/16) that
 	// endpoints may have besides public addresses, and without TLS.
 	PushAllow []string
+	// SMTP is the URL of the mail server by which alerts go out; see notify.ParseMailServer.
+	// Empty: alerts send no mail.
+	SMTP string
+	// AlertEvery is how often alerts are looked at; default: 5 s.
+	AlertEvery time.Duration
+	// AlertPatience is how long the process that watches may be silent before another one
+	// takes over; default: 15 s.
+	AlertPatience time.Duration
 	// Ready adds to what /readyz checks.
 	Ready func(ctx context.Context) error
 	// Metrics answers /metrics, to those who may read everything; nil: nobody.
@@ -89,6 +100,8 @@ type Server struct {
 	handler http.Handler
 
 	endpoints *push.Book
+	alerts    *alert.Book
+	watch     *alert.Runner
 }
 
 // settings is a Config with its defaults.
@@ -117,6 +130,12 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.push = push.New(s.endpoints, s.puller, s.log)
+	sender, err := notify.New(full.PushAllow, full.SMTP, full.Environment)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s.alerts = alert.NewBook(client.Store(), sender)
+	s.watch = alert.New(s.alerts, client, s.log, full.AlertEvery, full.AlertPatience)
 	if s.description = describeAPI(Routes()); s.description.err != nil {
 		return nil, fmt.Errorf("server: %w", s.description.err)
 	}
@@ -156,14 +175,15 @@ func (s *Server) Book() *access.Book { return s.book }
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run does what goes on behind the requests until ctx ends: it beats for the
-// workers that lease tasks here, calls the endpoints of queues, notes how often
-// errors happen, and goes on with bulk operations. Then it ends event streams and hands back what is leased.
+// workers that lease tasks here, calls the endpoints of queues, watches for alerts, notes how
+// often errors happen, and goes on with bulk operations. Then it ends event streams and hands back what is leased.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
 	behind.Go(func() { s.client.CarryOperations(ctx) })
 	behind.Go(func() { s.tidy(ctx) })
 	if !s.config.ReadOnly {
 		behind.Go(func() { s.trend.Run(ctx) })
+		behind.Go(func() { s.watch.Run(ctx) })
 	}
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
@@ -209,7 +229,7 @@ func (s *Server) assemble() (http.Handler, error) {
 	})
 	if !s.config.NoUI {
 		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Feed: s.feed,
-			Endpoints: s.endpoints, Push: s.push, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
+			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -67,6 +68,58 @@ func CheckURL(u *url.URL) error {
 		return ErrTarget
 	}
 	return nil
+}
+
+// Judge refuses a URL early that would be refused at its first call, and those that would
+// send something in clear text to a stranger.
+func (g *Guard) Judge(u *url.URL) error {
+	if err := CheckURL(u); err != nil {
+		return err
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if g.Trusts(net.JoinHostPort(u.Hostname(), port)) {
+		return nil
+	}
+	n, err := strconv.Atoi(port)
+	if u.Scheme != "https" || err != nil || n < 1024 && n != 443 {
+		return ErrTarget
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !g.Allows(a) {
+		return ErrTarget
+	}
+	if host := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return ErrTarget
+	}
+	return nil
+}
+
+// Client returns a client that reaches what the guard allows, follows no redirect and uses
+// no proxy of the environment.
+func (g *Guard) Client() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            g.DialContext,
+			TLSHandshakeTimeout:    10 * time.Second,
+			IdleConnTimeout:        30 * time.Second,
+			MaxIdleConnsPerHost:    100,
+			MaxResponseHeaderBytes: 64 << 10,
+			ForceAttemptHTTP2:      true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Unreached says why a request was not answered, without its URL, which may hold a secret.
+func Unreached(r *http.Request, err error) string {
+	for _, known := range []error{ErrTarget, ErrName, ErrLookUp} {
+		if errors.Is(err, known) {
+			err = known
+		}
+	}
+	return strings.ReplaceAll(err.Error(), strconv.Quote(r.URL.String()), r.URL.Host)
 }
 
 // DialContext connects to an address that is allowed.

@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -125,7 +122,7 @@ func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, sto
 	}
 	err = b.change(ctx, e.Queue, func(d *document, exists bool) (bool, error) {
 		if e.CreatedAt, e.CreatedBy, e.RotatedAt = d.CreatedAt, d.CreatedBy, d.RotatedAt; !exists {
-			text = newSecret()
+			text = NewSecret()
 			d.Secrets = []secret{{Text: text}}
 			e.CreatedAt, e.CreatedBy = time.Now().UTC().Truncate(time.Second), by
 		}
@@ -143,7 +140,7 @@ func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error
 			return false, ErrNotFound
 		}
 		now := time.Now().UTC().Truncate(time.Second)
-		text = newSecret()
+		text = NewSecret()
 		d.RotatedAt = now
 		for i := range d.Secrets {
 			if d.Secrets[i].Until.IsZero() {
@@ -191,33 +188,7 @@ func (b *Book) complete(e *Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("%w: url: cannot be read", ErrInvalid)
 	}
-	return b.judge(u)
-}
-
-// judge refuses a URL early that would be refused at its first call, and those
-// that would send args in clear text to a stranger.
-func (b *Book) judge(u *url.URL) error {
-	if err := reach.CheckURL(u); err != nil {
-		return err
-	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	if b.guard.Trusts(net.JoinHostPort(u.Hostname(), port)) {
-		return nil
-	}
-	n, err := strconv.Atoi(port)
-	if u.Scheme != "https" || err != nil || n < 1024 && n != 443 {
-		return ErrTarget
-	}
-	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !b.guard.Allows(a) {
-		return ErrTarget
-	}
-	if host := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return ErrTarget
-	}
-	return nil
+	return b.guard.Judge(u)
 }
 
 func (b *Book) documents(ctx context.Context) ([]document, error) {

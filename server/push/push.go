@@ -40,17 +40,7 @@ type Runner struct {
 
 // New makes a runner that lends its tasks from a puller, which has to be running.
 func New(book *Book, puller *tusk.Puller, log *slog.Logger) *Runner {
-	return &Runner{book: book, puller: puller, log: log, senders: map[string]*sender{}, client: &http.Client{
-		Transport: &http.Transport{ // without a proxy of the environment
-			DialContext:            book.guard.DialContext,
-			TLSHandshakeTimeout:    10 * time.Second,
-			IdleConnTimeout:        30 * time.Second,
-			MaxIdleConnsPerHost:    100,
-			MaxResponseHeaderBytes: 64 << 10,
-			ForceAttemptHTTP2:      true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	return &Runner{book: book, puller: puller, log: log, senders: map[string]*sender{}, client: book.guard.Client()}
 }
 
 // Status is how an endpoint does, as this process sees it.

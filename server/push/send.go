@@ -168,7 +168,7 @@ func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output jso
 	if len(secrets) == 0 {
 		return nil, errors.New("the endpoint's secret cannot be read: this server's key ring lacks its key")
 	}
-	if err := sign(h, l.ID.String(), now, body, secrets); err != nil {
+	if err := Sign(h, l.ID.String(), now, body, secrets); err != nil {
 		return nil, err
 	}
 	response, err := s.client.Do(request)
@@ -188,14 +188,9 @@ func (s *sender) unreached(ctx context.Context, r *http.Request, err error) erro
 	if context.Cause(ctx) != nil {
 		return ctx.Err()
 	}
-	for _, known := range []error{reach.ErrTarget, reach.ErrName, reach.ErrLookUp} {
-		if errors.Is(err, known) {
-			err = known
-		}
-	}
-	text := strings.ReplaceAll(err.Error(), strconv.Quote(r.URL.String()), r.URL.Host)
+	text := reach.Unreached(r, err)
 	s.unheard(text)
-	if err == reach.ErrTarget { // no attempt mends it, and so none is counted
+	if errors.Is(err, reach.ErrTarget) { // no attempt mends it, and so none is counted
 		return tusk.Snooze(time.Minute)
 	}
 	return errors.New("endpoint not reached: " + text)

@@ -29,8 +29,8 @@ const (
 // too long ago.
 var ErrSignature = errors.New("the webhook's signature is not valid")
 
-// newSecret makes the text of a secret.
-func newSecret() string {
+// NewSecret makes the text of a secret.
+func NewSecret() string {
 	key := make([]byte, secretBytes)
 	rand.Read(key) // never fails, as its documentation promises
 	return secretPrefix + base64.StdEncoding.EncodeToString(key)
@@ -44,8 +44,8 @@ func keyOf(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// sign sets the three headers, with a signature by each secret.
-func sign(h http.Header, id string, at time.Time, body []byte, secrets []string) error {
+// Sign sets the three headers of a webhook, with a signature by each secret.
+func Sign(h http.Header, id string, at time.Time, body []byte, secrets []string) error {
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {

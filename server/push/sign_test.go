@@ -11,7 +11,7 @@ import (
 func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	h, body, at := http.Header{}, []byte(`{"test": 2432232314}`), time.Unix(1614265330, 0)
-	if err := sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", at, body, []string{secret}); err != nil {
+	if err := Sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", at, body, []string{secret}); err != nil {
 		t.Fatal(err)
 	}
 	if got := h.Get("webhook-signature"); got != "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" {
@@ -27,7 +27,7 @@ func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 		}
 	}
 	refused("another body", secret, h, []byte(`{"test": 1}`), at)
-	refused("another secret", newSecret(), h, body, at)
+	refused("another secret", NewSecret(), h, body, at)
 	refused("too old", secret, h, body, at.Add(6*time.Minute))
 	refused("from the future", secret, h, body, at.Add(-6*time.Minute))
 	refused("no headers", secret, http.Header{}, body, at)
@@ -37,8 +37,8 @@ func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
 		refused(name, secret, changed, body, at)
 	}
 	// Two secrets sign side by side; either is enough.
-	other := newSecret()
-	if err := sign(h, "id", at, body, []string{other, secret}); err != nil {
+	other := NewSecret()
+	if err := Sign(h, "id", at, body, []string{other, secret}); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []string{other, secret} {

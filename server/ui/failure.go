@@ -7,6 +7,8 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
@@ -19,9 +21,10 @@ func failureOf(err error) *Failure {
 	switch {
 	case errors.As(err, &f):
 		return f
-	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid), errors.Is(err, push.ErrInvalid), errors.Is(err, push.ErrTarget):
+	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid), errors.Is(err, push.ErrInvalid),
+		errors.Is(err, alert.ErrInvalid), errors.Is(err, notify.ErrInvalid), errors.Is(err, push.ErrTarget):
 		return &Failure{http.StatusBadRequest, err.Error()}
-	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound):
+	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound), errors.Is(err, alert.ErrNotFound):
 		return &Failure{http.StatusNotFound, "There is no such thing here, or no longer."}
 	case errors.Is(err, tusk.ErrRefused):
 		return &Failure{http.StatusConflict, err.Error()}

@@ -23,6 +23,7 @@ const (
 	needsBook
 	needsProvider
 	needsPush
+	needsAlerts
 )
 
 func (r Route) has(p *pages) bool {
@@ -33,6 +34,8 @@ func (r Route) has(p *pages) bool {
 		return p.Gate != nil && p.Gate.Provider != nil
 	case needsBook:
 		return p.Book != nil
+	case needsAlerts:
+		return p.Alerts != nil
 	case needsPush:
 		return p.Endpoints != nil && p.Push != nil
 	default:
@@ -111,6 +114,10 @@ func Routes() []Route {
 		pushing("POST", "/endpoints", "endpoints.put", putEndpoint),
 		pushing("POST", "/endpoints/{queue}/rotate", "endpoints.rotate", rotateEndpoint),
 		pushing("POST", "/endpoints/{queue}/remove", "endpoints.remove", removeEndpoint),
+		{Method: "GET", Path: "/alerts", Need: access.Read, Aggregate: true, show: alerts, only: needsAlerts},
+		{Method: "POST", Path: "/alerts", Need: access.Admin, Audit: "alerts.put", show: putAlert, only: needsAlerts},
+		{Method: "POST", Path: "/alerts/{name}/remove", Need: access.Admin, Audit: "alerts.remove", show: removeAlert, only: needsAlerts},
+		{Method: "POST", Path: "/alerts/{name}/{action}", Need: access.Operate, Audit: "alerts.edit", Aggregate: true, show: editAlert, only: needsAlerts},
 		admin("GET", "/access", "", people),
 		admin("POST", "/access/tokens", "tokens.create", createToken),
 		admin("POST", "/access/tokens/{id}/revoke", "tokens.revoke", revokeToken),

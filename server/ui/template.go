@@ -35,6 +35,7 @@ type page struct {
 	LogOut      bool // there is somebody to log out
 	Admin, API  bool
 	Push        bool // there are endpoints
+	Alerts      bool // there may be alerts
 	Settings    bool // there is something to tell, and the visitor may know
 	Version     string
 	Now         time.Time
@@ -50,6 +51,7 @@ var notes = map[string]string{
 	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
 	"saved":      "Saved.", "removed": "Removed.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
 	"retriedall": "What had failed or was cancelled may run again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
+	"testing": "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.", "unmuted": "No longer muted.",
 	"started": "Started. It goes on in the background.",
 }
 
@@ -60,7 +62,7 @@ func (v *visit) base(a answer) page {
 	here.RawQuery = q.Encode()
 	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
 		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Environment: v.Environment, ReadOnly: v.ReadOnly,
-		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil,
+		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil, Alerts: v.Options.Alerts != nil,
 		Settings: len(v.Options.Settings) > 0 && v.who.May(access.Admin),
 		Version:  tusk.Version(), Now: time.Now().UTC()}
 	return p

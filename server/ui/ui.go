@@ -22,6 +22,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/push"
@@ -47,6 +48,8 @@ type Options struct {
 	// Endpoints and Push are where the tasks of queues are sent; nil: no such page.
 	Endpoints *push.Book
 	Push      *push.Runner
+	// Alerts tell when something is wrong; nil: no such page.
+	Alerts *alert.Book
 
 	Mask        mask.Mask
 	ReadOnly    bool

@@ -17,8 +17,10 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/fixture"
 	"github.com/tuskqueue/tusk/server/mask"
+	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
@@ -150,7 +152,11 @@ func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints,
+	sender, err := notify.New(nil, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints, Alerts: alert.NewBook(client.Store(), sender),
 		Push: push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)

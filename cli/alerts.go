@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/notify"
+)
+
+// alertRow is an alert and how it stands.
+type alertRow struct {
+	Name      string   `json:"name" col:"NAME"`
+	Kind      string   `json:"kind" col:"KIND"`
+	Queue     string   `json:"queue" col:"QUEUE"`
+	Schedule  string   `json:"schedule" one:"SCHEDULE"`
+	Over      seconds  `json:"over_seconds" one:"OVER"`
+	Rate      int64    `json:"rate" one:"RATE"`
+	For       seconds  `json:"for_seconds" one:"FOR"`
+	Repeat    seconds  `json:"repeat_seconds" one:"REPEAT"`
+	State     string   `json:"state" col:"STATE"`
+	Since     instant  `json:"since" col:"SINCE"`
+	Text      string   `json:"text" col:"FOUND"`
+	Receivers []string `json:"receivers" col:"RECEIVERS"`
+	Muted     instant  `json:"muted_until" one:"MUTED_UNTIL"`
+	Told      instant  `json:"told" one:"TOLD"`
+	Sent      instant  `json:"sent" one:"SENT"`
+	Waiting   int      `json:"waiting" one:"WAITING"`
+	Dropped   int64    `json:"dropped" one:"DROPPED"`
+	Failed    instant  `json:"failed" one:"FAILED"`
+	Error     string   `json:"error" one:"ERROR"`
+}
+
+// alertSecretRow is the secret of webhooks that were just made: it is never shown again.
+type alertSecretRow struct {
+	Secret string `json:"secret" col:"SECRET"`
+	Alert  string `json:"alert" col:"ALERT"`
+}
+
+func alertOf(a alert.Alert) alertRow {
+	row := alertRow{Name: a.Name, Kind: string(a.Kind), Queue: a.Queue, Schedule: a.Schedule, Over: seconds(a.Over), Rate: a.Rate, For: seconds(a.For),
+		Repeat: seconds(a.Repeat), State: a.Stands(), Since: instant(a.Since), Text: a.Text, Muted: instant(a.MutedUntil), Told: instant(a.Told),
+		Sent: instant(a.Sent), Waiting: len(a.Owed), Dropped: a.Dropped, Failed: instant(a.Failed), Error: a.Error}
+	for i := range a.To {
+		row.Receivers = append(row.Receivers, string(a.To[i].Via)+" "+a.To[i].Shown())
+	}
+	return row
+}
+
+func newAlertsCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "alerts",
+		Short: "Tell Slack, a webhook or people by mail when something is wrong",
+		Long: `An alert looks at a queue, a schedule or the leader every few seconds. When what it
+looks for has lasted for long enough, its receivers are told, once, and once more
+when it is over. tusk serve and tusk dev look and tell: one process of them, whichever
+runs.`,
+	}
+	named := func(use, short, verb string, do func(ctx context.Context, book *alert.Book, name string) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: between(1, -1, "NAME"), ValidArgsFunction: app.completeAlerts,
+			RunE: func(cmd *cobra.Command, names []string) error {
+				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
+					return app.eachNamed(names, verb, func(name string) error { return do(cmd.Context(), book, name) })
+				})
+			}}
+	}
+	var span time.Duration
+	mute := named("mute NAME…", "Keep alerts from telling that something began, for a while", "muted",
+		func(ctx context.Context, book *alert.Book, name string) error { return book.Mute(ctx, name, span) })
+	mute.Example = "  tusk alerts mute slow-mail --for 2h\n  tusk alerts mute slow-mail --for 0s   # end it"
+	mute.Flags().DurationVar(&span, "for", time.Hour, "`duration` of the mute; 0s ends it")
+	c.AddCommand(newAlertsPutCommand(app),
+		&cobra.Command{Use: "list", Short: "List alerts, and how they stand", Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return app.listAlerts(cmd.Context()) }},
+		&cobra.Command{Use: "show NAME", Short: "Show an alert", Args: between(1, 1, "NAME"), ValidArgsFunction: app.completeAlerts,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
+					a, err := book.Get(cmd.Context(), args[0])
+					if err != nil {
+						return err
+					}
+					return printOne(app, alertOf(a))
+				})
+			}},
+		named("remove NAME…", "Remove alerts", "removed", func(ctx context.Context, book *alert.Book, name string) error { return book.Remove(ctx, name) }),
+		named("test NAME…", "Send a test to each receiver, and say what became of it", "arrived", app.testAlert), mute)
+	return c
+}
+
+func newAlertsPutCommand(app *App) *cobra.Command {
+	var r alert.Rule
+	var kind string
+	var slack, webhooks, mail, allow []string
+	c := &cobra.Command{
+		Use:   "put NAME",
+		Short: "Create an alert, or change the one of that name",
+		Long: `Create an alert, or change the one of that name. What it looks for, by --kind:
+
+  oldest     the oldest available task of a queue has been due for longer than --over
+  stalled    tasks run or wait in a queue, and no attempt has ended for --over
+  discarded  more than --rate tasks of a queue were discarded in a minute
+  missed     a schedule is late by more than --over
+  no_worker  a queue has available tasks, and no worker or endpoint takes from it
+  no_leader  no process does the leader's chores
+
+Without any receiver, those that it had stay. The secret that signs its webhooks is
+printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that has it.`,
+		Example: `  tusk alerts put slow-mail --kind oldest --queue mail --over 10m --for 2m --webhook https://app.example.com/alerts
+  tusk alerts put dead --kind discarded --rate 20 --mail ops@example.com --repeat 4h`,
+		Args: between(1, 1, "NAME"), ValidArgsFunction: app.completeAlerts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if kind == "" {
+				return usage("such as --kind oldest", "--kind is missing")
+			}
+			r.Name, r.Kind, r.To = args[0], alert.Kind(kind), notify.Receivers(slack, webhooks, mail)
+			return app.withAlerts(cmd.Context(), allow, func(book *alert.Book) error {
+				secret, stored, err := book.Put(cmd.Context(), r, login())
+				if err != nil {
+					return err
+				}
+				if secret == "" {
+					return printOne(app, doneRow{stored.Name, "stored"})
+				}
+				return printOne(app, alertSecretRow{secret, stored.Name})
+			})
+		},
+	}
+	var words []string
+	for _, k := range alert.Kinds() {
+		words = append(words, string(k))
+	}
+	f := c.Flags()
+	f.Var(oneOf(&kind, words...), "kind", "what it looks for")
+	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // it has this flag
+	f.StringVar(&r.Queue, "queue", "", "`queue` that it looks at; default: each")
+	f.StringVar(&r.Schedule, "schedule", "", "`schedule` that it looks at; default: each")
+	f.Var(durationFlag(&r.Over), "over", "how old, how long without an end, or how late; default: 5m, of missed 1m")
+	f.Int64Var(&r.Rate, "rate", 0, "`tasks` in a minute; it fires beyond them")
+	f.Var(durationFlag(&r.For), "for", "how long it has to last before anybody is told; default: not at all")
+	f.Var(durationFlag(&r.Repeat), "repeat", "how often it is told again while it lasts; default: never")
+	addReceiverFlags(f, &slack, &webhooks, &mail)
+	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that URLs may have; repeatable")
+	return c
+}
+
+func addReceiverFlags(f *pflag.FlagSet, slack, webhooks, mail *[]string) {
+	f.StringSliceVar(slack, "slack", nil, "`URL` of an incoming webhook of Slack; repeatable")
+	markSecret(f, "slack")
+	f.StringSliceVar(webhooks, "webhook", nil, "`URL` that is called with a signed webhook; repeatable")
+	f.StringSliceVar(mail, "mail", nil, "`address` that gets a mail; repeatable")
+}
+
+func (app *App) listAlerts(ctx context.Context) error {
+	return app.withAlerts(ctx, nil, func(book *alert.Book) error {
+		all, err := book.List(ctx)
+		if err != nil {
+			return err
+		}
+		watched, err := book.Watched(ctx)
+		if err != nil {
+			return err
+		}
+		if len(all) > 0 && time.Since(watched) > time.Minute {
+			app.note("no process looks at them: start tusk serve")
+		}
+		return list(app, rowsOf(all, alertOf), "there is no alert")
+	})
+}
+
+// testAlert waits for the process that tells.
+func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) error {
+	const patience = 45 * time.Second
+	id, err := book.Test(ctx, name)
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); time.Since(began) < patience; {
+		over, trouble, err := book.Arrived(ctx, name, id)
+		switch {
+		case err != nil:
+			return err
+		case over && trouble != "":
+			return &Problem{Code: "not_told", Exit: exitError, Text: app.clean(trouble)}
+		case over:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second / 2):
+		}
+	}
+	return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " + patience.String(), Hint: "start tusk serve"}
+}
+
+func (app *App) completeAlerts(cmd *cobra.Command, _ []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+	app.config, app.Log = app.loadConfig(cmd), slog.New(slog.DiscardHandler)
+	_ = app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error { // without a database there is nothing to complete
+		all, err := book.List(cmd.Context())
+		for _, a := range all {
+			if strings.HasPrefix(a.Name, begun) {
+				names = append(names, a.Name)
+			}
+		}
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// withAlerts opens the database for alerts.
+func (app *App) withAlerts(ctx context.Context, allow []string, do func(*alert.Book) error) error {
+	client, closeStore, err := app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	sender, err := notify.New(allow, "", "")
+	if err != nil {
+		return usage("", "--allow-host: %v", err)
+	}
+	switch err = do(alert.NewBook(client.Store(), sender)); {
+	case errors.Is(err, notify.ErrTarget):
+		p := usage("use https, or --allow-host", "%v", notify.ErrTarget)
+		p.Code = "target_not_allowed"
+		return p
+	case errors.Is(err, alert.ErrInvalid), errors.Is(err, notify.ErrInvalid):
+		return usage("", "%v", err)
+	case errors.Is(err, alert.ErrNotFound):
+		return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error(), Err: err}
+	}
+	return err
+}

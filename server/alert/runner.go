@@ -1,0 +1,184 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	every    = 5 * time.Second
+	deadline = time.Minute      // of one look
+	within   = 10 * time.Second // of one message
+	atOnce   = 10               // messages under way
+)
+
+// Runner looks at the rules and tells what they found. Make it with New.
+type Runner struct {
+	book   *Book
+	client *tusk.Client
+	post   *herald.Post
+	log    *slog.Logger
+	every  time.Duration
+}
+
+// New makes a runner. An every of zero is 5 s, a patience of zero herald.Patience.
+func New(book *Book, client *tusk.Client, log *slog.Logger, every_, patience time.Duration) *Runner {
+	if every_ == 0 {
+		every_ = every
+	}
+	return &Runner{book: book, client: client, post: herald.New(client.Store(), post, tusk.NewID(), patience), log: log, every: every_}
+}
+
+// Run looks at the rules until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			r.log.Warn("alerts", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.every):
+		}
+	}
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := r.post.Release(parting); err != nil {
+		r.log.Warn("alerts", "error", err)
+	}
+}
+
+// look judges all rules once, if this process holds the post.
+func (r *Runner) look(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	alerts, err := r.book.List(ctx)
+	if err != nil || len(alerts) == 0 {
+		return errors.Join(err, r.post.Release(ctx))
+	}
+	now, held, err := r.post.Hold(ctx)
+	if err != nil || !held {
+		return err
+	}
+	facts, err := r.gather(ctx, alerts, now)
+	if err == nil {
+		for i := range alerts {
+			a := &alerts[i]
+			found := Judge(&a.Rule, &facts)
+			err = errors.Join(err, r.book.changeState(ctx, a.Name, func(s State) State {
+				a.State = s.Next(&a.Rule, found, now, func() string { return tusk.NewID().String() })
+				return a.State
+			}))
+		}
+	}
+	r.send(ctx, alerts, now)
+	return err
+}
+
+// send sends what is owed, side by side, and stores what became of it.
+func (r *Runner) send(ctx context.Context, alerts []Alert, now time.Time) {
+	var work sync.WaitGroup
+	room := make(chan struct{}, atOnce)
+	for i := range alerts {
+		a := &alerts[i]
+		for _, owed := range a.due(now) {
+			room <- struct{}{}
+			work.Go(func() {
+				defer func() { <-room }()
+				failed := r.deliver(ctx, &a.Rule, owed)
+				if failed != nil {
+					r.log.Warn("alerts: not told", "alert", a.Name, "error", failed)
+				}
+				if ctx.Err() != nil {
+					return // it is sent again, under the same id
+				}
+				if err := r.book.changeState(ctx, a.Name, func(s State) State { s.settle(owed, now, failed); return s }); err != nil {
+					r.log.Warn("alerts", "alert", a.Name, "error", err)
+				}
+			})
+		}
+	}
+	work.Wait()
+}
+
+func (r *Runner) deliver(ctx context.Context, rule *Rule, owed Owed) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for i := range rule.To {
+		if rule.To[i].Key() == owed.To {
+			return r.book.sender.Send(ctx, &rule.To[i], owed.Message)
+		}
+	}
+	return nil // the rule has this receiver no longer
+}
+
+// gather reads what the rules need, and no more.
+func (r *Runner) gather(ctx context.Context, alerts []Alert, now time.Time) (f Facts, err error) {
+	f = Facts{Now: now, Served: map[string]bool{}, Led: true}
+	want, back := map[Kind]bool{}, time.Minute
+	for _, a := range alerts {
+		want[a.Kind] = true
+		if a.Kind == Stalled {
+			back = max(back, a.Over)
+		}
+	}
+	if want[Oldest] || want[Stalled] || want[NoWorker] {
+		if f.Queues, err = r.client.Queues(ctx); err != nil {
+			return f, err
+		}
+	}
+	if want[NoWorker] {
+		if err := r.served(ctx, f.Served); err != nil {
+			return f, err
+		}
+	}
+	if want[Missed] {
+		if f.Schedules, err = r.client.Schedules(ctx); err != nil {
+			return f, err
+		}
+	}
+	if want[Stalled] || want[Discarded] {
+		from := now.Add(-back).Truncate(time.Minute)
+		if f.Stats, err = r.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: from}); err != nil {
+			return f, err
+		}
+	}
+	if examiner, ok := store.As[store.Examiner](r.client.Store()); ok && want[NoLeader] {
+		health, err := examiner.Examine(ctx)
+		if err != nil {
+			return f, fmt.Errorf("alerts: %w", err)
+		}
+		f.Led = health.Leader.Held
+	}
+	return f, nil
+}
+
+// served notes the queues that have a worker or an endpoint.
+func (r *Runner) served(ctx context.Context, served map[string]bool) error {
+	workers, err := r.client.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		for _, q := range w.Queues {
+			served[q] = true
+		}
+	}
+	endpoints, err := r.client.Store().Records(ctx, "endpoint")
+	for _, e := range endpoints {
+		served[e.Name] = true
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+// Package herald elects the one process of many that tells others about Tusk: that sends
+// alerts, or events. The post is a record. Whoever holds it writes it again and again;
+// when it has not changed for a while, another process takes it over.
+//
+// It is not the leadership: the process that leads may be a worker that is not allowed to
+// call anybody, and somebody has to tell that nobody leads.
+package herald
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const recordKind = "herald"
+
+// Patience is how long a holder may be silent before another process takes its post.
+const Patience = 15 * time.Second
+
+// Post is what one process knows of a post.
+type Post struct {
+	store    store.Recorder
+	name     string
+	id       store.ID
+	patience time.Duration
+
+	seen  int64     // the version of the record at the latest look
+	since time.Time // when that version was seen first
+	own   int64     // the version that this process wrote; 0: it does not hold the post
+}
+
+// New makes a candidate for the post of a name. A patience of zero is Patience.
+func New(s store.Recorder, name string, id store.ID, patience time.Duration) *Post {
+	if patience == 0 {
+		patience = Patience
+	}
+	return &Post{store: s, name: name, id: id, patience: patience}
+}
+
+type document struct {
+	Holder store.ID `json:"holder"`
+}
+
+// Hold takes the post or keeps it. It reports whether this process holds it now, and the
+// database's time.
+func (p *Post) Hold(ctx context.Context) (now time.Time, held bool, err error) {
+	r, err := p.read(ctx)
+	if err != nil {
+		return now, false, err
+	}
+	if r.Version != p.seen {
+		p.seen, p.since = r.Version, time.Now()
+	}
+	if r.Version != 0 && r.Version != p.own && time.Since(p.since) < p.patience {
+		p.own = 0
+		return now, false, nil
+	}
+	if r.Body, err = json.Marshal(document{p.id}); err != nil {
+		return now, false, err
+	}
+	version, _, err := p.store.PutRecord(ctx, store.PutRecord{Record: r})
+	if errors.Is(err, store.ErrConflict) {
+		p.own = 0
+		return now, false, nil
+	}
+	if err != nil {
+		return now, false, fmt.Errorf("post of %s: %w", p.name, err)
+	}
+	p.own, p.seen, p.since = version, version, time.Now()
+	if r, err = p.read(ctx); err != nil || r.Version != version {
+		return now, false, err
+	}
+	return r.UpdatedAt, true, nil
+}
+
+// Release gives the post up, so that another process need not wait.
+func (p *Post) Release(ctx context.Context) error {
+	if p.own == 0 {
+		return nil
+	}
+	_, _, err := p.store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: p.name, Version: p.own}})
+	p.own = 0
+	if errors.Is(err, store.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// Seen returns when the holder of a post last wrote it, by the database's clock; zero:
+// nobody holds it.
+func Seen(ctx context.Context, s store.Recorder, name string) (time.Time, error) {
+	r, err := (&Post{store: s, name: name}).read(ctx)
+	return r.UpdatedAt, err
+}
+
+func (p *Post) read(ctx context.Context) (store.Record, error) {
+	records, err := p.store.Records(ctx, recordKind)
+	if err != nil {
+		return store.Record{}, fmt.Errorf("post of %s: %w", p.name, err)
+	}
+	for _, r := range records {
+		if r.Name == p.name {
+			return r, nil
+		}
+	}
+	return store.Record{Kind: recordKind, Name: p.name}, nil
+}

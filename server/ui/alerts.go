@@ -1,0 +1,133 @@
+package ui
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/notify"
+)
+
+type alertsData struct {
+	Alerts  []alert.Alert
+	Watched time.Time
+	Kinds   []alert.Kind
+	Form    alertForm
+	Secret  string // of an alert's first webhook
+	Of      string // the alert that was just stored
+	Problem string
+}
+
+// alertForm is an alert as a form has it.
+type alertForm struct{ Name, Kind, Queue, Schedule, Over, Rate, For, Repeat, Slack, Webhooks, Mail string }
+
+func alerts(v *visit) (answer, error) {
+	d := alertsData{}
+	if name := v.r.URL.Query().Get("edit"); name != "" {
+		a, err := v.Alerts.Get(v.r.Context(), name)
+		if err != nil {
+			return answer{}, err
+		}
+		d.Form = formOfAlert(&a.Rule)
+	}
+	return v.alertPage(d, nil)
+}
+
+func formOfAlert(r *alert.Rule) alertForm {
+	f := alertForm{Name: r.Name, Kind: string(r.Kind), Queue: r.Queue, Schedule: r.Schedule, Over: optionalSpan(r.Over), For: optionalSpan(r.For), Repeat: optionalSpan(r.Repeat)}
+	if r.Rate > 0 {
+		f.Rate = strconv.FormatInt(r.Rate, 10)
+	}
+	return f
+}
+
+// optionalSpan is a duration as a form has it; 0: nothing.
+func optionalSpan(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return spanText(d)
+}
+
+func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
+	a = answer{page: "alerts", title: "Alerts", section: "alerts"}
+	if problem != nil {
+		known := failureOf(problem)
+		if known.Status >= 500 {
+			return a, problem
+		}
+		d.Problem, a.status = known.Text, known.Status
+	}
+	d.Kinds = alert.Kinds()
+	if d.Alerts, err = v.Alerts.List(v.r.Context()); err != nil {
+		return a, err
+	}
+	d.Watched, err = v.Alerts.Watched(v.r.Context())
+	a.data = d
+	return a, err
+}
+
+// putAlert shows the secret of a first webhook in its answer, the only time that anybody
+// can. The audit log is written here, since the answer is a page.
+func putAlert(v *visit) (answer, error) {
+	form := v.r.PostForm
+	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
+	f := alertForm{text("name"), text("kind"), text("queue"), text("schedule"), text("over"), text("rate"), text("for"), text("repeat"),
+		text("slack"), text("webhooks"), text("mail")}
+	v.target, v.detail = short(f.Name), short(f.Kind)
+	secret, err := v.storeAlert(&f)
+	v.note("alerts.put", err)
+	if err != nil {
+		f.Slack = "" // a secret is not shown again
+		return v.alertPage(alertsData{Form: f}, err)
+	}
+	return v.alertPage(alertsData{Secret: secret, Of: f.Name}, nil)
+}
+
+func (v *visit) storeAlert(f *alertForm) (secret string, err error) {
+	r := alert.Rule{Name: f.Name, Kind: alert.Kind(f.Kind), Queue: f.Queue, Schedule: f.Schedule,
+		To: notify.Receivers(strings.Fields(f.Slack), strings.Fields(f.Webhooks), strings.Fields(f.Mail))}
+	for text, into := range map[string]*time.Duration{f.Over: &r.Over, f.For: &r.For, f.Repeat: &r.Repeat} {
+		if *into, err = span(text); err != nil {
+			return "", err
+		}
+	}
+	if f.Rate != "" {
+		if r.Rate, err = strconv.ParseInt(f.Rate, 10, 64); err != nil {
+			return "", failure(http.StatusBadRequest, "The number of tasks in a minute is a whole number.")
+		}
+	}
+	secret, _, err = v.Alerts.Put(v.r.Context(), r, v.who.Name)
+	return secret, err
+}
+
+func editAlert(v *visit) (answer, error) {
+	name, ctx := v.r.PathValue("name"), v.r.Context()
+	v.target, v.detail = short(name), v.r.PathValue("action")
+	switch v.detail {
+	case "test":
+		_, err := v.Alerts.Test(ctx, name)
+		return goTo("/alerts", "testing"), err
+	case "mute":
+		return goTo("/alerts", "muted"), v.Alerts.Mute(ctx, name, time.Hour)
+	case "unmute":
+		return goTo("/alerts", "unmuted"), v.Alerts.Mute(ctx, name, 0)
+	}
+	return answer{}, failure(http.StatusNotFound, "There is no such page.")
+}
+
+func removeAlert(v *visit) (answer, error) {
+	name := v.r.PathValue("name")
+	v.target = short(name)
+	if v.r.PostFormValue("confirm") != "yes" {
+		if _, err := v.Alerts.Get(v.r.Context(), name); err != nil {
+			return answer{}, err
+		}
+		return answer{page: "confirm", title: "Remove the alert?", section: "alerts", data: confirmation{
+			Question: "Remove the alert " + name + "?", Detail: "Nobody is told any more, nor that it is over.", Button: "Remove",
+			Action: v.url("alerts", name, "remove"), Back: v.url("alerts")}}, nil
+	}
+	return goTo("/alerts", "removed"), v.Alerts.Remove(v.r.Context(), name)
+}
