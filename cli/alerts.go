@@ -224,7 +224,7 @@ func (app *App) withAlerts(ctx context.Context, allow []string, do func(*alert.B
 	if err != nil {
 		return usage("", "--allow-host: %v", err)
 	}
-	switch err = do(alert.NewBook(client.Store(), sender)); {
+	switch err = do(alert.NewBook(client.Store(), client.KeyRing(), sender)); {
 	case errors.Is(err, notify.ErrTarget):
 		p := usage("use https, or --allow-host", "%v", notify.ErrTarget)
 		p.Code = "target_not_allowed"

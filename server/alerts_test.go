@@ -176,7 +176,7 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			book := alert.NewBook(client.Store(), sender)
+			book := alert.NewBook(client.Store(), nil, sender)
 			if _, _, err := book.Put(t.Context(), alert.Rule{Name: "a", Kind: alert.NoWorker, To: notify.Receivers(nil, []string{hook.URL}, nil)}, "test"); err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +186,7 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 			dying := newClient(t, &mortal{Store: client.Store(), alive: first})
 			go func() {
 				defer close(dead)
-				alert.New(alert.NewBook(dying.Store(), sender), dying, discard(), 20*time.Millisecond, 500*time.Millisecond).Run(first)
+				alert.New(alert.NewBook(dying.Store(), nil, sender), dying, discard(), 20*time.Millisecond, 500*time.Millisecond).Run(first)
 			}()
 			var owed string
 			eventually(t, func() bool {
@@ -313,6 +313,35 @@ func TestAlertsAreRefusedThatCannotBe(t *testing.T) {
 	var a server.Alert
 	if s.do("GET", "/api/v1/alerts/b", nil).want(t, 200, &a); a.Rate != 7 || a.Mail[0] != "ops@example.com" {
 		t.Errorf("%+v", a)
+	}
+}
+
+func TestAKeyRingKeepsTheSecretsOfAlerts(t *testing.T) {
+	s, hook := newMemory(), hear(t)
+	ring := &tusk.KeyRing{Primary: "k", Keys: map[string][]byte{"k": bytes.Repeat([]byte{7}, 32)}}
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: discard(), KeyRing: ring})
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := startOn(t, client, quickAlerts)
+	var made server.NewAlert
+	site.do("PUT", "/api/v1/alerts/a", object{"kind": "no_worker", "webhooks": []string{hook.URL}, "slack": []string{hook.URL + "/services/s3cret"}}).want(t, 200, &made)
+	enqueueTo(t, client, "q")
+	eventually(t, func() bool { hook.mu.Lock(); defer hook.mu.Unlock(); return len(hook.bodies) == 2 })
+	for _, kind := range []string{"alert", "alert_state"} {
+		records, err := s.Records(t.Context(), kind)
+		if err != nil || len(records) != 1 || bytes.Contains(records[0].Body, []byte("s3cret")) || bytes.Contains(records[0].Body, []byte(made.Secret)) {
+			t.Errorf("%s, %v", records[0].Body, err)
+		}
+	}
+	signed := 0
+	for i, body := range hook.bodies {
+		if push.Verify(made.Secret, hook.heads[i], body, time.Now()) == nil {
+			signed++
+		}
+	}
+	if signed != 1 {
+		t.Error(signed)
 	}
 }
 

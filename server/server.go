@@ -134,7 +134,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s.alerts = alert.NewBook(client.Store(), sender)
+	s.alerts = alert.NewBook(client.Store(), client.KeyRing(), sender)
 	s.watch = alert.New(s.alerts, client, s.log, full.AlertEvery, full.AlertPatience)
 	if s.description = describeAPI(Routes()); s.description.err != nil {
 		return nil, fmt.Errorf("server: %w", s.description.err)

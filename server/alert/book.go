@@ -25,11 +25,38 @@ const (
 // Book keeps rules, and how they stand, as records of a store.
 type Book struct {
 	store  store.Recorder
+	ring   *tusk.KeyRing
 	sender *notify.Sender
 }
 
-// NewBook makes a book. The sender judges receivers.
-func NewBook(s store.Recorder, sender *notify.Sender) *Book { return &Book{s, sender} }
+// NewBook makes a book. With a key ring secrets are stored encrypted; it may be nil. The
+// sender judges receivers.
+func NewBook(s store.Recorder, ring *tusk.KeyRing, sender *notify.Sender) *Book {
+	return &Book{s, ring, sender}
+}
+
+// read decodes a rule; write encodes one.
+func (b *Book) read(body []byte, r *Rule) error {
+	if err := json.Unmarshal(body, r); err != nil {
+		return err
+	}
+	for i := range r.To {
+		r.To[i].Open(b.ring, purpose(r.Name))
+	}
+	return nil
+}
+
+func (b *Book) write(r Rule) ([]byte, error) {
+	r.To = slices.Clone(r.To)
+	for i := range r.To {
+		if err := r.To[i].Seal(b.ring, purpose(r.Name)); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(r)
+}
+
+func purpose(name string) string { return "alert " + name }
 
 // Alert is a rule and how it stands.
 type Alert struct {
@@ -52,7 +79,7 @@ func (b *Book) List(ctx context.Context) ([]Alert, error) {
 	}
 	all := make([]Alert, len(rules))
 	for i, r := range rules {
-		if err := json.Unmarshal(r.Body, &all[i].Rule); err != nil {
+		if err := b.read(r.Body, &all[i].Rule); err != nil {
 			return nil, fmt.Errorf("alert %s: %w", r.Name, err)
 		}
 		for _, s := range states {
@@ -111,7 +138,7 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 			return nil, fmt.Errorf("%w: at most %d alerts", ErrInvalid, MaxRules)
 		}
 		if body != nil {
-			if err := json.Unmarshal(body, &old); err != nil {
+			if err := b.read(body, &old); err != nil {
 				return nil, err
 			}
 		}
@@ -126,7 +153,7 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 			return nil, fmt.Errorf("%w: it needs a receiver: Slack, a webhook, or mail", ErrInvalid)
 		}
 		r.To, secret = notify.Signed(r.To, old.To)
-		return json.Marshal(r)
+		return b.write(r)
 	})
 	return secret, r, err
 }
@@ -156,13 +183,13 @@ func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error 
 		if body == nil {
 			return nil, ErrNotFound
 		}
-		if err := json.Unmarshal(body, &r); err != nil {
+		if err := b.read(body, &r); err != nil {
 			return nil, err
 		}
 		if r.MutedUntil = (time.Time{}); span > 0 {
 			r.MutedUntil = time.Now().UTC().Add(span).Truncate(time.Second)
 		}
-		return json.Marshal(r)
+		return b.write(r)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/herald"
+	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -119,6 +120,9 @@ func (r *Runner) deliver(ctx context.Context, rule *Rule, owed Owed) error {
 	for i := range rule.To {
 		if rule.To[i].Key() == owed.To {
 			return r.book.sender.Send(ctx, &rule.To[i], owed.Message)
+		}
+		if rule.To[i].Address == "" {
+			return notify.ErrSealed // it may be this one
 		}
 	}
 	return nil // the rule has this receiver no longer

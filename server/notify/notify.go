@@ -8,6 +8,8 @@ package notify
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/reach"
 	"github.com/tuskqueue/tusk/server/push"
 )
@@ -37,23 +40,65 @@ const (
 var (
 	ErrInvalid = errors.New("invalid receiver")
 	ErrTarget  = reach.ErrTarget
+	ErrSealed  = errors.New("a secret cannot be read: this server's key ring lacks its key")
 	ErrNoMail  = errors.New("this server has no mail server: start tusk serve with --smtp")
 )
 
 // Receiver is who gets messages. The address of Slack is a secret, as the one that signs is.
+// With a key ring secrets are stored encrypted.
 type Receiver struct {
-	Via     Via    `json:"via"`
-	Address string `json:"address"` // a URL, or for mail an address
-	Secret  string `json:"secret,omitempty"`
+	Via     Via             `json:"via"`
+	Address string          `json:"address,omitempty"` // a URL, or for mail an address
+	Secret  string          `json:"secret,omitempty"`
+	Sealed  json.RawMessage `json:"sealed,omitempty"` // the address of Slack, or the secret of a webhook
 }
 
-// Key tells receivers of one rule apart.
-func (r *Receiver) Key() string { return string(r.Via) + " " + r.Address }
+// Key tells receivers of one rule apart, and shows no secret.
+func (r *Receiver) Key() string {
+	digest := sha256.Sum256([]byte(r.Address))
+	return string(r.Via) + " " + hex.EncodeToString(digest[:8])
+}
+
+// hidden is what of a receiver nobody may see; nil: nothing.
+func (r *Receiver) hidden() *string {
+	switch r.Via {
+	case Slack:
+		return &r.Address
+	case Webhook:
+		return &r.Secret
+	}
+	return nil
+}
+
+// Seal encrypts what nobody may see, if there is a key ring.
+func (r *Receiver) Seal(ring *tusk.KeyRing, purpose string) (err error) {
+	text := r.hidden()
+	if text == nil || ring == nil || *text == "" {
+		return nil
+	}
+	r.Sealed, err = ring.Encrypt([]byte(*text), purpose)
+	*text = ""
+	return err
+}
+
+// Open undoes Seal. What the ring has no key for stays sealed, and cannot be used.
+func (r *Receiver) Open(ring *tusk.KeyRing, purpose string) {
+	text := r.hidden()
+	if text == nil || r.Sealed == nil {
+		return
+	}
+	if clear, err := ring.Decrypt(r.Sealed, purpose); err == nil {
+		*text, r.Sealed = string(clear), nil
+	}
+}
 
 // Shown is the receiver as anybody may see it: of Slack the host alone.
 func (r *Receiver) Shown() string {
 	if r.Via != Slack {
 		return r.Address
+	}
+	if r.Sealed != nil {
+		return "…"
 	}
 	u, err := url.Parse(r.Address)
 	if err != nil {
@@ -71,8 +116,8 @@ func Signed(to, old []Receiver) (signed []Receiver, secret string) {
 		if r.Via != Webhook {
 			continue
 		}
-		if k := slices.IndexFunc(old, func(o Receiver) bool { return o.Via == Webhook && o.Secret != "" }); k >= 0 {
-			r.Secret = old[k].Secret
+		if k := slices.IndexFunc(old, func(o Receiver) bool { return o.Via == Webhook && (o.Secret != "" || o.Sealed != nil) }); k >= 0 {
+			r.Secret, r.Sealed = old[k].Secret, old[k].Sealed
 			continue
 		}
 		if secret == "" {
@@ -150,6 +195,9 @@ func (s *Sender) Check(r *Receiver) error {
 
 // Send sends a message to a receiver, once. Its error tells no secret.
 func (s *Sender) Send(ctx context.Context, r *Receiver, m Message) error {
+	if r.Sealed != nil {
+		return ErrSealed
+	}
 	m.Data.Environment = s.environment
 	switch r.Via {
 	case Slack:

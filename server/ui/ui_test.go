@@ -156,7 +156,7 @@ func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints, Alerts: alert.NewBook(client.Store(), sender),
+	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints, Alerts: alert.NewBook(client.Store(), nil, sender),
 		Push: push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)
