@@ -1,0 +1,391 @@
+package rules_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// book is the plainest engine: what it has read is all there is.
+type book struct {
+	now      time.Time
+	tasks    map[store.ID]*rules.Row
+	keys     map[rules.KeyName]*rules.Key
+	needs    map[store.ID][]rules.OpenNeed
+	doubts   []store.ID
+	attempts map[store.ID][]store.Attempt
+}
+
+func newBook() *book {
+	return &book{
+		now:   time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC),
+		tasks: map[store.ID]*rules.Row{}, keys: map[rules.KeyName]*rules.Key{},
+		needs: map[store.ID][]rules.OpenNeed{}, attempts: map[store.ID][]store.Attempt{},
+	}
+}
+
+func (b *book) Task(id store.ID) (*rules.Row, error) {
+	r := b.tasks[id]
+	if r == nil {
+		return nil, nil
+	}
+	c := *r
+	return &c, nil
+}
+
+func (b *book) Key(name rules.KeyName) (*rules.Key, error) {
+	if k := b.keys[name]; k != nil {
+		return k, nil
+	}
+	return &rules.Key{}, nil
+}
+
+func (b *book) Needs(id store.ID) ([]rules.OpenNeed, error) {
+	return append([]rules.OpenNeed(nil), b.needs[id]...), nil
+}
+
+func (b *book) Children(id store.ID) (edges []rules.Edge, err error) {
+	for child, needs := range b.needs {
+		for _, n := range needs {
+			if n.Open && n.Task == id {
+				edges = append(edges, rules.Edge{Child: child, Need: n.Need})
+			}
+		}
+	}
+	return edges, nil
+}
+
+// do runs one verb in a batch of its own and applies what comes of it, as often as asked.
+func (b *book) do(verb func(*rules.Batch) error) *rules.Batch {
+	batch := rules.New(b.now, b)
+	if err := verb(batch); err != nil {
+		panic(err)
+	}
+	b.apply(batch)
+	return batch
+}
+
+func (b *book) apply(batch *rules.Batch) {
+	for _, c := range batch.Changes() {
+		if c.After == nil {
+			delete(b.tasks, c.Before.ID)
+			delete(b.needs, c.Before.ID)
+			continue
+		}
+		row := *c.After
+		row.Place, row.Values = 0, false
+		b.tasks[row.ID] = &row
+	}
+	for _, n := range batch.Needs {
+		if b.tasks[n.Child] != nil {
+			b.needs[n.Child] = append([]rules.OpenNeed(nil), n.Needs...)
+		}
+	}
+	for _, m := range batch.Met {
+		for i := range b.needs[m.Child] {
+			if n := &b.needs[m.Child][i]; n.Task == m.Parent {
+				n.Open = false
+			}
+		}
+	}
+	for _, e := range batch.Ends {
+		b.attempts[e.Task.ID] = append(b.attempts[e.Task.ID], e.Attempt)
+	}
+	keys, _ := batch.Keys()
+	for _, k := range keys {
+		b.keys[k.KeyName] = &k
+	}
+	b.doubts = append(b.doubts, batch.Doubts...)
+}
+
+func id(n int) store.ID { return store.ID{15: byte(n)} }
+
+// enqueue adds one task and returns what became of it.
+func (b *book) enqueue(n store.NewTask) (result store.Enqueued) {
+	if n.Queue == "" {
+		n.Queue = "q"
+	}
+	n.Kind = "k"
+	b.do(func(batch *rules.Batch) error {
+		results, err := batch.Enqueue([]store.NewTask{n})
+		result = results[0]
+		return err
+	})
+	return result
+}
+
+// claim makes an available task a running one, which no rule does.
+func (b *book) claim(n int) {
+	r := b.tasks[id(n)]
+	if r.State != store.Available {
+		panic(fmt.Sprintf("task %d is %v", n, r.State))
+	}
+	r.State, r.Attempt, r.ClaimedAt, r.Lease = store.Running, r.Attempt+1, b.now, store.Token{1}
+}
+
+// finish ends the attempt of a running task.
+func (b *book) finish(n int, o store.Outcome) {
+	t := b.tasks[id(n)].Task
+	o.Task = &t
+	if o.Attempt == 0 {
+		o.Attempt = t.Attempt
+	}
+	b.do(func(batch *rules.Batch) error { return batch.Finish(&o) })
+}
+
+func (b *book) edit(n int, c store.Change) (done store.Edited) {
+	b.do(func(batch *rules.Batch) (err error) {
+		done, err = batch.Edit(id(n), &c)
+		return err
+	})
+	return done
+}
+
+// doom cancels what is doomed, and what that dooms.
+func (b *book) doom() (cancelled int) {
+	for len(b.doubts) > 0 {
+		of := b.doubts[0]
+		b.doubts = b.doubts[1:]
+		b.do(func(batch *rules.Batch) error {
+			did, err := batch.Doom(of)
+			if did {
+				cancelled++
+			}
+			return err
+		})
+	}
+	return cancelled
+}
+
+func (b *book) state(n int) store.State {
+	if r := b.tasks[id(n)]; r != nil {
+		return r.State
+	}
+	return 0
+}
+
+// TestTheRules has a sentence for each rule.
+func TestTheRules(t *testing.T) {
+	type check struct {
+		of   string
+		got  any
+		want any
+	}
+	for sentence, history := range map[string]func(b *book) []check{
+		"a task that may run at once is available": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			return []check{{"state", b.state(1), store.Available}, {"run time", b.tasks[id(1)].RunAt, b.now}}
+		},
+		"a task with a delay is scheduled, and admitted when its time has come": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Delay: time.Minute})
+			before := b.state(1)
+			b.now = b.now.Add(time.Minute)
+			b.do(func(batch *rules.Batch) error { _, err := batch.Admit(id(1)); return err })
+			return []check{{"before", before, store.Scheduled}, {"after", b.state(1), store.Available}}
+		},
+		"a task that runs in turns waits for its turn, and gets it once": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Turn: true})
+			before, line := b.state(1), b.tasks[id(1)].InLine()
+			var first, second bool
+			b.do(func(batch *rules.Batch) (err error) { first, err = batch.Grant(id(1)); return err })
+			b.do(func(batch *rules.Batch) (err error) { second, err = batch.Grant(id(1)); return err })
+			return []check{{"before", before, store.Pending}, {"in line", line, true}, {"after", b.state(1), store.Available},
+				{"granted", first, true}, {"granted again", second, false}}
+		},
+		"the second task of a key is skipped": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
+			second := b.enqueue(store.NewTask{ID: id(2), Key: "x"})
+			return []check{{"result", second, store.Enqueued{ID: id(1), Result: store.Skipped}}, {"second", b.state(2), store.State(0)}}
+		},
+		"a key belongs to its tenant": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", Tenant: "a"})
+			second := b.enqueue(store.NewTask{ID: id(2), Key: "x", Tenant: "b", OnConflict: store.Replace})
+			return []check{{"result", second.Result, store.Added}}
+		},
+		"a key is free again when its task has ended": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
+			b.claim(1)
+			b.finish(1, store.Outcome{State: store.Completed})
+			return []check{{"result", b.enqueue(store.NewTask{ID: id(2), Key: "x"}).Result, store.Added}}
+		},
+		"what replaces a task that has not begun keeps its id": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", Args: []byte("1")})
+			second := b.enqueue(store.NewTask{ID: id(2), Key: "x", Args: []byte("2"), OnConflict: store.Replace})
+			return []check{{"result", second, store.Enqueued{ID: id(1), Result: store.Replaced}}, {"args", string(b.tasks[id(1)].Args), "2"}}
+		},
+		"any number of reruns while a task runs become one more run, the newest": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun})
+			b.claim(1)
+			b.enqueue(store.NewTask{ID: id(2), Key: "x", OnConflict: store.Rerun, Args: []byte("2")})
+			third := b.enqueue(store.NewTask{ID: id(3), Key: "x", OnConflict: store.Rerun, Args: []byte("3")})
+			waits := b.state(2)
+			b.finish(1, store.Outcome{State: store.Completed})
+			return []check{{"result", third, store.Enqueued{ID: id(2), Result: store.Awaiting}}, {"waits", waits, store.Pending},
+				{"runs", b.state(2), store.Available}, {"args", string(b.tasks[id(2)].Args), "3"}, {"third", b.state(3), store.State(0)}}
+		},
+		"an update that is not newer is stale": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun, SourceTime: b.now})
+			again := b.enqueue(store.NewTask{ID: id(2), Key: "x", OnConflict: store.Rerun, SourceTime: b.now})
+			return []check{{"result", again, store.Enqueued{ID: id(1), Result: store.Stale}}}
+		},
+		"a task that would be retried is superseded by the rerun that waits for it": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun})
+			b.claim(1)
+			b.enqueue(store.NewTask{ID: id(2), Key: "x", OnConflict: store.Rerun})
+			b.finish(1, store.Outcome{State: store.Retryable, Delay: time.Minute, Error: "no"})
+			return []check{{"first", b.state(1), store.Cancelled}, {"reason", b.tasks[id(1)].Reason, rules.Superseded},
+				{"attempt", b.attempts[id(1)][0].Outcome, store.Cancelled}, {"second", b.state(2), store.Available}}
+		},
+		"a task that was asked to stop does not run again": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.claim(1)
+			asked := b.edit(1, store.Change{Op: store.Cancel, Reason: "enough"})
+			b.finish(1, store.Outcome{State: store.Available})
+			return []check{{"asked", asked.Result, store.Requested}, {"state", b.state(1), store.Cancelled}, {"reason", b.tasks[id(1)].Reason, "enough"}}
+		},
+		"a completion that races a cancel completes": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.claim(1)
+			b.edit(1, store.Change{Op: store.Cancel})
+			b.finish(1, store.Outcome{State: store.Completed})
+			return []check{{"state", b.state(1), store.Completed}}
+		},
+		"a turn is given back when an attempt ends, and kept when the task is handed back": func(b *book) []check {
+			for n := 1; n <= 3; n++ {
+				b.enqueue(store.NewTask{ID: id(n), Turn: true})
+				b.do(func(batch *rules.Batch) error { _, err := batch.Grant(id(n)); return err })
+				b.claim(n)
+			}
+			b.finish(1, store.Outcome{State: store.Completed})
+			b.finish(2, store.Outcome{State: store.Available})
+			b.finish(3, store.Outcome{State: store.Retryable, KeepTurn: true})
+			return []check{{"ended", b.tasks[id(1)].HasTurn, false}, {"handed back", b.tasks[id(2)].HasTurn, true}, {"kept", b.tasks[id(3)].HasTurn, true}}
+		},
+		"a child runs when the last task that it needs has completed": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.enqueue(store.NewTask{ID: id(2)})
+			b.enqueue(store.NewTask{ID: id(3), Needs: []store.Need{{Task: id(1)}, {Task: id(2)}}})
+			b.claim(1)
+			b.finish(1, store.Outcome{State: store.Completed})
+			one := b.state(3)
+			b.claim(2)
+			b.finish(2, store.Outcome{State: store.Completed})
+			return []check{{"after one", one, store.Pending}, {"after both", b.state(3), store.Available}}
+		},
+		"a failure cancels what needs it, and what needs that": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.enqueue(store.NewTask{ID: id(2), Needs: []store.Need{{Task: id(1)}}})
+			b.enqueue(store.NewTask{ID: id(3), Needs: []store.Need{{Task: id(2)}}})
+			b.edit(1, store.Change{Op: store.Cancel})
+			return []check{{"cancelled", b.doom(), 2}, {"second", b.state(2), store.Cancelled}, {"third", b.state(3), store.Cancelled}}
+		},
+		"a need that is met stays met when its task is deleted": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.enqueue(store.NewTask{ID: id(2)})
+			b.enqueue(store.NewTask{ID: id(3), Needs: []store.Need{{Task: id(1)}, {Task: id(2)}}})
+			b.claim(1)
+			b.finish(1, store.Outcome{State: store.Completed})
+			b.edit(1, store.Change{Op: store.Delete})
+			return []check{{"cancelled", b.doom(), 0}, {"child", b.state(3), store.Pending}, {"open", b.tasks[id(3)].Open, 1}}
+		},
+		"a failed task that is retried in time dooms nothing": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.enqueue(store.NewTask{ID: id(2), Needs: []store.Need{{Task: id(1)}}})
+			b.edit(1, store.Change{Op: store.Cancel})
+			b.edit(1, store.Change{Op: store.Retry})
+			return []check{{"cancelled", b.doom(), 0}, {"child", b.state(2), store.Pending}}
+		},
+		"a task that needs a task of the same call waits for it": func(b *book) []check {
+			b.do(func(batch *rules.Batch) error {
+				_, err := batch.Enqueue([]store.NewTask{{ID: id(1), Queue: "q"}, {ID: id(2), Queue: "q", Needs: []store.Need{{Task: id(1)}}}})
+				return err
+			})
+			return []check{{"child", b.state(2), store.Pending}, {"needed", b.tasks[id(1)].Needed, true}}
+		},
+		"a parent waits for the children that it spawns": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.claim(1)
+			b.finish(1, store.Outcome{State: store.Pending, Then: []store.NewTask{{ID: id(2), Queue: "q"}}, Needs: []store.Need{{Task: id(2)}}})
+			waits := b.state(1)
+			b.claim(2)
+			b.finish(2, store.Outcome{State: store.Completed})
+			return []check{{"waits", waits, store.Pending}, {"goes on", b.state(1), store.Available}}
+		},
+		"an ephemeral task is gone when it has completed, unless others need it": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.enqueue(store.NewTask{ID: id(2)})
+			b.enqueue(store.NewTask{ID: id(3), Needs: []store.Need{{Task: id(2)}}})
+			b.claim(1)
+			b.claim(2)
+			b.finish(1, store.Outcome{State: store.Completed, Forget: true})
+			b.finish(2, store.Outcome{State: store.Completed, Forget: true})
+			return []check{{"alone", b.state(1), store.State(0)}, {"needed", b.state(2), store.Completed}, {"child", b.state(3), store.Available}}
+		},
+		"a key moves with its task, unless it is taken there": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
+			b.enqueue(store.NewTask{ID: id(2), Key: "x", Queue: "r"})
+			taken := b.edit(1, store.Change{Op: store.Move, Queue: "r"})
+			moved := b.edit(1, store.Change{Op: store.Move, Queue: "s"})
+			return []check{{"taken", taken.Result, store.KeyTaken}, {"moved", moved.Result, store.Changed},
+				{"here", b.enqueue(store.NewTask{ID: id(3), Key: "x"}).Result, store.Added},
+				{"there", b.enqueue(store.NewTask{ID: id(4), Key: "x", Queue: "s"}).Result, store.Skipped}}
+		},
+		"a finished task begins again only while its key is free": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
+			b.edit(1, store.Change{Op: store.Cancel})
+			b.enqueue(store.NewTask{ID: id(2), Key: "x"})
+			taken := b.edit(1, store.Change{Op: store.Retry})
+			b.edit(2, store.Change{Op: store.Cancel})
+			free := b.edit(1, store.Change{Op: store.Retry})
+			return []check{{"taken", taken.Result, store.KeyTaken}, {"free", free, store.Edited{ID: id(1), Result: store.Changed, State: store.Available}}}
+		},
+		"a rerun that waits can be called off": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun})
+			b.claim(1)
+			b.enqueue(store.NewTask{ID: id(2), Key: "x", OnConflict: store.Rerun})
+			refused := b.edit(2, store.Change{Op: store.Reprioritize})
+			off := b.edit(2, store.Change{Op: store.Cancel})
+			b.finish(1, store.Outcome{State: store.Retryable})
+			return []check{{"refused", refused.Result, store.Refused}, {"off", off.Result, store.Changed}, {"first", b.state(1), store.Retryable}}
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			for _, c := range history(newBook()) {
+				if c.got != c.want {
+					t.Errorf("%s: %v, want %v", c.of, c.got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestWhichStatesAllowWhichChange is the table of store.Change.
+func TestWhichStatesAllowWhichChange(t *testing.T) {
+	allowed := map[store.Op][]store.State{
+		store.Cancel:       {store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable},
+		store.Retry:        {store.Scheduled, store.Retryable, store.Completed, store.Cancelled, store.Discarded},
+		store.Delete:       {store.Scheduled, store.Pending, store.Available, store.Retryable, store.Completed, store.Cancelled, store.Discarded},
+		store.Reprioritize: {store.Scheduled, store.Available, store.Retryable},
+		store.Move:         {store.Scheduled, store.Available, store.Retryable},
+		store.Reschedule:   {store.Scheduled, store.Available, store.Retryable},
+	}
+	for op, states := range allowed {
+		for _, state := range store.States() {
+			b := newBook()
+			b.tasks[id(1)] = &rules.Row{Task: store.Task{ID: id(1), Queue: "q", State: state}, Open: map[bool]int{true: 1}[state == store.Pending]}
+			want := false
+			for _, s := range states {
+				want = want || s == state
+			}
+			if got := b.edit(1, store.Change{Op: op, Queue: "r", Priority: 1}).Result; (got != store.Refused) != want {
+				t.Errorf("%v of a %v task: %v", op, state, got)
+			}
+		}
+	}
+	if got := newBook().edit(1, store.Change{Op: store.Cancel}).Result; got != store.Missing {
+		t.Errorf("a task that does not exist: %v", got)
+	}
+}
