@@ -239,6 +239,10 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 
 	// Retry a group from its row.
 	b.submit(`form[action*="/errors/"] button`)
+	if got := b.text("h1"); got != "Retry all tasks with this error?" {
+		t.Fatalf("before a group is retried: %q", got)
+	}
+	b.submit(`form[action*="/errors/"] button.danger`)
 	if got := b.text(".note"); !strings.HasPrefix(got, "Started") {
 		t.Fatal(got)
 	}

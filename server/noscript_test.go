@@ -73,6 +73,10 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 	// Retry the group, and watch it by loading the page again.
 	b.open("/errors")
 	b.submit(`form[action*="/errors/"] button`)
+	if got := b.text("h1"); got != "Retry all tasks with this error?" {
+		t.Fatalf("before a group is retried: %q", got)
+	}
+	b.submit(`form[action*="/errors/"] button.danger`)
 	if got := b.text(".note"); !strings.HasPrefix(got, "Started") {
 		t.Fatal(got)
 	}

@@ -94,7 +94,7 @@ type PersonList struct {
 
 func listPeople(c *call, _ struct{}) (PersonList, error) {
 	people, err := c.book.People(c.r.Context())
-	return PersonList{People: people}, err
+	return PersonList{People: append([]access.Person{}, people...)}, err
 }
 
 type endSessionsInput struct {

@@ -73,7 +73,7 @@ func TestOtherSitesAndOtherNamesAreRefused(t *testing.T) {
 		s.do("POST", path, nil, "Origin", "https://evil.example").problem(t, 403, "cross_origin")
 		s.do("POST", path, nil, "Origin", "null").problem(t, 403, "cross_origin")
 	}
-	s.do("POST", "/api/v1/queues/default/pause", nil, "Sec-Fetch-Site", "same-origin").want(t, 200, nil)
+	s.do("POST", "/api/v1/queues/default/pause?create=true", nil, "Sec-Fetch-Site", "same-origin").want(t, 200, nil)
 	for host, status := range map[string]int{"localhost": 200, "localhost:80": 200, "127.0.0.1": 200, "127.0.0.9:1": 200, "[::1]:80": 200, "tusk.example.com": 200,
 		"TUSK.example.com:443": 200, "evil.example": 421, "localhost.evil.example": 421, "127.0.0.1.nip.io": 421, "0.0.0.0": 421, "10.0.0.1": 421, "[::ffff:10.0.0.1]": 421, "tusk.example.com.": 200} {
 		if a := s.do("GET", "/healthz", nil, "Host", host); a.status != status {

@@ -118,9 +118,10 @@ func retryErrors(v *visit) (answer, error) {
 	}
 	if v.r.PostFormValue("confirm") != "yes" {
 		return answer{page: "confirm", title: "Retry all of them?", section: "errors", data: confirmation{
-			Question: "Retry all " + count + " tasks that failed so?", Pace: true,
-			Detail: "Those that wait for a retry run now, and those that were discarded begin again. A pace keeps what was down from being down again.",
-			Button: "Retry " + count + " tasks", Action: v.url("errors", v.target, "retry"), Fields: url.Values{}, Back: v.url("errors")}}, nil
+			Question: "Retry all tasks with this error?", Pace: true,
+			Detail: "Tasks: " + count + ". Those that wait for a retry run now; those that were discarded begin again. " +
+				"Set a pace if whatever failed needs time to recover.",
+			Button: "Retry", Action: v.url("errors", v.target, "retry"), Fields: url.Values{}, Back: v.url("errors")}}, nil
 	}
 	if _, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}, count); err != nil {
 		return answer{}, err
