@@ -14,8 +14,8 @@ cross join lateral (select x.* from tusk.state_of(q.id) x offset 0) s
 -- name: attempts
 -- The ended attempts of tasks, oldest first, and the completion of each that completed.
 select a.id, a.number, a.worker, a.started_at, a.ended_at, a.state, a.error, a.trace, a.fingerprint
-from tusk.attempt a
-where a.id = any($1)
+from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) q
+cross join lateral (select x.* from tusk.attempt x where x.id = q.id offset 0) a
 order by a.id, a.n
 
 -- name: completions
