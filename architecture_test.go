@@ -15,7 +15,7 @@ const module = "github.com/tuskqueue/tusk"
 // The longest prefix that matches a package is its part.
 var mayImport = map[string][]string{
 	"":                   {"store", "internal", "cron"},
-	"cron":               {},
+	"cron":               {"internal/duration"},
 	"store":              {},
 	"store/storetest":    {"store", "store/memory"},
 	"store/memory":       {"store", "store/rules"},
@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/tend":      {"store", "internal/loop", "internal/lifecycle", "internal/tick", "internal/allot", "internal/bulk"},
 	"internal/storm":     {"", "store", "cli", "cmd"},
 	"internal/reach":     {},
+	"internal/duration":  {},
 	"internal/model":     {},
 	"internal/disk":      {},
 	"why":                {"", "store", "internal/allot"},
@@ -44,7 +45,7 @@ var mayImport = map[string][]string{
 	"builtin":            {"", "internal/reach"},
 	"server":             {"", "store", "cron", "why", "doctor", "internal/tick", "internal/reach"},
 	"tusktest":           {"", "store", "store/memory"},
-	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick"},
+	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Ticks returns the first n ticks of the schedule after an instant, in its zone.
-// The plan of a period ("@every 15m") counts from 1970, not from the last tick.
+// The plan of a period ("@every 15m") counts from its start, or else from 1970, not from
+// the last tick.
 func (s *ScheduleInfo) Ticks(after time.Time, n int) ([]time.Time, error) {
 	spec, err := s.Parse()
 	if err != nil {

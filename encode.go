@@ -97,6 +97,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 		validateWhen("run at", n.RunAt, n.Delay),
 		validateWhen("expires at", n.ExpiresAt, n.ExpiresIn),
 		validateWhen("deadline", o.Deadline, o.DeadlineIn),
+		validateSource(o.SourceTime),
 		validateEphemeral(o),
 		validateSettings(settings),
 		o.Unique.validate(o),

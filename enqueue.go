@@ -41,7 +41,9 @@ type Options struct {
 	Tags      []string          // to find the task by; at most MaxTags
 	Metadata  map[string]string // for people and middleware; not read by Tusk
 
-	RunAt     time.Time     // not before this instant
+	// RunAt is when the task may run, not earlier. The zero time means now; if it comes
+	// from a field that may not have been set, pass it through At.
+	RunAt     time.Time
 	Delay     time.Duration // not before this long from now, by the database's clock
 	ExpiresAt time.Time     // not to be started later: the task is discarded then
 	ExpiresIn time.Duration // the same, from now

@@ -252,6 +252,15 @@ func ExampleClient_PutSchedule() {
 	// morning at 07:30 on Monday to Friday, Europe/Berlin time
 }
 
+// A publication date may be missing: then the enqueue is refused, not run at once.
+func ExampleAt() {
+	ctx, client := context.Background(), newClient()
+	var published time.Time
+	_, err := client.Enqueue(ctx, Greet{Name: "readers"}, &tusk.Options{RunAt: tusk.At(published)})
+	fmt.Println(errors.Is(err, tusk.ErrInvalid))
+	// Output: true
+}
+
 func ExampleClient_Edit() {
 	ctx, client := context.Background(), newClient()
 	var ids []tusk.ID

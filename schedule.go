@@ -19,6 +19,11 @@ type Schedule struct {
 	// Spec is a cron expression of five fields, or "@every 15m" for a fixed period;
 	// see package cron. Zone is the time zone it is read in; default: UTC.
 	Spec, Zone string
+	// Start is the first run of a period, from which the others count; of a cron
+	// expression it is the time before which no tick comes. If it has passed by more than
+	// a minute when the schedule is stored, the runs since are not made up for. The zero
+	// time sets none: periods count from 1970-01-01 00:00 UTC. See At.
+	Start time.Time
 
 	Args    Args
 	Options *Options // of the tasks; run time, expiry instant, key and id are the schedule's own
@@ -66,7 +71,7 @@ type ScheduleInfo struct {
 
 // PutSchedule creates a schedule or changes the one of that name. Code wins over
 // the database for all that Schedule says; a pause is the operator's and stays,
-// and the next tick is planned anew only when Spec or Zone changed.
+// and the next tick is planned anew only when Spec, Zone or Start changed.
 //
 // The error is an *InvalidError for what was passed in.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
@@ -81,9 +86,13 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 				return nil, err
 			}
 			doc.Paused, doc.Last, doc.LastTask, doc.Fired, doc.Skipped = old.Paused, old.Last, old.LastTask, old.Fired, old.Skipped
-			if doc.Next = old.Next; old.Spec != doc.Spec || old.Zone != doc.Zone {
-				doc.Next = time.Time{}
+			if old.Spec == doc.Spec && old.Zone == doc.Zone && old.Start.Equal(doc.Start) {
+				doc.Next = old.Next
+				return json.Marshal(doc)
 			}
+		}
+		if err := doc.Plan(time.Now()); err != nil {
+			return nil, err
 		}
 		return json.Marshal(doc)
 	})
@@ -209,13 +218,14 @@ func (c *Client) scheduleDocument(s Schedule) (doc tick.Schedule, err error) {
 	if err != nil {
 		return doc, err
 	}
-	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Kind: task.Kind, Args: task.Args, Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,
+	doc = tick.Schedule{Spec: s.Spec, Zone: s.Zone, Start: s.Start.UTC(), Kind: task.Kind, Args: task.Args, Queue: task.Queue, Tenant: task.Tenant, Partition: task.Partition,
 		Priority: task.Priority, Tags: task.Tags, Settings: task.Settings,
 		Missed: s.Missed, Cap: s.Cap, Overlap: s.Overlap, Jitter: s.Jitter}
 	if _, err := doc.Parse(); err != nil {
 		return doc, invalid("spec", "invalid_cron", "%v", err)
 	}
 	return doc, errors.Join(
+		validateWhen("start", s.Start, 0),
 		oneOf("missed", s.Missed, "", MissedOnce, MissedSkip, MissedAll),
 		oneOf("overlap", s.Overlap, "", OverlapSkip, OverlapBuffer, OverlapAllow),
 		within("cap", s.Cap, 0, tick.MaxCap),

@@ -234,6 +234,30 @@ func validateBackoff(b Backoff) error {
 	return nil
 }
 
+// earliest is the first time that a task can have. Earlier ones are zero values of some
+// language or database, in some time zone.
+var earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// At makes sure that a time from elsewhere is not taken for none. Where an option is a
+// time, the zero time means that it is not set, so that a task with an unset RunAt runs
+// now. At(t) is t; but if t is the zero time, Tusk refuses the option.
+func At(t time.Time) time.Time {
+	if t.IsZero() {
+		return t.Add(1)
+	}
+	return t
+}
+
+// validateSource checks a source time, which may be a version number told as seconds
+// since 1970, and so may be early. Zero is none.
+func validateSource(at time.Time) error {
+	if !at.IsZero() && !at.After(time.Unix(0, 0)) {
+		return invalid("source time", "invalid_time", "is %s, which is no time of a change: give one after 1970-01-01, or leave it out",
+			at.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // validateWhen checks an instant and a duration that together say when.
 func validateWhen(field string, at time.Time, in time.Duration) error {
 	switch {
@@ -243,8 +267,11 @@ func validateWhen(field string, at time.Time, in time.Duration) error {
 		return invalid(field, "out_of_range", "is %v ahead, at most %v is allowed", in, MaxAhead)
 	case at.IsZero():
 		return nil
-	case at.Year() < 1970 || at.Year() > 9999:
-		return invalid(field, "invalid_time", "is in the year %d, which is no date that every database can store", at.Year())
+	case at.Before(earliest):
+		return invalid(field, "invalid_time", "is %s: a time before 1971 is one that was never set. Give the real time, or leave it out",
+			at.UTC().Format(time.RFC3339))
+	case at.Year() > 9999:
+		return invalid(field, "invalid_time", "is in the year %d, which not every database can store", at.Year())
 	case time.Until(at) > MaxAhead:
 		return invalid(field, "out_of_range", "is %v, at most %v ahead is allowed", at.Format(time.RFC3339), MaxAhead)
 	}

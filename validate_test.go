@@ -47,7 +47,14 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"delay beyond reason", RawArgs{Name: "k"}, Options{Delay: math.MaxInt64}, "out_of_range", "87600h"},
 		{"run time in year 10000", RawArgs{Name: "k"}, Options{RunAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}, "invalid_time", "10000"},
 		{"run time in 11 years", RawArgs{Name: "k"}, Options{RunAt: time.Now().AddDate(11, 0, 0)}, "out_of_range", "ahead"},
-		{"run time in year 0", RawArgs{Name: "k"}, Options{RunAt: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)}, "invalid_time", "year 0"},
+		{"run time in year 0", RawArgs{Name: "k"}, Options{RunAt: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)}, "invalid_time", "0000-01-01"},
+		{"run time that nobody set", RawArgs{Name: "k"}, Options{RunAt: At(time.Time{})}, "invalid_time", "never set"},
+		{"run time of a zero number", RawArgs{Name: "k"}, Options{RunAt: time.UnixMilli(0)}, "invalid_time", "1970-01-01"},
+		{"run time before 1971", RawArgs{Name: "k"}, Options{RunAt: time.Unix(31535999, 0)}, "invalid_time", "1971"},
+		{"expiry of zero", RawArgs{Name: "k"}, Options{ExpiresAt: At(time.Time{})}, "invalid_time", "expires at"},
+		{"deadline of zero", RawArgs{Name: "k"}, Options{Deadline: At(time.Time{})}, "invalid_time", "deadline"},
+		{"source time of zero", RawArgs{Name: "k"}, Options{SourceTime: At(time.Time{})}, "invalid_time", "source time"},
+		{"source time of a zero number", RawArgs{Name: "k"}, Options{SourceTime: time.UnixMilli(0)}, "invalid_time", "source time"},
 		{"unknown backoff", RawArgs{Name: "k"}, Options{Backoff: Backoff{Shape: "cubic"}}, "invalid_backoff", "constant, linear or exponential"},
 		{"jitter of 2", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: 2}}, "out_of_range", "0 to 1"},
 		{"jitter not a number", RawArgs{Name: "k"}, Options{Backoff: Backoff{Base: 1, Jitter: math.NaN()}}, "out_of_range", "0 to 1"},
@@ -85,6 +92,24 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 type channelArgs struct{ C chan int }
 
 func (channelArgs) Kind() string { return "channel" }
+
+func TestTheZeroTimeIsRefusedInChangesAndSchedules(t *testing.T) {
+	client := &Client{config: ClientConfig{MaxArgsBytes: MaxArgsBytes}}
+	for _, at := range []time.Time{At(time.Time{}), time.UnixMilli(0), time.Unix(31535999, 0)} {
+		for _, op := range []store.Op{store.Retry, store.Reschedule} {
+			if err := validateChange(Change{Op: op, RunAt: at}); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%v to %v: %v", op, at, err)
+			}
+		}
+		s := Schedule{Name: "s", Spec: "@every 7d", Start: at, Args: RawArgs{Name: "k"}}
+		if _, err := client.scheduleDocument(s); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "start") {
+			t.Errorf("start %v: %v", at, err)
+		}
+	}
+	if at := time.Unix(31536000, 0); !At(at).Equal(at) || validateWhen("run at", At(at), 0) != nil {
+		t.Error("the first moment of 1971 is refused")
+	}
+}
 
 func TestGoodInputIsKeptAsItIs(t *testing.T) {
 	client := &Client{config: ClientConfig{MaxArgsBytes: MaxArgsBytes}}

@@ -147,16 +147,18 @@ func TestOnlyTheFirstBadLinesAreToldOneByOne(t *testing.T) {
 	}
 }
 
-func TestDurationsTakeDaysAndWeeks(t *testing.T) {
-	for text, want := range map[string]string{"90s": "1m30s", "7d": "168h0m0s", "1d12h": "36h0m0s", "2w": "336h0m0s", "0.5d": "12h0m0s", "0s": "0s"} {
-		if got, err := parseDuration(text); err != nil || got.String() != want {
-			t.Errorf("%s: %v, %v", text, got, err)
+func TestTheZeroTimeIsRefused(t *testing.T) {
+	sh := filledShell(t)
+	id := strings.TrimSpace(sh.must("enqueue", "a", "-q", "--delay", "1h"))
+	for _, at := range []string{"0001-01-01T00:00:00Z", "0001-01-01T01:00:00+01:00", "1970-01-01T00:00:00Z"} {
+		for _, flag := range []string{"--run-at", "--expires-at", "--deadline"} {
+			sh.fails(exitUsage, "invalid_time", []string{"never set"}, "enqueue", "a", flag, at)
 		}
-	}
-	for _, text := range []string{"", "5", "d", "-1d", "5mo", "1d-5h", "9e18s", "1e5d", "99999999w", "1y", "NaNs", "106751d24h24h"} {
-		if got, err := parseDuration(text); err == nil {
-			t.Errorf("%q: %v", text, got)
-		}
+		sh.fails(exitUsage, "invalid_time", nil, "enqueue", "a", "--key", "k", "--on-conflict", "rerun", "--source-time", at)
+		sh.fails(exitUsage, "invalid_time", nil, "schedules", "add", "s", "@every 7d", "a", "--start", at)
+		sh.fails(exitUsage, "invalid_time", nil, "tasks", "retry", id, "--at", at)
+		sh.stdin = `{"kind":"a","run_at":"` + at + `"}`
+		sh.fails(exitUsage, "invalid_lines", nil, "enqueue", "--from", "-")
 	}
 }
 

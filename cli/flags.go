@@ -3,46 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // The kinds of values that flags, variables and the fields of a bulk file take.
-
-var days = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(d|w)`)
-
-// parseDuration reads 90s, 1h30m, 500ms, 7d, 2w or 1d12h.
-func parseDuration(text string) (time.Duration, error) {
-	wrong := errors.New("want a duration such as 90s, 1h30m or 7d")
-	rest, whole := text, time.Duration(0)
-	if m := days.FindStringSubmatch(text); m != nil {
-		n, err := strconv.ParseFloat(m[1], 64)
-		if m[2] == "w" {
-			n *= 7
-		}
-		if err != nil || n > 36500 {
-			return 0, errors.New("is too long a duration: want at most 36500d")
-		}
-		whole, rest = time.Duration(n*24*float64(time.Hour)), text[len(m[0]):]
-		if rest == "" {
-			return whole, nil
-		}
-	}
-	d, err := time.ParseDuration(rest)
-	switch {
-	case err != nil && strings.HasPrefix(text, "-"), err == nil && d < 0:
-		return 0, errors.New("is negative: want a duration such as 90s, 1h30m or 7d")
-	case err != nil:
-		return 0, wrong
-	case whole+d < 0:
-		return 0, errors.New("is too long a duration: want at most 36500d")
-	}
-	return whole + d, nil
-}
 
 // parseInstant reads RFC 3339, which has a zone.
 func parseInstant(text string) (time.Time, error) {
@@ -60,7 +28,7 @@ func parseInstant(text string) (time.Time, error) {
 
 // parseWhen reads an instant, or a duration that is to be counted back from now.
 func parseWhen(text string) (time.Time, error) {
-	if d, err := parseDuration(text); err == nil {
+	if d, err := duration.Parse(text); err == nil {
 		return time.Now().Add(-d), nil
 	}
 	t, err := parseInstant(text)
@@ -90,7 +58,7 @@ func (v *value[T]) Set(text string) error {
 }
 
 func durationFlag(into *time.Duration) *value[time.Duration] {
-	return &value[time.Duration]{into: into, name: "duration", parse: parseDuration}
+	return &value[time.Duration]{into: into, name: "duration", parse: duration.Parse}
 }
 
 // keepFlag takes a duration, or forever.
@@ -99,12 +67,15 @@ func keepFlag(into *time.Duration) *value[time.Duration] {
 		if text == "forever" {
 			return tusk.Forever, nil
 		}
-		return parseDuration(text)
+		return duration.Parse(text)
 	}}
 }
 
 func instantFlag(into *time.Time) *value[time.Time] {
-	return &value[time.Time]{into: into, name: "time", parse: parseInstant}
+	return &value[time.Time]{into: into, name: "time", parse: func(text string) (time.Time, error) {
+		t, err := parseInstant(text)
+		return tusk.At(t), err
+	}}
 }
 
 func whenFlag(into *time.Time, text string) *value[time.Time] {

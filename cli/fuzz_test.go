@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 func FuzzDatabaseURL(f *testing.F) {
@@ -30,7 +32,7 @@ func FuzzValues(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if d, err := parseDuration(text); err == nil && d < 0 {
+		if d, err := duration.Parse(text); err == nil && d < 0 {
 			t.Fatalf("%q is the duration %v", text, d)
 		}
 		parseWhen(text)

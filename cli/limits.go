@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // limitRow is a queue's limits.
@@ -178,7 +179,7 @@ func rateFlag(into **tusk.Rate) *value[*tusk.Rate] {
 		if !ok || err != nil || n < 1 {
 			return nil, errors.New("want a number and a duration, such as 100/1m")
 		}
-		d, err := parseDuration(period)
+		d, err := duration.Parse(period)
 		if err != nil {
 			return nil, err
 		}

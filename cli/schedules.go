@@ -16,6 +16,7 @@ type scheduleRow struct {
 	Name     string          `json:"name" col:"NAME"`
 	Spec     string          `json:"spec" col:"SPEC"`
 	Zone     string          `json:"zone" one:"ZONE"`
+	Start    instant         `json:"start" one:"START"`
 	Words    string          `json:"words" col:"WORDS"`
 	Kind     string          `json:"kind" col:"KIND"`
 	Queue    string          `json:"queue" col:"QUEUE"`
@@ -60,7 +61,7 @@ func newSchedulesListCommand(app *App) *cobra.Command {
 }
 
 func scheduleOf(s tusk.ScheduleInfo) scheduleRow {
-	row := scheduleRow{Name: s.Name, Spec: s.Spec, Zone: or(s.Zone, "UTC"), Words: s.Words, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant,
+	row := scheduleRow{Name: s.Name, Spec: s.Spec, Zone: or(s.Zone, "UTC"), Start: instant(s.Start), Words: s.Words, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant,
 		Priority: s.Priority, Tags: s.Tags, Args: s.Args, Missed: or(string(s.Missed), string(tusk.MissedOnce)), Cap: s.Cap,
 		Overlap: or(string(s.Overlap), string(tusk.OverlapSkip)), Jitter: seconds(s.Jitter), Paused: s.Paused,
 		Next: instant(s.Next), Last: instant(s.Last), LastTask: s.LastTask, Fired: s.Fired, Skipped: s.Skipped}
@@ -87,7 +88,8 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 		Use:   "add NAME SPEC KIND [ARGS-JSON|-]",
 		Short: "Create a schedule, or change the one of that name",
 		Example: `  tusk schedules add nightly-report "30 2 * * 1-5" report '{"format":"pdf"}' --zone Europe/Berlin
-  tusk schedules add sync "@every 15m" sync_accounts --overlap buffer`,
+  tusk schedules add sync "@every 15m" sync_accounts --overlap buffer
+  tusk schedules add weekly "@every 7d" report --start 2026-03-02T06:30:00Z`,
 		Args: between(3, 4, "NAME", "SPEC", "KIND"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			raw := tusk.RawArgs{Name: args[2]}
@@ -116,6 +118,7 @@ func newSchedulesAddCommand(app *App) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&s.Zone, "zone", "", "time `zone` such as Europe/Berlin; default UTC")
+	f.Var(instantFlag(&s.Start), "start", "first run of a period, from which the others count; no tick comes before it (RFC 3339)")
 	f.Var(oneOf(&missed, "once", "skip", "all"), "missed", "ticks that nobody could fire: once (one run for all), skip or all; default once")
 	f.Var(numberFlag(&s.Cap, 1, 10000), "cap", "most missed ticks that --missed all runs; default 100")
 	f.Var(oneOf(&overlap, "skip", "buffer", "allow"), "overlap", "a tick while the last one's task is unfinished: skip, buffer or allow; default skip")
@@ -245,16 +248,18 @@ func newSchedulesNextCommand(app *App) *cobra.Command {
 		Example: `  tusk schedules next nightly-report
   tusk schedules next --spec "30 2 * * 1-5" --zone Europe/Berlin`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			s := tusk.ScheduleInfo{}
+			s.Spec, s.Zone = spec, zone
 			if len(args) == 1 {
-				s, err := app.findSchedule(cmd.Context(), args[0])
-				if err != nil {
+				var err error
+				if s, err = app.findSchedule(cmd.Context(), args[0]); err != nil {
 					return err
 				}
-				if spec, zone = s.Spec, s.Zone; s.Paused {
+				if s.Paused {
 					app.note("%s is paused", s.Name)
 				}
 			}
-			plan, err := cron.ParseIn(spec, or(zone, "UTC"))
+			plan, err := s.Parse()
 			if err != nil {
 				return &Problem{Code: "invalid_cron", Exit: exitUsage, Text: err.Error(), Err: err}
 			}

@@ -47,7 +47,14 @@ func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
 	}
 	sh.fails(exitUsage, "too_many", nil, "schedules", "backfill", "often", "--from", "2020-01-01T00:00:00Z")
 	sh.fails(exitUsage, "usage", nil, "schedules", "backfill", "often", "--from", "1h", "--until", "2999-01-01T00:00:00Z")
-	sh.must("schedules", "remove", "nightly", "often")
+	sh.must("schedules", "add", "weekly", "@every 7d", "sync", "--start", "2030-03-02T06:30:00Z")
+	if rows := sh.json("schedules", "next", "weekly", "-n", "2"); rows[0]["at"] != "2030-03-02T06:30:00.000Z" || rows[1]["at"] != "2030-03-09T06:30:00.000Z" {
+		t.Errorf("%v", rows)
+	}
+	if row := sh.json("schedules", "list")[2]; row["start"] != "2030-03-02T06:30:00.000Z" || row["next"] != row["start"] {
+		t.Errorf("%v", row)
+	}
+	sh.must("schedules", "remove", "nightly", "often", "weekly")
 	if rows := sh.json("schedules", "list"); len(rows) != 0 {
 		t.Errorf("%v", rows)
 	}

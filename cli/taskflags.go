@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // taskFlags describe a task besides its kind and args.
@@ -99,7 +100,7 @@ func parseUnique(text string) (*tusk.Unique, error) {
 		return u, nil
 	}
 	var err error
-	if u.Window, err = parseDuration(window); err == nil && u.Window == 0 {
+	if u.Window, err = duration.Parse(window); err == nil && u.Window == 0 {
 		err = errors.New("the window must be a duration above 0")
 	}
 	return u, err
@@ -114,7 +115,7 @@ func parseBackoff(text string) (b tusk.Backoff, err error) {
 	if len(parts) < 2 || len(parts) > 4 {
 		return wrong("")
 	}
-	base, err := parseDuration(parts[1])
+	base, err := duration.Parse(parts[1])
 	if err != nil || base == 0 {
 		return wrong("the base must be a duration above 0: ")
 	}
@@ -130,7 +131,7 @@ func parseBackoff(text string) (b tusk.Backoff, err error) {
 		return wrong(hinted("unknown shape "+quote(parts[0]), didYouMean(parts[0], []string{"constant", "linear", "exponential"})) + ": ")
 	}
 	if len(parts) > 2 {
-		if b.Max, err = parseDuration(parts[2]); err != nil || b.Max == 0 {
+		if b.Max, err = duration.Parse(parts[2]); err != nil || b.Max == 0 {
 			return wrong("the maximum must be a duration above 0: ")
 		}
 	}

@@ -41,6 +41,7 @@
 // gap and twice where the clock repeats itself.
 //
 // A period (@every) ignores the wall clock. Its ticks are the whole multiples
-// of the period counted from 1970-01-01 00:00 UTC, so they do not drift and
-// everyone who asks agrees on them.
+// of the period counted from 1970-01-01 00:00 UTC, or from the instant given to
+// Schedule.From, so they do not drift and everyone who asks agrees on them. The
+// period is a Go duration, which may begin with days or weeks: 90s, 1h30m, 7d, 2w.
 package cron

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // MaxLength is the longest expression accepted, in bytes, zone included.
@@ -117,10 +119,10 @@ func parsePeriod(words []string) (seconds int64, err error) {
 	if len(words) != 1 {
 		return 0, fmt.Errorf("@every wants one duration such as 1h30m, found %d words", len(words))
 	}
-	period, err := time.ParseDuration(words[0])
+	period, err := duration.Parse(words[0])
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("@every %q is not a duration, want one such as 30s or 1h30m", words[0])
+		return 0, fmt.Errorf("@every %q: %w", words[0], err)
 	case period < time.Second:
 		return 0, fmt.Errorf("@every %q is too short, want at least 1s", words[0])
 	case period%time.Second != 0:

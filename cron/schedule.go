@@ -13,6 +13,7 @@ type Schedule struct {
 	loc    *time.Location
 	fields fields
 	period int64 // seconds; zero unless the schedule is an @every
+	start  int64 // no tick is earlier, and periods count from it; zero: not set
 }
 
 // Ticks exist only from year 1 to the last day of year 9999, which keeps every
@@ -21,6 +22,21 @@ var (
 	minTick = time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC).Unix()
 	maxTick = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).Unix()
 )
+
+// From returns the schedule with no tick before the given instant. The ticks of a
+// period (@every) count from it, the first being that instant itself, rounded up to a
+// whole second.
+func (s Schedule) From(start time.Time) Schedule {
+	s.start = ceilSecond(start)
+	return s
+}
+
+func ceilSecond(t time.Time) int64 {
+	if t.Nanosecond() > 0 {
+		return t.Unix() + 1
+	}
+	return t.Unix()
+}
 
 // Next returns the first tick strictly after the given instant, in the zone of
 // the schedule. It returns the zero time when there is none up to year 9999.
@@ -32,11 +48,14 @@ func (s Schedule) Next(after time.Time) time.Time {
 	if after.Year() >= 1 {
 		from = max(from, after.Unix()+1)
 	}
+	if s.start != 0 {
+		from = max(from, s.start)
+	}
 	var tick int64
 	ok := true
 	switch {
 	case s.period > 0:
-		tick = ceilDiv(from, s.period) * s.period
+		tick = s.start + ceilDiv(from-s.start, s.period)*s.period
 	case s.fields.elapsed:
 		tick, ok = s.nextElapsed(from)
 	default:
@@ -53,23 +72,19 @@ func (s Schedule) Prev(before time.Time) time.Time {
 	}
 	to := maxTick
 	if before.Year() <= 9999 {
-		to = before.Unix() - 1
-		if before.Nanosecond() > 0 {
-			to++
-		}
-		to = min(to, maxTick)
+		to = min(ceilSecond(before)-1, maxTick)
 	}
 	var tick int64
 	ok := true
 	switch {
 	case s.period > 0:
-		tick = floorDiv(to, s.period) * s.period
+		tick = s.start + floorDiv(to-s.start, s.period)*s.period
 	case s.fields.elapsed:
 		tick, ok = s.prevElapsed(to)
 	default:
 		tick, ok = s.prevFixed(to)
 	}
-	return s.at(tick, ok)
+	return s.at(tick, ok && (s.start == 0 || tick >= s.start))
 }
 
 // String returns the expression with its zone always spelled out, so that it

@@ -176,3 +176,35 @@ func BenchmarkNext(b *testing.B) {
 		})
 	}
 }
+
+func TestFromMovesPeriodsAndBoundsTheRest(t *testing.T) {
+	first := time.Date(2026, 3, 2, 6, 30, 0, 0, time.UTC)
+	week, err := cron.Parse("@every 7d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	week = week.From(first)
+	second := first.AddDate(0, 0, 7)
+	for _, c := range []struct{ at, next, prev time.Time }{
+		{first.AddDate(-1, 0, 0), first, time.Time{}},
+		{first.Add(-time.Nanosecond), first, time.Time{}},
+		{first, second, time.Time{}},
+		{first.Add(time.Nanosecond), second, first},
+		{second, second.AddDate(0, 0, 7), first},
+	} {
+		if next, prev := week.Next(c.at), week.Prev(c.at); !next.Equal(c.next) || !prev.Equal(c.prev) {
+			t.Errorf("at %v: next %v, want %v; previous %v, want %v", c.at, next, c.next, prev, c.prev)
+		}
+	}
+	if next := week.From(first.Add(1)).Next(first); !next.Equal(first.Add(time.Second)) {
+		t.Errorf("a start within a second is %v", next)
+	}
+	daily, _ := cron.Parse("30 6 * * *")
+	daily = daily.From(first)
+	if next := daily.Next(first.AddDate(0, 0, -9)); !next.Equal(first) {
+		t.Errorf("the first tick of a cron expression is %v", next)
+	}
+	if prev := daily.Prev(first); !prev.IsZero() {
+		t.Errorf("before its start a cron expression ticked at %v", prev)
+	}
+}

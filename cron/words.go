@@ -96,7 +96,7 @@ func periodWords(seconds int64) string {
 	for _, unit := range []struct {
 		name    string
 		seconds int64
-	}{{"hour", 3600}, {"minute", 60}, {"second", 1}} {
+	}{{"day", 24 * 3600}, {"hour", 3600}, {"minute", 60}, {"second", 1}} {
 		n := seconds / unit.seconds
 		seconds %= unit.seconds
 		switch {

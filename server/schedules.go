@@ -14,6 +14,7 @@ type Schedule struct {
 	Name      string          `json:"name"`
 	Spec      string          `json:"spec"`
 	Zone      string          `json:"zone"`
+	Start     time.Time       `json:"start,omitzero"`
 	Words     string          `json:"words"`
 	Kind      string          `json:"kind"`
 	Queue     string          `json:"queue"`
@@ -40,7 +41,7 @@ type ScheduleList struct {
 }
 
 func (s *Server) viewSchedule(i tusk.ScheduleInfo) Schedule {
-	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Words: i.Words, Kind: i.Kind, Queue: i.Queue, Tenant: i.Tenant, Partition: i.Partition,
+	v := Schedule{Name: i.Name, Spec: i.Spec, Zone: i.Zone, Start: utc(i.Start), Words: i.Words, Kind: i.Kind, Queue: i.Queue, Tenant: i.Tenant, Partition: i.Partition,
 		Priority: i.Priority, Args: s.config.Mask.JSON(i.Args), Tags: i.Tags, Missed: string(i.Missed), Cap: i.Cap, Overlap: string(i.Overlap),
 		Jitter: Duration(i.Jitter), Paused: i.Paused, Next: utc(i.Next), Last: utc(i.Last), LastTask: i.LastTask, Fired: i.Fired, Skipped: i.Skipped}
 	if v.Zone == "" {
@@ -100,8 +101,9 @@ type putScheduleInput struct {
 
 // ScheduleInput is a schedule that somebody creates or changes.
 type ScheduleInput struct {
-	Spec        string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or @every 15m"`
+	Spec        string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or a period: @every 15m, @every 7d"`
 	Zone        string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
+	Start       *Instant          `json:"start,omitempty" doc:"first run of a period, from which the others count; no tick comes before it"`
 	Kind        string            `json:"kind" rule:"name"`
 	Args        json.RawMessage   `json:"args,omitempty"`
 	Queue       string            `json:"queue,omitempty" rule:"optional-name"`
@@ -137,7 +139,7 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 	if err != nil {
 		return Schedule{}, err
 	}
-	err = c.client.PutSchedule(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone, Args: task.Args, Options: task.Options,
+	err = c.client.PutSchedule(c.r.Context(), tusk.Schedule{Name: in.Name, Spec: b.Spec, Zone: b.Zone, Start: instant(b.Start), Args: task.Args, Options: task.Options,
 		Missed: tusk.MissedPolicy(b.Missed), Cap: b.Cap, Overlap: tusk.OverlapPolicy(b.Overlap), Jitter: time.Duration(b.Jitter)})
 	if err != nil {
 		return Schedule{}, err

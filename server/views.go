@@ -275,7 +275,7 @@ func instant(t *Instant) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
-	return t.Time
+	return tusk.At(t.Time)
 }
 
 // allowed says whether an identity may put a task there.

@@ -51,6 +51,7 @@ const (
 type Schedule struct {
 	Spec      string          `json:"spec"`           // cron, or @every and a period
 	Zone      string          `json:"zone,omitempty"` // IANA name; empty: UTC
+	Start     time.Time       `json:"start,omitzero"` // no tick is earlier, and periods count from it
 	Kind      string          `json:"kind"`
 	Args      json.RawMessage `json:"args,omitempty"`
 	Queue     string          `json:"queue,omitempty"`
@@ -73,27 +74,63 @@ type Schedule struct {
 	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy, or whose key was taken
 }
 
-// Parse reads the schedule's spec in its zone.
+// Parse reads the schedule's spec in its zone, from its start on.
 func (s *Schedule) Parse() (cron.Schedule, error) {
 	zone := s.Zone
 	if zone == "" {
 		zone = "UTC"
 	}
-	return cron.ParseIn(s.Spec, zone)
+	spec, err := cron.ParseIn(s.Spec, zone)
+	if err == nil && !s.Start.IsZero() {
+		spec = spec.From(s.Start)
+	}
+	return spec, err
+}
+
+// Plan puts the cursor of a new plan on the first run, if that is to come or has just
+// been. Otherwise the leader plans from when it sees the schedule.
+func (s *Schedule) Plan(now time.Time) error {
+	if s.Next = (time.Time{}); s.Start.Before(now.Add(-Grace)) {
+		return nil
+	}
+	spec, err := s.Parse()
+	s.Next = spec.Next(s.Start.Add(-time.Second))
+	return err
+}
+
+// skew is how far two views of the database's clock may differ.
+const skew = 10 * time.Second
+
+// Rewind takes the cursor back to the next tick if it is more than one tick ahead: the
+// clock was ahead when it was set, and has been put right. A cursor that is less than
+// that ahead is left alone, because its tick has been fired.
+func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
+	if !s.Next.After(now.Add(skew)) {
+		return false, nil
+	}
+	spec, err := s.Parse()
+	if err != nil {
+		return false, err
+	}
+	next := spec.Next(now)
+	if moved = s.Next.After(next.Add(skew)) && s.Next.After(spec.Next(next)); moved {
+		s.Next = next
+	}
+	return moved, nil
 }
 
 // Due returns the ticks to fire at now, oldest first, and moves the cursor past
 // all that have come. The first call only plans.
 func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
+	if s.Paused || s.Next.After(now) {
+		return nil, nil
+	}
 	spec, err := s.Parse()
 	if err != nil {
 		return nil, err
 	}
 	if s.Next.IsZero() {
 		s.Next = spec.Next(now)
-		return nil, nil
-	}
-	if s.Paused || s.Next.After(now) {
 		return nil, nil
 	}
 	keep := s.keep()
@@ -143,7 +180,7 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 	switch s.Overlap {
 	case OverlapAllow:
 	case OverlapBuffer:
-		t.Key, t.OnConflict, t.SourceTime = Key(name), store.Rerun, at
+		t.Key, t.OnConflict = Key(name), store.Rerun
 	default:
 		t.Key, t.OnConflict = Key(name), store.Skip
 	}

@@ -115,7 +115,7 @@ func TestTasksOfATickKeepToTheOverlapPolicy(t *testing.T) {
 		OverlapSkip:  func(n store.NewTask) bool { return n.Key == Key("s") && n.OnConflict == store.Skip },
 		OverlapAllow: func(n store.NewTask) bool { return n.Key == "" },
 		OverlapBuffer: func(n store.NewTask) bool {
-			return n.Key == Key("s") && n.OnConflict == store.Rerun && n.SourceTime.Equal(at)
+			return n.Key == Key("s") && n.OnConflict == store.Rerun && n.SourceTime.IsZero()
 		},
 	} {
 		s := &Schedule{Spec: "@every 1m", Kind: "k", Overlap: overlap, Settings: json.RawMessage(`{"max_attempts":3}`), Jitter: time.Second}
@@ -133,6 +133,56 @@ func TestTasksOfATickKeepToTheOverlapPolicy(t *testing.T) {
 		}
 		if n.Delay < 0 || n.Delay >= time.Second {
 			t.Errorf("%q: a delay of %v, want some jitter", overlap, n.Delay)
+		}
+	}
+}
+
+func TestAPeriodCountsFromItsFirstRun(t *testing.T) {
+	first := start.Add(17*time.Minute + 3*time.Second)
+	s := &Schedule{Spec: "@every 7d", Start: first, Kind: "k"}
+	if err := s.Plan(start); err != nil || !s.Next.Equal(first) {
+		t.Fatalf("planned for %v, %v", s.Next, err)
+	}
+	const week = 7 * 24 * time.Hour
+	from := first.Sub(start)
+	if fired := fire(t, s, from-1, from+time.Hour, from+week, from+2*week+5*time.Hour); !slices.Equal(fired, []time.Duration{from, from + week, from + 2*week}) {
+		t.Errorf("fired %v", fired)
+	}
+	s = &Schedule{Spec: "@every 7d", Start: start, Kind: "k"}
+	if err := s.Plan(start.Add(time.Second)); err != nil || !s.Next.Equal(start) {
+		t.Errorf("a first run just now is planned for %v, %v", s.Next, err)
+	}
+	if err := s.Plan(start.Add(time.Hour)); err != nil || !s.Next.IsZero() {
+		t.Errorf("a first run an hour ago is planned for %v, %v", s.Next, err)
+	}
+	if _, err := s.Due(start.Add(time.Hour)); err != nil || !s.Next.Equal(start.Add(week)) {
+		t.Errorf("the run after one an hour ago is planned for %v, %v", s.Next, err)
+	}
+}
+
+func TestAClockThatWasAheadSilencesNothingForMoreThanATick(t *testing.T) {
+	for _, missed := range []Missed{MissedOnce, MissedSkip, MissedAll} {
+		s := &Schedule{Spec: "@every 1m", Kind: "k", Missed: missed}
+		fire(t, s, 90*time.Second, 3*time.Hour) // the clock was ahead by hours
+		back := start.Add(2 * time.Minute)
+		if moved, err := s.Rewind(back); !moved || err != nil || s.Next.Sub(back) > time.Minute {
+			t.Errorf("%s: the next tick is %v, %v", missed, s.Next, err)
+		}
+		if due, err := s.Due(back.Add(time.Minute)); err != nil || len(due) != 1 {
+			t.Errorf("%s: a minute later %v fired, %v", missed, due, err)
+		}
+	}
+}
+
+func TestSmallStepsOfTheClockFireNoTickTwice(t *testing.T) {
+	for _, spec := range []string{"@every 1s", "@every 1m", "0 * * * *"} {
+		s := &Schedule{Spec: spec, Kind: "k"}
+		fire(t, s, time.Hour)
+		next := s.Next
+		for _, step := range []time.Duration{0, time.Millisecond, time.Second, 5 * time.Second} {
+			if moved, err := s.Rewind(start.Add(time.Hour - step)); moved || err != nil || !s.Next.Equal(next) {
+				t.Errorf("%s: %v back, the cursor moved to %v, %v", spec, step, s.Next, err)
+			}
 		}
 	}
 }

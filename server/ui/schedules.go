@@ -37,7 +37,7 @@ func schedules(v *visit) (answer, error) {
 
 // scheduleForm is a schedule as a form has it.
 type scheduleForm struct {
-	Name, Spec, Zone, Kind, Queue, Tenant, Args, Missed, Overlap, Tags string
+	Name, Spec, Zone, Start, Kind, Queue, Tenant, Args, Missed, Overlap, Tags string
 	Priority, MaxAttempts, Timeout, Jitter                             string
 	Problem                                                            string
 	New                                                                bool
@@ -86,6 +86,9 @@ func schedule(v *visit) (answer, error) {
 func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {
 	f := scheduleForm{Name: s.Name, Spec: s.Spec, Zone: s.Zone, Kind: s.Kind, Queue: s.Queue, Tenant: s.Tenant, Args: v.code(s.Args, true).Text,
 		Missed: string(s.Missed), Overlap: string(s.Overlap), Tags: strings.Join(s.Tags, ", "), Priority: strconv.Itoa(int(s.Priority))}
+	if !s.Start.IsZero() {
+		f.Start = s.Start.UTC().Format(time.RFC3339Nano)
+	}
 	if s.Jitter > 0 {
 		f.Jitter = s.Jitter.String()
 	}
@@ -112,7 +115,7 @@ func newSchedule(*visit) (answer, error) {
 
 func putSchedule(v *visit) (answer, error) {
 	form := v.r.PostForm
-	f := scheduleForm{Name: form.Get("name"), Spec: strings.TrimSpace(form.Get("spec")), Zone: form.Get("zone"), Kind: form.Get("kind"),
+	f := scheduleForm{Name: form.Get("name"), Spec: strings.TrimSpace(form.Get("spec")), Zone: form.Get("zone"), Start: form.Get("start"), Kind: form.Get("kind"),
 		Queue: form.Get("queue"), Tenant: form.Get("tenant"), Args: form.Get("args"), Missed: form.Get("missed"), Overlap: form.Get("overlap"),
 		Tags: form.Get("tags"), Priority: form.Get("priority"), MaxAttempts: form.Get("max_attempts"), Timeout: form.Get("timeout"),
 		Jitter: form.Get("jitter"), New: form.Get("new") == "1"}
@@ -174,11 +177,25 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 	}
 	s = tusk.Schedule{Name: f.Name, Spec: f.Spec, Zone: f.Zone, Args: tusk.RawArgs{Name: f.Kind, JSON: args}, Options: o,
 		Cap: s.Cap, Missed: tusk.MissedPolicy(f.Missed), Overlap: tusk.OverlapPolicy(f.Overlap)}
+	if s.Start, err = startOf(f.Start); err != nil {
+		return s, err
+	}
 	if o.Timeout, err = span(f.Timeout); err != nil {
 		return s, err
 	}
 	s.Jitter, err = span(f.Jitter)
 	return s, err
+}
+
+func startOf(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, in, err := when(text)
+	if err == nil && at.IsZero() {
+		at = time.Now().Add(in)
+	}
+	return at, err
 }
 
 // keepSettings takes over the settings of a schedule's tasks that the form does not

@@ -58,6 +58,8 @@ func TestSQLAndTheLibraryTakeTheSameTasks(t *testing.T) {
 		"an empty tag":                {field: "tags", with: tusk.Options{Tags: []string{""}}},
 		"a tag with a control":        {field: "tags", with: tusk.Options{Tags: []string{"a\x01"}}},
 		"a time before 1970":          {field: "run_at", with: tusk.Options{RunAt: time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC)}},
+		"a time before 1971":          {field: "run_at", with: tusk.Options{RunAt: time.Unix(31535999, 0)}},
+		"the first time":              {with: tusk.Options{RunAt: time.Unix(31536000, 0)}},
 		"a time far ahead":            {with: tusk.Options{RunAt: time.Now().Add(tusk.MaxAhead - day)}},
 		"a time further ahead":        {field: "run_at", with: tusk.Options{RunAt: time.Now().Add(tusk.MaxAhead + day)}},
 		"large args":                  {args: `"` + strings.Repeat("x", tusk.MaxArgsBytes-2) + `"`},

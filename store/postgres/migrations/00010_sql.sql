@@ -39,8 +39,8 @@ begin
   elsif _key like 'unique:%' or _key like 'schedule:%' then
     perform tusk.refuse('key', format('%s begins with unique: or schedule:, which are kept for unique tasks and schedules',
       quote_literal(left(_key, 64))));
-  elsif _run_at not between '1970-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
-    perform tusk.refuse('run_at', format('is %s, want a time from 1970 on, at most 3650 days ahead', _run_at));
+  elsif _run_at not between '1971-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
+    perform tusk.refuse('run_at', format('is %s, want a time from 1971 on, at most 3650 days ahead', _run_at));
   end if;
   perform tusk.check_text('key', _key);
   perform tusk.check_tags(_tags);
