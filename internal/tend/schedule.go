@@ -53,8 +53,11 @@ func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits ma
 	if s.Paused {
 		return nil
 	}
-	planned := s.Next
-	due, err := s.Due(l.now())
+	planned, now := s.Next, l.now()
+	if _, err := s.Rewind(now); err != nil {
+		return err
+	}
+	due, err := s.Due(now)
 	if err != nil || s.Next.Equal(planned) {
 		return err
 	}

@@ -38,9 +38,9 @@ func schedules(v *visit) (answer, error) {
 // scheduleForm is a schedule as a form has it.
 type scheduleForm struct {
 	Name, Spec, Zone, Start, Kind, Queue, Tenant, Args, Missed, Overlap, Tags string
-	Priority, MaxAttempts, Timeout, Jitter                             string
-	Problem                                                            string
-	New                                                                bool
+	Priority, MaxAttempts, Timeout, Jitter                                    string
+	Problem                                                                   string
+	New                                                                       bool
 }
 
 type scheduleData struct {
