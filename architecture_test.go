@@ -45,7 +45,8 @@ var mayImport = map[string][]string{
 	"builtin":            {"", "internal/reach"},
 	"server":             {"", "store", "cron", "why", "doctor", "internal/tick", "internal/reach"},
 	"tusktest":           {"", "store", "store/memory"},
-	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration"},
+	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration", "cli/top"},
+	"cli/top":            {"", "store", "why"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},
 }

@@ -103,7 +103,7 @@ func TestHelpIsAsRecorded(t *testing.T) {
 	app := newApp(strings.NewReader(""), io.Discard, io.Discard, nil)
 	for _, c := range newRoot(app).Commands() {
 		switch c.Name() {
-		case "enqueue", "tasks", "errors", "schedules", "queues", "workers", "stats", "migrate", "config", "version":
+		case "enqueue", "tasks", "errors", "schedules", "queues", "workers", "stats", "top", "migrate", "config", "version":
 			walk(c)
 		}
 	}

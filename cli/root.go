@@ -38,7 +38,7 @@ var commands = []struct {
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
 	{groupOperate, []func(*App) *cobra.Command{
-		newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newMigrateCommand, newDBCommand,
+		newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newTopCommand, newMigrateCommand, newDBCommand,
 		newDoctorCommand, newAlertsCommand, newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
 	}},
 }

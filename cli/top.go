@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk/cli/top"
+)
+
+type topFlags struct {
+	url, token, tokenFile string
+	insecure, once        bool
+}
+
+func newTopCommand(app *App) *cobra.Command {
+	t := topFlags{}
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Watch queues, kinds, workers, errors and what runs; pause, look closer, retry",
+		Long: `Watch queues, kinds, workers, errors and what runs, once a second; less often where the
+database is slow. Keys pause a queue, open its tasks, say why one does not run, and retry it;
+? lists them. Whatever changes something asks first.
+
+It looks at the database (--db), or at a server (--url) with an API token. Where there is no
+terminal, and with --once, it prints all of it once: as text, or with --json as an object.`,
+		Example: `  tusk top
+  tusk top --url https://tusk.example.com --token-file token
+  tusk top --once --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return app.top(cmd.Context(), &t) },
+	}
+	f := c.Flags()
+	f.StringVar(&t.url, "url", "", "`URL` of a server to look at in place of a database, with its --prefix if it has one")
+	f.StringVar(&t.tokenFile, "token-file", "", "`file` with an API token of the server")
+	f.StringVar(&t.token, "token", "", "API `token` of the server; better: --token-file or TUSK_TOKEN")
+	markSecret(f, "token")
+	f.BoolVar(&t.insecure, "insecure-http", false, "send the token to another machine without TLS: it can be read on the way")
+	f.BoolVar(&t.once, "once", false, "print everything once and end")
+	return c
+}
+
+func (app *App) top(ctx context.Context, t *topFlags) error {
+	source, where, closeSource, err := app.topSource(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer closeSource()
+	text := top.Text{Clean: app.clean, Words: inWords, Colour: app.coloured()}
+	if t.once || app.flags.json || !app.terminal || !app.asked {
+		f, err := top.Look(ctx, source)
+		if err != nil {
+			return err
+		}
+		if app.flags.json {
+			return app.newEncoder(app.Out).Encode(f)
+		}
+		return f.Print(app.Out, where, text)
+	}
+	var env []string
+	for name, value := range app.env {
+		env = append(env, name+"="+value)
+	}
+	return top.Run(ctx, source, where, text, top.Terminal{In: app.keyboard(), Out: app.Out, Env: env})
+}
+
+// keyboard is stdin itself, of which a terminal's settings can be changed.
+func (app *App) keyboard() io.Reader {
+	if p, ok := app.In.(*patient); ok {
+		return p.in
+	}
+	return app.In
+}
+
+// topSource is the server or the database that the flags name.
+func (app *App) topSource(ctx context.Context, t *topFlags) (source top.Source, where string, closeSource func(), err error) {
+	if t.url == "" {
+		if t.tokenFile != "" {
+			return nil, "", nil, usage("", "--token-file is for --url, which is missing")
+		}
+		client, closeStore, err := app.Client(ctx, existing)
+		if err != nil {
+			return nil, "", closeStore, err
+		}
+		return top.Database(client), hideDSN(app.flags.db), closeStore, nil
+	}
+	if app.config.source["db"] == sourceFlag {
+		return nil, "", nil, usage("", "only one can be given: --url or --db")
+	}
+	token, err := t.secret()
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if token != "" {
+		app.secrets = append(app.secrets, token)
+	}
+	u, err := url.Parse(t.url)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, "", nil, usage("it looks like https://tusk.example.com", "--url: not a URL of a server")
+	}
+	if u.User != nil {
+		return nil, "", nil, usage("use --token-file or TUSK_TOKEN", "--url: a login does not belong into the URL")
+	}
+	if u.Scheme == "http" && !isLoopback(u.Hostname()) && !t.insecure {
+		return nil, "", nil, usage("use https, or --insecure-http where nobody can listen", "--url: a token would cross the network without TLS")
+	}
+	u.RawQuery, u.Fragment, u.Path = "", "", strings.TrimSuffix(u.Path, "/")
+	return top.API(u.String(), token), u.String(), func() {}, nil
+}
+
+// secret is the token. A file that is named on the command line goes before TUSK_TOKEN.
+func (t *topFlags) secret() (string, error) {
+	if t.tokenFile == "" {
+		return t.token, nil
+	}
+	text, err := os.ReadFile(t.tokenFile)
+	if err != nil {
+		return "", usage("", "--token-file: %v", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
