@@ -44,11 +44,10 @@ var audited = []planted{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
 		caught: "advisory locks"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=10s"},
 	{mutant: mutant{name: "maintenance sets a timeout for its session", edits: []change{
-		{"store/postgres/segment.go", "set local lock_timeout = '5s'", "set lock_timeout = '5s'"}},
+		{"store/postgres/migrations/00009_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
-		{"store/postgres/segment.go", "		if dropped, err := s.dropSegment(ctx, term); err != nil || !dropped {\n			return unlessBusy(err)\n		}",
-			"		if dropped, err := s.dropSegment(ctx, term); unlessBusy(err) != nil || err == nil && !dropped {\n			return err\n		}"}},
+		{"store/postgres/segment.go", "Scan(&dropped); err != nil {\n			return unlessBusy(err)", "Scan(&dropped); unlessBusy(err) != nil {\n			return err"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=4m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
 		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart:\n", "		case apart:\n"}},

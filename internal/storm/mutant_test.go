@@ -74,7 +74,7 @@ var mutants = []mutant{
 	{"a tick leaves the cursor where it was", "sqlite", []change{{"internal/tend/schedule.go",
 		"if r.Body, err = json.Marshal(s); err != nil {", "s.Next = planned\n	if r.Body, err = json.Marshal(s); err != nil {"}}, "F1", "I11"},
 	{"each claim leaves a goroutine behind", "sqlite", []change{{"internal/claim/claim.go",
-		"	c.unanswered = nil\n	pause := c.pause(r, tasks)", "	c.unanswered = nil\n	go func() { select {} }()\n	pause := c.pause(r, tasks)"}}, "F1", "I16"},
+		"	c.unanswered = nil\n	if r.Again", "	c.unanswered = nil\n	go func() { select {} }()\n	if r.Again"}}, "F1", "I16"},
 	{"workers are known by their process id", "sqlite", []change{{"worker.go",
 		"NewID: NewID, TTL:", "NewID: func() ID { return ID{6: 0x70, 8: 0x80, 15: byte(os.Getpid() % 16)} }, TTL:"}}, "F1,F29", "I1|I4"},
 	{"an enqueue is acknowledged before it is stored", "sqlite", []change{{"store/sqlite/enqueue.go",
