@@ -72,27 +72,29 @@ func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	return h.run(ctx, d)
 }
 
-// timeout is the task's own, or its handler's, or the time until its deadline,
-// whichever of the two is less.
-func (w *Worker) timeout(a *run.Attempt) (limit time.Duration, cause error) {
+// limits are the task's own, or its handler's; a deadline that comes before the timeout
+// stands in for it.
+func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 	var deadline time.Time
 	if len(a.Task.Settings) > 0 {
 		if s, err := lifecycle.DecodeSettings(a.Task.Settings); err == nil {
-			limit, deadline = s.Timeout, s.DeadlineOf(a.Task)
+			l.Time, l.Stall, deadline = s.Timeout, s.Stall, s.DeadlineOf(a.Task)
 		}
 	}
-	if h := w.mux.handlers[a.Task.Kind]; h != nil && limit == 0 {
-		limit = h.timeout
+	if h := w.mux.handlers[a.Task.Kind]; h != nil {
+		setDefault(&l.Time, h.timeout)
+		setDefault(&l.Stall, h.stall)
 	}
 	if !deadline.IsZero() {
-		if left := deadline.Sub(a.Task.ClaimedAt) - a.Since(); limit == 0 || left < limit {
-			return left, ErrDeadline
+		if left := deadline.Sub(a.Task.ClaimedAt) - a.Since(); l.Time == 0 || left < l.Time {
+			l.Time, l.Cause = left, ErrDeadline
+			return l
 		}
 	}
-	if limit == 0 {
-		return 0, nil
+	if l.Time > 0 {
+		l.Cause = fmt.Errorf("%w after %v", ErrTimeout, l.Time)
 	}
-	return limit, fmt.Errorf("%w after %v", ErrTimeout, limit)
+	return l
 }
 
 // ended turns the end of an attempt into an outcome and passes it on.
@@ -101,6 +103,9 @@ func (w *Worker) ended(a *run.Attempt, r run.Result) {
 		w.suspects.end(a.Task)
 	}
 	err := causeOf(a, r.Err)
+	if r.Hung {
+		w.hung(a, err, r)
+	}
 	switch {
 	case errors.Is(err, errAway): // accepted if the lease is open still: the attempt does not count
 		out := lifecycle.After(a.Task, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown, Ran: r.Ran}, 0)
@@ -136,7 +141,7 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result) store.Outcome {
 	if err == nil {
 		err = problem
 	}
-	end := lifecycle.End{Err: err, Trace: r.Trace, Ran: r.Ran}
+	end := lifecycle.End{Err: err, Trace: r.Trace, Hung: r.Hung, Ran: r.Ran}
 	if err == nil {
 		return lifecycle.After(a.Task, settings, end, 0)
 	}
@@ -155,7 +160,7 @@ func causeOf(a *run.Attempt, err error) error {
 	switch {
 	case err == nil || cause == nil:
 		return err
-	case errors.Is(cause, ErrShutdown) && !errors.Is(err, context.Canceled) && !errors.Is(err, cause):
+	case (errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrStalled)) && !errors.Is(err, context.Canceled) && !errors.Is(err, cause):
 		return err // it failed for a reason of its own
 	}
 	return cause
@@ -293,7 +298,7 @@ func (w *Worker) noted(notes []store.Note) {
 func (w *Worker) stop(stops []store.Stop) {
 	for _, s := range stops {
 		if a := w.slots.Find(s.ID, s.Lease); a != nil {
-			a.Stop(ErrCancelled)
+			w.slots.Cancel(a, ErrCancelled)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/run"
 )
 
 // BatchOptions say how a batch handler gathers its tasks.
@@ -22,7 +24,8 @@ type BatchOptions struct {
 // It returns an error for each task, in order (nil: that one is done), or nothing
 // when all are done. Each task is retried, snoozed or discarded by its own error.
 //
-// The call's context ends when those of all its tasks have ended.
+// The call's context ends when those of all its tasks have ended. A sign of life of one
+// task counts for all in the call.
 func HandleBatch[T Args](m *Mux, fn func(ctx context.Context, tasks []*Task[T]) []error, o BatchOptions, options ...HandlerOption) {
 	var args T
 	if fn == nil {
@@ -47,6 +50,7 @@ type gathering[T any] struct {
 // call is one call of the handler. The attempt that opened it makes it; the others
 // wait for what it came to.
 type call[T any] struct {
+	run.Call
 	tasks    []*Task[T]
 	contexts []context.Context
 	full     chan struct{} // closed when it takes no more tasks
@@ -64,7 +68,7 @@ func (g *gathering[T]) handle(ctx context.Context, t *Task[T]) error {
 		case <-linger.C:
 			g.close(c)
 		}
-		c.run(g.fn)
+		c.make(g.fn)
 	}
 	<-c.done
 	return c.errs[place]
@@ -77,6 +81,7 @@ func (g *gathering[T]) join(ctx context.Context, t *Task[T]) (c *call[T], place 
 		g.open = &call[T]{full: make(chan struct{}), done: make(chan struct{})}
 	}
 	c, place = g.open, len(g.open.tasks)
+	t.attempt.Share(&c.Call)
 	c.tasks, c.contexts = append(c.tasks, t), append(c.contexts, ctx)
 	if len(c.tasks) >= g.options.Max {
 		close(c.full)
@@ -94,12 +99,12 @@ func (g *gathering[T]) close(c *call[T]) {
 	}
 }
 
-// run makes the call. A handler that panics or leaves its goroutine fails all of
+// make makes the call. A handler that panics or leaves its goroutine fails all of
 // its tasks, and the panic goes on in the attempt that made the call.
-func (c *call[T]) run(fn func(ctx context.Context, tasks []*Task[T]) []error) {
+func (c *call[T]) make(fn func(ctx context.Context, tasks []*Task[T]) []error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(c.contexts[0]))
 	defer cancel(nil)
-	go cancelAfterAll(ctx, c.contexts, cancel)
+	go c.cancelAfterAll(ctx, cancel)
 	c.errs = same(len(c.tasks), errors.New("the batch's handler panicked or left its goroutine"))
 	defer close(c.done)
 	switch errs := fn(ctx, c.tasks); len(errs) {
@@ -112,15 +117,16 @@ func (c *call[T]) run(fn func(ctx context.Context, tasks []*Task[T]) []error) {
 	}
 }
 
-func cancelAfterAll(call context.Context, all []context.Context, cancel context.CancelCauseFunc) {
-	for _, ctx := range all {
+func (c *call[T]) cancelAfterAll(call context.Context, cancel context.CancelCauseFunc) {
+	for _, ctx := range c.contexts {
 		select {
 		case <-ctx.Done():
 		case <-call.Done():
 			return
 		}
 	}
-	cancel(context.Cause(all[0]))
+	c.Tell()
+	cancel(context.Cause(c.contexts[0]))
 }
 
 func same(n int, err error) []error {

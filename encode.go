@@ -81,7 +81,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 	if n.Queue == "" {
 		n.Queue = DefaultQueue
 	}
-	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Backoff: o.Backoff,
+	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Stall: o.StallTimeout, Backoff: o.Backoff,
 		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral}
 	if len(o.Metadata) > 0 {
 		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
@@ -150,6 +150,9 @@ func (o Options) withDefaults(defaults Options) Options {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = defaults.Timeout
+	}
+	if o.StallTimeout == 0 {
+		o.StallTimeout = defaults.StallTimeout
 	}
 	if o.Backoff == (Backoff{}) {
 		o.Backoff = defaults.Backoff

@@ -56,7 +56,11 @@ type Options struct {
 
 	MaxAttempts int           // 1 to 1,000; default: 25
 	Timeout     time.Duration // of each attempt, up to MaxTimeout; default: the handler's, else none
-	Backoff     Backoff       // before each retry
+	// StallTimeout is how long an attempt may go on without a sign of life (SetProgress, a line
+	// of Logger, Alive), up to MaxTimeout; default: the handler's, else none. It counts for
+	// handlers in Go and commands, whose lines on standard error are signs of life.
+	StallTimeout time.Duration
+	Backoff      Backoff // before each retry
 
 	// Weight is what the task counts in the rates of its queue, 1 to 1,000,000; default: 1.
 	Weight int

@@ -32,11 +32,16 @@ var (
 	// begun, or somebody finished the task meanwhile.
 	ErrLeaseLost = lifecycle.ErrLeaseLost
 
+	// ErrTooManyHung says why a worker stopped by itself: WorkerConfig.MaxHung of its
+	// handlers ignore the end of their contexts. Start the process anew.
+	ErrTooManyHung = errors.New("too many hung handlers")
+
 	// The causes (context.Cause) for which a handler's context ends early;
-	// ErrLeaseLost is the fifth.
+	// ErrLeaseLost is the sixth.
 	ErrCancelled = lifecycle.ErrCancelled // somebody called the task off
 	ErrShutdown  = lifecycle.ErrShutdown  // the worker stops: return it, and the task is handed back
 	ErrTimeout   = run.ErrTimeout         // the attempt took longer than its timeout
+	ErrStalled   = run.ErrStalled         // the handler gave no sign of life for its stall timeout
 	ErrDeadline  = lifecycle.ErrDeadline  // the task has not ended by its deadline
 )
 

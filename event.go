@@ -23,6 +23,7 @@ const (
 	EventCancelled EventKind = "cancelled"
 	EventDiscarded EventKind = "discarded"
 	EventRescued   EventKind = "rescued" // taken back from a dead worker
+	EventHung      EventKind = "hung"    // taken from a handler that ignores the end of its context; its outcome follows
 	EventLost      EventKind = "lost"    // ended after its lease; the outcome was refused
 )
 

@@ -33,6 +33,7 @@ type Mux struct {
 type handler struct {
 	run     func(ctx context.Context, d delivery) error
 	timeout time.Duration
+	stall   time.Duration
 	retry   lifecycle.RetryFunc
 }
 
@@ -48,6 +49,11 @@ type HandlerOption func(*handler)
 // WithTimeout bounds each attempt, unless the task itself says otherwise: its
 // context ends then, with ErrTimeout as its cause.
 func WithTimeout(d time.Duration) HandlerOption { return func(h *handler) { h.timeout = d } }
+
+// WithStallTimeout bounds how long an attempt may go on without a sign of life, unless
+// the task itself says otherwise: its context ends then, with ErrStalled as its cause.
+// SetProgress, a line of Logger and Alive are signs of life.
+func WithStallTimeout(d time.Duration) HandlerOption { return func(h *handler) { h.stall = d } }
 
 // WithRetry replaces the task's backoff by a function: it returns the delay
 // before the next attempt, after attempt n failed with err.

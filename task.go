@@ -31,16 +31,17 @@ const (
 // and what its settings say.
 type TaskInfo struct {
 	store.Task
-	MaxAttempts int
-	Timeout     time.Duration // 0: the handler's, else none
-	Backoff     Backoff
-	Metadata    map[string]string
-	Schedule    string    // the schedule that enqueued it; empty: none
-	Tick        time.Time // the tick for which it did
-	Node        string    // its name in its workflow
-	Weight      int       // what it counts in rates
-	Deadline    time.Time // when it must have ended; zero: never
-	Ephemeral   bool      // not kept when it is completed
+	MaxAttempts  int
+	Timeout      time.Duration // 0: the handler's, else none
+	StallTimeout time.Duration // 0: the handler's, else none
+	Backoff      Backoff
+	Metadata     map[string]string
+	Schedule     string    // the schedule that enqueued it; empty: none
+	Tick         time.Time // the tick for which it did
+	Node         string    // its name in its workflow
+	Weight       int       // what it counts in rates
+	Deadline     time.Time // when it must have ended; zero: never
+	Ephemeral    bool      // not kept when it is completed
 }
 
 // Task is a task in the hands of its handler.
@@ -72,7 +73,7 @@ func (t *Task[T]) RecordOutput(v any) error {
 }
 
 // SetProgress tells how far the task is, in percent, with a short message. It is
-// stored within about a second.
+// stored within about a second, and is a sign of life for the stall timeout.
 func (t *Task[T]) SetProgress(percent float64, message string) {
 	if !(percent >= 0) {
 		percent = 0
@@ -80,7 +81,11 @@ func (t *Task[T]) SetProgress(percent float64, message string) {
 	t.attempt.SetProgress(store.Progress{Percent: min(percent, 100), Message: lifecycle.Clean(message, 1<<10)})
 }
 
-// Logger returns a logger whose lines are stored with the task. An attempt keeps
+// Alive is a sign of life for the stall timeout, from a handler that has nothing to tell.
+func (t *Task[T]) Alive() { t.attempt.Alive() }
+
+// Logger returns a logger whose lines are stored with the task, each of them a sign of
+// life for the stall timeout. An attempt keeps
 // 1,000 lines or 256 KiB; a last line says when that is reached.
 func (t *Task[T]) Logger() *slog.Logger { return slog.New(&taskLog{attempt: t.attempt}) }
 
@@ -134,7 +139,7 @@ func (info *TaskInfo) read(t *store.Task) error {
 	if s.MaxAttempts > 0 {
 		info.MaxAttempts = s.MaxAttempts
 	}
-	info.Timeout, info.Backoff = s.Timeout, s.Backoff
+	info.Timeout, info.StallTimeout, info.Backoff = s.Timeout, s.Stall, s.Backoff
 	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
 	info.Weight, info.Deadline, info.Ephemeral = max(s.Weight, 1), s.DeadlineOf(t), s.Ephemeral
 	if len(s.Metadata) > 0 {

@@ -210,6 +210,9 @@ func validateSettings(s lifecycle.Settings) error {
 	if s.Timeout < 0 || s.Timeout > MaxTimeout {
 		return invalid("timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Timeout, MaxTimeout)
 	}
+	if s.Stall < 0 || s.Stall > MaxTimeout {
+		return invalid("stall timeout", "out_of_range", "is %v, want up to %v (0: none)", s.Stall, MaxTimeout)
+	}
 	if s.Weight < 0 || s.Weight > maxLimit {
 		return invalid("weight", "out_of_range", "is %d, want 1 to %d (0: 1)", s.Weight, maxLimit)
 	}

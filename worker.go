@@ -49,6 +49,16 @@ type WorkerConfig struct {
 	// ended; then their contexts end, too. Default: 25 s.
 	ShutdownTimeout time.Duration
 
+	// HungGrace is how long a handler may run on after its context has ended because of a
+	// timeout, a stall timeout, a deadline or a cancel. Then it is hung: the attempt
+	// ends without it, its task runs again elsewhere, and another handler takes its
+	// slot. Default: 10 s.
+	HungGrace time.Duration
+	// MaxHung is how many handlers may hang: when as many do, the worker takes nothing
+	// more, lets the others end as at a shutdown, and Run returns ErrTooManyHung.
+	// Default: Concurrency, but at least 10; negative: the worker goes on whatever their number.
+	MaxHung int
+
 	// Middleware wraps every handler; the first is outermost.
 	Middleware []Middleware
 	// Retention says how long finished tasks are kept. Zero fields take the
@@ -90,6 +100,7 @@ type Worker struct {
 	// Tasks that run and whose last worker died.
 	suspects suspects
 	started  atomic.Bool
+	overrun  chan struct{} // filled when too many handlers hang
 }
 
 // NewWorker makes a worker that runs the mux's handlers. Config may be nil. The
@@ -112,7 +123,7 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 	if len(m.handlers) == 0 {
 		return nil, invalid("mux", "no_handlers", "has no handlers: register at least one with tusk.Handle")
 	}
-	w := &Worker{client: c, mux: m, config: full, log: full.Logger}
+	w := &Worker{client: c, mux: m, config: full, log: full.Logger, overrun: make(chan struct{}, 1)}
 	w.assemble()
 	return w, nil
 }
@@ -130,7 +141,8 @@ func (w *Worker) assemble() {
 		w.handle = middleware(w.handle)
 	}
 	w.slots = run.NewSlots(c.Concurrency + c.ReadAhead)
-	w.slots.Handle, w.slots.Timeout, w.slots.Done = w.runAttempt, w.timeout, w.ended
+	w.slots.Handle, w.slots.Limits, w.slots.Done = w.runAttempt, w.limits, w.ended
+	w.slots.Grace, w.slots.Late = c.HungGrace, w.returned
 	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.Concurrency+c.ReadAhead), Linger: 2 * time.Millisecond, Soon: w.slots.Ending,
 		Deadline: 30 * time.Second, Log: w.log, Done: w.written})
 	host, _ := os.Hostname()
@@ -154,7 +166,8 @@ func (w *Worker) assemble() {
 // hands back what it has not begun, lets handlers end for ShutdownTimeout, then
 // ends their contexts, writes all outcomes and signs off. It returns nil after
 // that, or an error that says which tasks would not stop; those are run again
-// elsewhere when the lease is over.
+// elsewhere when the lease is over. It stops by itself, with ErrTooManyHung, when
+// MaxHung handlers hang.
 //
 // A worker runs once: a second call is an error.
 func (w *Worker) Run(ctx context.Context) error {
@@ -175,8 +188,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		work.loops(loop.New("pipelines", 15*time.Second, w.log, w.tellPipelines))
 	}
 	work.run(func() { w.listen(work.soft) })
-	<-ctx.Done()
-	return w.shutDown(hard, cancel, work, keep)
+	var problem error
+	select {
+	case <-ctx.Done():
+	case <-w.overrun:
+		problem = fmt.Errorf("%w: %d of them ignore the end of their contexts", ErrTooManyHung, w.Hung())
+		w.log.Error("run: stopping", "error", problem)
+	}
+	return errors.Join(problem, w.shutDown(hard, cancel, work, keep))
 }
 
 func (w *Worker) shutDown(hard context.Context, cancel func(), work, keep *crew) error {
@@ -283,6 +302,8 @@ func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 	setDefault(&c.Beat, min(beatEvery(client.store), c.Lease/3))
 	setDefault(&c.Poll, time.Second)
 	setDefault(&c.ShutdownTimeout, 25*time.Second)
+	setDefault(&c.HungGrace, 10*time.Second)
+	setDefault(&c.MaxHung, max(c.Concurrency, 10))
 	setDefault(&c.Retention.Completed, 24*time.Hour)
 	setDefault(&c.Retention.Cancelled, 24*time.Hour)
 	setDefault(&c.Retention.Discarded, 7*24*time.Hour)
@@ -300,7 +321,9 @@ func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 		within("Lease", c.Lease, 100*time.Millisecond, 24*time.Hour),
 		within("Beat", c.Beat, 10*time.Millisecond, c.Lease/3),
 		within("Poll", c.Poll, time.Millisecond, time.Hour),
-		within("ShutdownTimeout", c.ShutdownTimeout, 0, 24*time.Hour))
+		within("ShutdownTimeout", c.ShutdownTimeout, 0, 24*time.Hour),
+		within("HungGrace", c.HungGrace, 10*time.Millisecond, 24*time.Hour),
+		within("MaxHung", c.MaxHung, -1, 100000))
 	return c, errors.Join(problems...)
 }
 

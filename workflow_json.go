@@ -11,26 +11,27 @@ import (
 
 // WorkflowTask is a task of a workflow in its JSON form.
 type WorkflowTask struct {
-	Name        string            `json:"name"`
-	Kind        string            `json:"kind"`
-	Args        json.RawMessage   `json:"args,omitempty"`
-	After       []string          `json:"after,omitempty"`
-	OnFailure   string            `json:"on_failure,omitempty"` // cancel, continue or wait
-	Last        bool              `json:"last,omitempty"`       // after all that are not: a callback, on success or with continue in any case
-	Queue       string            `json:"queue,omitempty"`
-	Tenant      string            `json:"tenant,omitempty"`
-	Partition   string            `json:"partition,omitempty"`
-	Priority    int16             `json:"priority,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	MaxAttempts int               `json:"max_attempts,omitempty"`
-	Timeout     durationText      `json:"timeout,omitempty"` // such as 30s
-	Delay       durationText      `json:"delay,omitempty"`
-	ExpiresIn   durationText      `json:"expires_in,omitempty"`
-	Deadline    time.Time         `json:"deadline,omitzero"`
-	DeadlineIn  durationText      `json:"deadline_in,omitempty"`
-	Weight      int               `json:"weight,omitempty"`
-	Ephemeral   bool              `json:"ephemeral,omitempty"` // tasks of workflows are kept all the same
+	Name         string            `json:"name"`
+	Kind         string            `json:"kind"`
+	Args         json.RawMessage   `json:"args,omitempty"`
+	After        []string          `json:"after,omitempty"`
+	OnFailure    string            `json:"on_failure,omitempty"` // cancel, continue or wait
+	Last         bool              `json:"last,omitempty"`       // after all that are not: a callback, on success or with continue in any case
+	Queue        string            `json:"queue,omitempty"`
+	Tenant       string            `json:"tenant,omitempty"`
+	Partition    string            `json:"partition,omitempty"`
+	Priority     int16             `json:"priority,omitempty"`
+	Tags         []string          `json:"tags,omitempty"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	MaxAttempts  int               `json:"max_attempts,omitempty"`
+	Timeout      durationText      `json:"timeout,omitempty"` // such as 30s
+	StallTimeout durationText      `json:"stall_timeout,omitempty"`
+	Delay        durationText      `json:"delay,omitempty"`
+	ExpiresIn    durationText      `json:"expires_in,omitempty"`
+	Deadline     time.Time         `json:"deadline,omitzero"`
+	DeadlineIn   durationText      `json:"deadline_in,omitempty"`
+	Weight       int               `json:"weight,omitempty"`
+	Ephemeral    bool              `json:"ephemeral,omitempty"` // tasks of workflows are kept all the same
 }
 
 // durationText is a duration as text, such as 90s or 1h30m. JSON may have a number of
@@ -98,7 +99,7 @@ func (t *WorkflowTask) options() (*Options, OnFailure, error) {
 	for field, to := range map[string]struct {
 		text durationText
 		d    *time.Duration
-	}{"timeout": {t.Timeout, &o.Timeout}, "delay": {t.Delay, &o.Delay}, "expires_in": {t.ExpiresIn, &o.ExpiresIn},
+	}{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout}, "delay": {t.Delay, &o.Delay}, "expires_in": {t.ExpiresIn, &o.ExpiresIn},
 		"deadline_in": {t.DeadlineIn, &o.DeadlineIn}} {
 		if to.text == "" {
 			continue

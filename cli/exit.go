@@ -69,6 +69,7 @@ var known = []struct {
 	{store.ErrConflict, "conflict", exitConflict, "run the command again"},
 	{store.ErrNotLeader, "conflict", exitConflict, "run the command again"},
 	{store.ErrUnsupported, "unsupported", exitError, ""},
+	{tusk.ErrTooManyHung, "too_many_hung", exitError, "the log has their stacks; have a supervisor start the worker anew"},
 	{context.DeadlineExceeded, "timeout", exitUnavailable, "try again later"},
 	{store.ErrNotCommitted, "not_stored", exitError, "nothing was stored: run the command again"},
 }

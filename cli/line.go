@@ -43,9 +43,10 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	"ephemeral": func(l *line, raw json.RawMessage) error {
 		return typedField(raw, &l.options.Ephemeral, "true or false")
 	},
-	"source_time": func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.SourceTime)) },
-	"unique":      func(l *line, raw json.RawMessage) error { return readField(raw, uniqueFlag(&l.options.Unique)) },
-	"timeout":     func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Timeout)) },
+	"source_time":   func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.SourceTime)) },
+	"unique":        func(l *line, raw json.RawMessage) error { return readField(raw, uniqueFlag(&l.options.Unique)) },
+	"stall_timeout": func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.StallTimeout)) },
+	"timeout":       func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Timeout)) },
 	"backoff": func(l *line, raw json.RawMessage) error {
 		return readField(raw, &value[tusk.Backoff]{into: &l.options.Backoff, parse: parseBackoff})
 	},

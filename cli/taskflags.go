@@ -27,6 +27,7 @@ func (t *taskFlags) addTo(f *pflag.FlagSet) {
 	f.Var(numberFlag(&o.Priority, -32768, 32767), "priority", "lower runs sooner; default 0")
 	f.Var(numberFlag(&o.MaxAttempts, 1, tusk.MaxAttemptsLimit), "max-attempts", "give up after so many attempts; default 25")
 	f.Var(durationFlag(&o.Timeout), "timeout", "of each attempt; default: the handler's, else none")
+	f.Var(durationFlag(&o.StallTimeout), "stall-timeout", "of each attempt without a sign of life: progress, a line of its log; default: the handler's, else none")
 	f.Var(&value[tusk.Backoff]{into: &o.Backoff, name: "policy", parse: parseBackoff}, "backoff",
 		"wait before a retry: constant:5s, linear:5m or exponential:BASE[:MAX[:JITTER]]")
 	f.StringSliceVar(&o.Tags, "tags", nil, "`tag`,… to find the task by")

@@ -30,6 +30,7 @@ type taskRow struct {
 	Reason      string            `json:"reason" col:"REASON"`
 	Worker      string            `json:"worker" one:"WORKER"`
 	Timeout     seconds           `json:"timeout_seconds" one:"TIMEOUT"`
+	Stall       seconds           `json:"stall_timeout_seconds" one:"STALL_TIMEOUT"`
 	Backoff     string            `json:"backoff" one:"BACKOFF"`
 	Schedule    string            `json:"schedule" one:"SCHEDULE"`
 	Tick        instant           `json:"tick" one:"TICK"`
@@ -42,7 +43,7 @@ func rowOf(t tusk.TaskInfo) taskRow {
 		Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
 		EnqueuedAt: instant(t.EnqueuedAt), RunAt: instant(t.RunAt), ExpiresAt: instant(t.ExpiresAt), Deadline: instant(t.Deadline),
 		ClaimedAt: instant(t.ClaimedAt), FinishedAt: instant(t.FinishedAt),
-		Key: t.Key, Tags: t.Tags, Reason: t.Reason, Timeout: seconds(t.Timeout), Backoff: backoffText(t.Backoff),
+		Key: t.Key, Tags: t.Tags, Reason: t.Reason, Timeout: seconds(t.Timeout), Stall: seconds(t.StallTimeout), Backoff: backoffText(t.Backoff),
 		Schedule: t.Schedule, Tick: instant(t.Tick), Metadata: t.Metadata, Args: t.Args}
 	if !t.Worker.IsZero() {
 		row.Worker = t.Worker.String()

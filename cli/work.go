@@ -123,6 +123,8 @@ a shell does it, but no shell runs it.`,
 	f.DurationVar(&c.Beat, "beat", 0, "time between heartbeats; default: 10s, or a third of --lease")
 	f.DurationVar(&c.Poll, "poll", time.Second, "the longest pause between two looks at idle queues")
 	f.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", 25*time.Second, "how long running tasks may go on after a signal")
+	f.DurationVar(&c.HungGrace, "hung-grace", 10*time.Second, "how long a handler may ignore a timeout or a cancel before its task is taken from it")
+	f.IntVar(&c.MaxHung, "max-hung", 0, "stop, with an error, when so many handlers hang; -1: never; default: --concurrency, at least 10")
 	f.BoolVar(&c.NeverLead, "never-lead", false, "leave schedules, rescue and pruning to other processes")
 	addRetentionFlags(f, &c.Retention)
 	l.add(f)

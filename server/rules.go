@@ -68,7 +68,7 @@ func init() {
 var fieldRules = map[reflect.Type]map[string]string{
 	reflect.TypeFor[tusk.WorkflowTask](): {"name": "name", "kind": "name", "after": "name", "on_failure": "on-failure", "queue": "optional-name",
 		"tenant": "optional-name", "partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts", "weight": "weight",
-		"timeout": "duration", "delay": "duration", "expires_in": "duration", "deadline_in": "duration"},
+		"timeout": "duration", "stall_timeout": "duration", "delay": "duration", "expires_in": "duration", "deadline_in": "duration"},
 	reflect.TypeFor[tusk.Limits](): {"concurrency": "limit", "per_tenant": "limit", "per_partition": "limit", "per_worker": "limit",
 		"tenants": "tenants"},
 	reflect.TypeFor[tusk.TenantLimits](): {"concurrency": "limit", "weight": "weight"},

@@ -98,33 +98,34 @@ func (Instant) Schema(huma.Registry) *huma.Schema {
 
 // Task is a task as the API shows it.
 type Task struct {
-	ID          string            `json:"id"`
-	Kind        string            `json:"kind"`
-	Queue       string            `json:"queue"`
-	Tenant      string            `json:"tenant,omitempty"`
-	State       string            `json:"state"`
-	Reason      string            `json:"reason,omitempty"`
-	Priority    int16             `json:"priority"`
-	Attempt     int               `json:"attempt"`
-	MaxAttempts int               `json:"max_attempts"`
-	Crashes     int               `json:"crashes,omitempty"`
-	Args        json.RawMessage   `json:"args"`
-	Tags        []string          `json:"tags,omitempty"`
-	Key         string            `json:"key,omitempty"`
-	Partition   string            `json:"partition,omitempty"`
-	Weight      int               `json:"weight" doc:"what it counts in rates"`
-	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	Timeout     Duration          `json:"timeout,omitempty"`
-	Schedule    string            `json:"schedule,omitempty"`
-	Tick        time.Time         `json:"tick,omitzero"`
-	EnqueuedAt  time.Time         `json:"enqueued_at"`
-	RunAt       time.Time         `json:"run_at"`
-	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
-	Deadline    time.Time         `json:"deadline,omitzero" doc:"when it must have ended"`
-	ClaimedAt   time.Time         `json:"claimed_at,omitzero"`
-	FinishedAt  time.Time         `json:"finished_at,omitzero"`
-	Worker      string            `json:"worker,omitempty"`
+	ID           string            `json:"id"`
+	Kind         string            `json:"kind"`
+	Queue        string            `json:"queue"`
+	Tenant       string            `json:"tenant,omitempty"`
+	State        string            `json:"state"`
+	Reason       string            `json:"reason,omitempty"`
+	Priority     int16             `json:"priority"`
+	Attempt      int               `json:"attempt"`
+	MaxAttempts  int               `json:"max_attempts"`
+	Crashes      int               `json:"crashes,omitempty"`
+	Args         json.RawMessage   `json:"args"`
+	Tags         []string          `json:"tags,omitempty"`
+	Key          string            `json:"key,omitempty"`
+	Partition    string            `json:"partition,omitempty"`
+	Weight       int               `json:"weight" doc:"what it counts in rates"`
+	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	Timeout      Duration          `json:"timeout,omitempty"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of an attempt without a sign of life"`
+	Schedule     string            `json:"schedule,omitempty"`
+	Tick         time.Time         `json:"tick,omitzero"`
+	EnqueuedAt   time.Time         `json:"enqueued_at"`
+	RunAt        time.Time         `json:"run_at"`
+	ExpiresAt    time.Time         `json:"expires_at,omitzero"`
+	Deadline     time.Time         `json:"deadline,omitzero" doc:"when it must have ended"`
+	ClaimedAt    time.Time         `json:"claimed_at,omitzero"`
+	FinishedAt   time.Time         `json:"finished_at,omitzero"`
+	Worker       string            `json:"worker,omitempty"`
 }
 
 // TaskDetail is a task with all that is known of it.
@@ -153,7 +154,7 @@ func (s *Server) view(t tusk.TaskInfo) Task {
 	v := Task{ID: t.ID.String(), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, State: t.State.String(), Reason: t.Reason,
 		Priority: t.Priority, Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Crashes: t.Crashes,
 		Args: s.config.Mask.JSON(t.Args), Tags: t.Tags, Key: t.Key, Partition: t.Partition, Metadata: s.config.Mask.Text(t.Metadata),
-		Weight: t.Weight, Ephemeral: t.Ephemeral, Deadline: utc(t.Deadline), Timeout: Duration(t.Timeout),
+		Weight: t.Weight, Ephemeral: t.Ephemeral, Deadline: utc(t.Deadline), Timeout: Duration(t.Timeout), StallTimeout: Duration(t.StallTimeout),
 		Schedule: t.Schedule, Tick: utc(t.Tick), EnqueuedAt: utc(t.EnqueuedAt), RunAt: utc(t.RunAt), ExpiresAt: utc(t.ExpiresAt),
 		ClaimedAt: utc(t.ClaimedAt), FinishedAt: utc(t.FinishedAt)}
 	if !t.Worker.IsZero() {
@@ -190,29 +191,30 @@ func utc(t time.Time) time.Time {
 
 // TaskInput is a task that somebody enqueues.
 type TaskInput struct {
-	Kind        string            `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
-	Args        json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte"`
-	Queue       string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
-	Tenant      string            `json:"tenant,omitempty" rule:"optional-name"`
-	Partition   string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
-	Priority    int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
-	Tags        []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	RunAt       *Instant          `json:"run_at,omitempty" doc:"not before"`
-	Delay       Duration          `json:"delay,omitempty"`
-	ExpiresAt   *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
-	ExpiresIn   Duration          `json:"expires_in,omitempty"`
-	Deadline    *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
-	DeadlineIn  Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
-	MaxAttempts int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
-	Timeout     Duration          `json:"timeout,omitempty" doc:"of each attempt"`
-	Backoff     *BackoffInput     `json:"backoff,omitempty"`
-	Weight      int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
-	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
-	Key         string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
-	OnConflict  string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
-	SourceTime  *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
-	Unique      *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
+	Kind         string            `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
+	Args         json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte"`
+	Queue        string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
+	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
+	Partition    string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
+	Priority     int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
+	Tags         []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before"`
+	Delay        Duration          `json:"delay,omitempty"`
+	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
+	ExpiresIn    Duration          `json:"expires_in,omitempty"`
+	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
+	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
+	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life; for handlers in Go and commands"`
+	Backoff      *BackoffInput     `json:"backoff,omitempty"`
+	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
+	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
+	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
+	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
+	SourceTime   *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
+	Unique       *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
 }
 
 // UniqueInput makes a task's key of its kind, its tenant and its args.
@@ -241,7 +243,7 @@ func (t TaskInput) options() (*tusk.Options, error) {
 	o := &tusk.Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
 		RunAt: instant(t.RunAt), Delay: time.Duration(t.Delay), ExpiresAt: instant(t.ExpiresAt), ExpiresIn: time.Duration(t.ExpiresIn),
 		Deadline: instant(t.Deadline), DeadlineIn: time.Duration(t.DeadlineIn), Weight: t.Weight, Ephemeral: t.Ephemeral, Partition: t.Partition,
-		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), Key: t.Key, SourceTime: instant(t.SourceTime)}
+		MaxAttempts: t.MaxAttempts, Timeout: time.Duration(t.Timeout), StallTimeout: time.Duration(t.StallTimeout), Key: t.Key, SourceTime: instant(t.SourceTime)}
 	if u := t.Unique; u != nil {
 		o.Unique = &tusk.Unique{Args: u.Args, Window: time.Duration(u.Window)}
 	}

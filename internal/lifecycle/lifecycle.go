@@ -23,9 +23,18 @@ const (
 // End is how one run of a handler ended.
 type End struct {
 	Err   error  // what the handler returned, or what stopped it
-	Trace string // stack of a panic
+	Trace string // stack of a panic, or of a handler that hangs
+	Hung  bool   // the handler ignores the end of its context and runs on
 	Ran   time.Duration
 	Retry RetryFunc // the handler's own policy; nil: the task's
+}
+
+// text is the error as it is stored.
+func (e End) text() string {
+	if e.Hung {
+		return "hung: " + e.Err.Error() + ", and ignores the end of its context"
+	}
+	return e.Err.Error()
 }
 
 // RetryFunc returns the delay before the next attempt, after attempt number n
@@ -75,9 +84,12 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 		out.State, out.Attempt, out.Crashes = store.Available, t.Attempt-1, t.Crashes
 	case errors.Is(err, ErrDeadline):
 		out.State, out.Reason = store.Discarded, "its deadline passed while it ran"
-		fail(&out, t.Kind, err.Error(), end.Trace)
+		fail(&out, t.Kind, end.text(), end.Trace)
 	case errors.Is(err, ErrCancelled):
 		out.State, out.Reason = store.Cancelled, "cancelled while it ran"
+		if end.Hung {
+			fail(&out, t.Kind, end.text(), end.Trace)
+		}
 	case errors.As(err, &stop):
 		out.State, out.Reason = stop.State, stop.Reason
 		if stop.Err != nil {
@@ -85,7 +97,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 		}
 	case t.Attempt >= s.maxAttempts():
 		out.State, out.Reason = store.Discarded, fmt.Sprintf("gave up after %d attempts", t.Attempt)
-		fail(&out, t.Kind, err.Error(), end.Trace)
+		fail(&out, t.Kind, end.text(), end.Trace)
 	default:
 		out.State = store.Retryable
 		switch {
@@ -96,7 +108,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 		default:
 			out.Delay = s.Backoff.Delay(t.Attempt, random)
 		}
-		fail(&out, t.Kind, err.Error(), end.Trace)
+		fail(&out, t.Kind, end.text(), end.Trace)
 	}
 	if out.State == store.Retryable || snooze != nil {
 		giveUpLate(&out, s)

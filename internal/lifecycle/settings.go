@@ -15,6 +15,7 @@ import (
 type Settings struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"`
 	Timeout     time.Duration   `json:"timeout,omitempty"` // nanoseconds; of one attempt
+	Stall       time.Duration   `json:"stall_timeout,omitempty"` // nanoseconds; without a sign of life
 	Backoff     Backoff         `json:"backoff,omitzero"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"` // a JSON object
 	Schedule    string          `json:"schedule,omitempty"` // whose tick it is
@@ -28,7 +29,7 @@ type Settings struct {
 
 // Encode returns the stored form.
 func (s Settings) Encode() ([]byte, error) {
-	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" && s.Tick.IsZero() &&
+	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Stall == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" && s.Tick.IsZero() &&
 		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral {
 		return nil, nil
 	}

@@ -32,9 +32,16 @@ type Attempt struct {
 	cancel  context.CancelCauseFunc // nil: ctx is the slot's
 	stopped error                   // why it was stopped
 	over    bool                    // it has ended
-	inTx    bool
-	begun   time.Duration // after the claim
-	said    *said         // nil: its handler said nothing
+	// Its handler was given up and ran on.
+	forsaken bool
+	counted  bool // as a hung handler
+	inTx     bool
+	begun    time.Duration // after the claim
+	said     *said         // nil: its handler said nothing
+	watch    *watch        // nil: nothing bounds it
+
+	goroutine uint64 // that its handler runs in
+	call      *Call  // that it shares with others; nil: with none
 }
 
 // said is what the handler of an attempt said. Most say nothing.
@@ -75,6 +82,11 @@ func (a *Attempt) Since() time.Duration { return time.Since(a.claim.at) }
 func (a *Attempt) Stop(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.stop(cause)
+}
+
+// stop is Stop. The lock is held.
+func (a *Attempt) stop(cause error) {
 	if a.stopped != nil {
 		return
 	}
@@ -111,14 +123,25 @@ func (a *Attempt) begin(ctx context.Context, after time.Duration) (context.Conte
 	return (*handlerContext)(a), nil
 }
 
-// end ends the handler's context, if anybody has one.
-func (a *Attempt) end() {
+// end ends the handler's context, if anybody has one. It reports whether the attempt had
+// not been given up.
+func (a *Attempt) end() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = true
 	if a.cancel != nil {
 		a.cancel(nil)
 	}
+	if a.watch != nil {
+		a.watch.timer.Stop()
+	}
+	return !a.forsaken
+}
+
+func (a *Attempt) isForsaken() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.forsaken
 }
 
 // held reports whether the attempt has not ended.
@@ -134,6 +157,7 @@ func (a *Attempt) SetProgress(p store.Progress) {
 	defer a.mu.Unlock()
 	s := a.say()
 	s.progress, s.fresh = &p, true
+	a.signOfLife()
 }
 
 // SetOutput notes the task's output, which is stored with the outcome.
@@ -147,6 +171,7 @@ func (a *Attempt) SetOutput(output []byte) {
 func (a *Attempt) Log(at time.Time, level, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.signOfLife()
 	s := a.say()
 	if s.logLines >= maxLogLines || s.logBytes >= maxLogBytes {
 		return

@@ -30,11 +30,12 @@ func through(n, tasks int, timeout time.Duration, handle func(ctx context.Contex
 	e := &ends{of: map[byte]Result{}}
 	s := NewSlots(tasks)
 	s.Handle = handle
-	s.Timeout = func(*Attempt) (time.Duration, error) {
+	s.Grace = time.Minute
+	s.Limits = func(*Attempt) Limits {
 		if timeout == 0 {
-			return 0, nil
+			return Limits{}
 		}
-		return timeout, ErrTimeout
+		return Limits{Time: timeout, Cause: ErrTimeout}
 	}
 	s.Done = func(a *Attempt, r Result) {
 		e.mu.Lock()

@@ -17,10 +17,12 @@ var ErrTimeout = errors.New("timed out")
 
 // Result is how a handler call ended.
 type Result struct {
-	Err   error
-	Trace string
-	Ran   time.Duration
-	Ended time.Time
+	Err     error
+	Trace   string
+	Ran     time.Duration
+	Ended   time.Time
+	Hung    bool // the handler ignores the end of its context and runs on
+	Counted bool // it is the first of its call that hangs
 }
 
 // Slots runs attempts, as many at a time as it has slots, and knows all that the
@@ -28,11 +30,19 @@ type Result struct {
 type Slots struct {
 	// Handle runs the handler of an attempt. Its error is the attempt's.
 	Handle func(ctx context.Context, a *Attempt) error
-	// Timeout returns how long an attempt may take from now on, and the cause of the
-	// end of its context then; no cause: as long as it likes.
-	Timeout func(a *Attempt) (time.Duration, error)
+	// Limits returns what bounds an attempt from now on.
+	Limits func(a *Attempt) Limits
+	// Grace is how long a handler may run on when its context has ended at a limit or
+	// by Cancel. Then the attempt is given up.
+	Grace time.Duration
 	// Done takes the end of an attempt.
 	Done func(a *Attempt, r Result)
+	// Late is told when a handler that was given up as hung returns after all.
+	Late func(a *Attempt, r Result)
+
+	ctx    context.Context // of Start
+	hung   atomic.Int64
+	stacks stacks
 
 	queue   chan *Attempt
 	slots   sync.WaitGroup
@@ -60,6 +70,7 @@ func NewSlots(capacity int) *Slots {
 
 // Start starts n slots. The context is the parent of every handler's.
 func (s *Slots) Start(ctx context.Context, n int) {
+	s.ctx = ctx
 	for range n {
 		s.slots.Add(1)
 		go s.slot(ctx)
@@ -163,23 +174,32 @@ func (s *Slots) Tokens() []store.Token {
 }
 
 // slot runs attempts one after another. A handler that leaves its goroutine by
-// runtime.Goexit takes the slot with it, so that a new one starts in its place.
+// runtime.Goexit takes the slot with it, so that a new one starts in its place. One that
+// is given up has got a new slot already when it returns.
 func (s *Slots) slot(ctx context.Context) {
+	id := goroutineID()
+	var a *Attempt
 	drained := false
 	defer func() {
-		if drained {
+		switch {
+		case a != nil && a.isForsaken():
+		case drained:
 			s.slots.Done()
-		} else {
+		default:
 			go s.slot(ctx)
 		}
 	}()
-	for a := range s.queue {
-		s.attempt(ctx, a)
+	for a = range s.queue {
+		a.goroutine = id
+		if forsaken := s.attempt(ctx, a); forsaken {
+			return
+		}
 	}
-	drained = true
+	a, drained = nil, true
 }
 
-func (s *Slots) attempt(ctx context.Context, a *Attempt) {
+// attempt runs one and reports whether it was given up before its handler returned.
+func (s *Slots) attempt(ctx context.Context, a *Attempt) (forsaken bool) {
 	s.running.Add(1)
 	var r Result
 	started := a.Since()
@@ -190,15 +210,19 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) {
 		if !returned {
 			r.Trace, r.Err = abnormalEnd(recover())
 		}
+		if forsaken = !a.end(); forsaken {
+			s.returned(a, r)
+			return
+		}
 		s.running.Add(-1)
 		s.learn(r.Ran)
-		a.end()
 		s.count.Add(-1)
 		s.Done(a, r)
 		s.release(a.claim)
 	}()
 	r.Err = s.call(ctx, a, started)
 	returned = true
+	return false
 }
 
 func (s *Slots) call(ctx context.Context, a *Attempt, started time.Duration) error {
@@ -206,15 +230,18 @@ func (s *Slots) call(ctx context.Context, a *Attempt, started time.Duration) err
 	if err != nil {
 		return err
 	}
-	limit, cause := s.Timeout(a)
-	if cause != nil {
+	limits := s.Limits(a)
+	if limits.Cause != nil || limits.Stall > 0 {
+		s.guard(a, limits)
+	}
+	if limits.Cause != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, cause)
+		ctx, cancel = context.WithTimeoutCause(ctx, limits.Time, limits.Cause)
 		defer cancel()
 	}
 	err = s.Handle(ctx, a)
-	if err != nil && cause != nil && context.Cause(ctx) == cause && errors.Is(err, ctx.Err()) {
-		return cause
+	if err != nil && limits.Cause != nil && context.Cause(ctx) == limits.Cause && errors.Is(err, ctx.Err()) {
+		return limits.Cause
 	}
 	return err
 }

@@ -1,0 +1,34 @@
+package tusk
+
+import "github.com/tuskqueue/tusk/internal/run"
+
+// What a worker does about handlers that ignore the end of their contexts.
+
+// Hung is the number of handlers that ignore the end of their contexts. Their attempts
+// have ended without them.
+func (w *Worker) Hung() int { return w.slots.Hung() }
+
+// hung tells of an attempt that was taken from its handler.
+func (w *Worker) hung(a *run.Attempt, err error, r run.Result) {
+	w.events.send(Event{Kind: EventHung, Task: *a.Task, Error: err.Error(), Ran: r.Ran})
+	if !r.Counted {
+		return
+	}
+	w.log.Warn("run: a handler hangs: it ignores the end of its context, and the attempt ends without it",
+		append(about(a), "because", err, "ran", r.Ran, "hung", w.Hung(), "stack", r.Trace)...)
+	if most := w.config.MaxHung; most > 0 && w.Hung() >= most {
+		select {
+		case w.overrun <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// returned tells of a hung handler that has returned after all. Its task is no longer its own.
+func (w *Worker) returned(a *run.Attempt, r run.Result) {
+	w.log.Info("run: a hung handler has returned, nobody waits for its result", append(about(a), "ran", r.Ran, "error", r.Err)...)
+}
+
+func about(a *run.Attempt) []any {
+	return []any{"task", a.Task.ID, "kind", a.Task.Kind, "queue", a.Task.Queue, "attempt", a.Task.Attempt}
+}

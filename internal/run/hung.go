@@ -1,0 +1,306 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrStalled is the cause of a context whose handler gave no sign of life for longer than
+// it may.
+var ErrStalled = errors.New("no progress")
+
+// Limits bound one attempt.
+type Limits struct {
+	Time  time.Duration // from now on
+	Cause error         // of the end of the context then; nil: no limit
+	Stall time.Duration // without a sign of life; 0: no limit
+}
+
+// watch is what is known of an attempt that may have to be given up. The attempt's lock
+// guards it.
+type watch struct {
+	limits Limits
+	timer  *time.Timer
+	began  time.Time
+	alive  time.Time // the last sign of life
+	told   time.Time // when the context ended; zero: it has not
+	cause  error     // why
+}
+
+// guard watches over an attempt from now on.
+func (s *Slots) guard(a *Attempt, limits Limits) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watched(s).limits = limits
+	a.watch.timer.Reset(a.watch.next(a.call))
+}
+
+// Cancel is Stop for a handler that is to be given up when it ignores its context.
+func (s *Slots) Cancel(a *Attempt, cause error) {
+	a.Stop(cause)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.watched(s); w.told.IsZero() {
+		w.told, w.cause = time.Now(), cause
+		w.timer.Reset(s.Grace)
+	}
+}
+
+// watched returns the attempt's watch. The lock is held.
+func (a *Attempt) watched(s *Slots) *watch {
+	if a.watch == nil {
+		now := time.Now()
+		a.watch = &watch{began: now, alive: now}
+		a.watch.timer = time.AfterFunc(time.Hour, func() { s.look(a) })
+	}
+	return a.watch
+}
+
+// next is how long until the context may have to end. It is called before that.
+func (w *watch) next(c *Call) time.Duration {
+	next := time.Hour
+	if w.limits.Cause != nil {
+		next = min(next, w.limits.Time-time.Since(w.began))
+	}
+	if w.limits.Stall > 0 {
+		next = min(next, w.limits.Stall-time.Since(c.lastSign(w.alive)))
+	}
+	return max(next, 0)
+}
+
+// look finds out whether a handler has to be told to end, or to be given up.
+func (s *Slots) look(a *Attempt) {
+	if a.overdue(s.Grace) {
+		s.giveUp(a)
+	}
+}
+
+// overdue tells a handler that has reached a limit to end, and reports whether one that
+// was told has had its grace. If not, the timer is set for the next look.
+func (a *Attempt) overdue(grace time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || a.ctx == nil { // it has ended, or will as it begins
+		return false
+	}
+	w := a.watch
+	if w.told.IsZero() {
+		w.tell(a)
+	}
+	if w.told.IsZero() {
+		w.timer.Reset(w.next(a.call))
+		return false
+	}
+	left := grace - time.Since(w.told)
+	if left > 0 {
+		w.timer.Reset(left)
+	}
+	return left <= 0
+}
+
+// tell notes that the context has ended at the limit on time, and ends it at the limit on
+// time without a sign of life. The attempt's lock is held.
+func (w *watch) tell(a *Attempt) {
+	if l := w.limits; l.Cause != nil && time.Since(w.began) >= l.Time {
+		w.told, w.cause = w.began.Add(l.Time), l.Cause
+	} else if l.Stall > 0 && time.Since(a.call.lastSign(w.alive)) >= l.Stall {
+		w.told, w.cause = time.Now(), fmt.Errorf("%w for %v", ErrStalled, l.Stall)
+		a.stop(w.cause)
+	}
+}
+
+// giveUp ends an attempt while its handler runs on, and starts another slot in place of
+// the one that the handler keeps.
+func (s *Slots) giveUp(a *Attempt) {
+	r := Result{Trace: s.stacks.of(a), Ended: time.Now()}
+	if !a.forsake(&r) {
+		return // the handler has returned meanwhile
+	}
+	if a.counted {
+		s.hung.Add(1)
+	}
+	s.running.Add(-1)
+	s.count.Add(-1)
+	s.learn(r.Ran)
+	s.Done(a, r)
+	s.release(a.claim)
+	go s.slot(s.ctx)
+}
+
+// forsake is end for a handler that runs on. It reports whether the attempt had not ended.
+func (a *Attempt) forsake(r *Result) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over {
+		return false
+	}
+	a.over, a.forsaken = true, true
+	r.Err, r.Ran, r.Hung = a.watch.cause, time.Since(a.watch.began), a.call.wasTold()
+	a.counted = r.Hung && a.call.countOnce()
+	r.Counted = a.counted
+	if !r.Hung {
+		r.Trace = ""
+	}
+	return true
+}
+
+// returned takes the return of a handler that was given up.
+func (s *Slots) returned(a *Attempt, r Result) {
+	if a.counted {
+		s.hung.Add(-1)
+		s.Late(a, r)
+	}
+}
+
+// Hung is the number of handlers that were given up and have not returned.
+func (s *Slots) Hung() int { return int(s.hung.Load()) }
+
+// Alive is a sign of life of the handler.
+func (a *Attempt) Alive() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.signOfLife()
+}
+
+// signOfLife is Alive. The lock is held.
+func (a *Attempt) signOfLife() {
+	if a.watch != nil {
+		a.watch.alive = time.Now()
+		a.call.sign(a.watch.alive)
+	}
+}
+
+// Call is a call of a handler that several attempts share. They have their signs of life
+// in common, and count as one hung handler. A nil Call is that of one attempt alone.
+type Call struct {
+	mu        sync.Mutex
+	goroutine uint64
+	alive     time.Time
+	told      bool
+	counted   bool
+}
+
+// Share says that the attempt's handler runs in a call with others. The first attempt
+// makes the call.
+func (a *Attempt) Share(c *Call) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.call = c
+	if c.goroutine == 0 {
+		c.goroutine = a.goroutine
+	}
+}
+
+// Tell notes that the call's context has ended: before that its handler hangs in no
+// attempt.
+func (c *Call) Tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told = true
+}
+
+func (c *Call) sign(at time.Time) {
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.alive = at
+	}
+}
+
+func (c *Call) lastSign(own time.Time) time.Time {
+	if c == nil {
+		return own
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.alive.After(own) {
+		return c.alive
+	}
+	return own
+}
+
+func (c *Call) runsIn(own uint64) uint64 {
+	if c == nil {
+		return own
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.goroutine
+}
+
+func (c *Call) wasTold() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told
+}
+
+// countOnce reports whether the call was not counted as hung.
+func (c *Call) countOnce() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := !c.counted
+	c.counted = true
+	return first
+}
+
+// stacks finds the stack of one goroutine among those of all. Handlers that hang at the
+// same time share one look, since it stops the world.
+type stacks struct {
+	mu   sync.Mutex
+	at   time.Time
+	dump []byte
+}
+
+// mostStacks bounds the memory for the stacks of all goroutines.
+const mostStacks = 8 << 20
+
+// of returns the stack of the goroutine that runs an attempt's handler.
+func (s *stacks) of(a *Attempt) string {
+	a.mu.Lock()
+	id, since := a.call.runsIn(a.goroutine), a.watch.told
+	a.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dump == nil || s.at.Before(since) || time.Since(s.at) > time.Second {
+		s.at, s.dump = time.Now(), allStacks()
+	}
+	for stack := range bytes.SplitSeq(s.dump, []byte("\n\n")) {
+		if bytes.HasPrefix(stack, fmt.Appendf(nil, "goroutine %d ", id)) {
+			return string(stack)
+		}
+	}
+	return fmt.Sprintf("the stack of goroutine %d is not among the first %d bytes of all stacks", id, mostStacks)
+}
+
+func allStacks() []byte {
+	for size := 256 << 10; ; size *= 2 {
+		dump := make([]byte, size)
+		if n := runtime.Stack(dump, true); n < size || size >= mostStacks {
+			return dump[:n]
+		}
+	}
+}
+
+// goroutineID is the number by which stacks name the present goroutine; 0: unknown.
+func goroutineID() uint64 {
+	var head [64]byte
+	words := bytes.Fields(head[:runtime.Stack(head[:], false)])
+	if len(words) < 2 {
+		return 0
+	}
+	id, _ := strconv.ParseUint(string(words[1]), 10, 64)
+	return id
+}
