@@ -40,6 +40,24 @@ func newDeaf(s *shop, options ...tusk.HandlerOption) *deaf {
 
 func (s *shop) attempts(id tusk.ID) []store.Attempt { return s.get(id).Detail.Attempts }
 
+// lockedText is a log that may be read while others write it.
+type lockedText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedText) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // events counts a worker's events by kind until the returned function is called.
 func events(w *tusk.Worker) (counts func() map[tusk.EventKind]int) {
 	told, cancel := w.Subscribe()
@@ -55,7 +73,7 @@ func events(w *tusk.Worker) (counts func() map[tusk.EventKind]int) {
 
 func TestHungHandlers(t *testing.T) {
 	inBubble(t, "a timeout that is ignored ends the attempt after the grace, and another runs", func(t *testing.T, s *shop) {
-		var log bytes.Buffer
+		var log lockedText
 		d := newDeaf(s, tusk.WithTimeout(2*time.Second))
 		w, stop := s.work(&tusk.WorkerConfig{Concurrency: 1, MaxHung: -1, HungGrace: 3 * time.Second,
 			Logger: slog.New(slog.NewTextHandler(&log, nil))})

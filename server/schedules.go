@@ -101,27 +101,28 @@ type putScheduleInput struct {
 
 // ScheduleInput is a schedule that somebody creates or changes.
 type ScheduleInput struct {
-	Spec        string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or a period: @every 15m, @every 7d"`
-	Zone        string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
-	Start       *Instant          `json:"start,omitempty" doc:"first run of a period, from which the others count; no tick comes before it"`
-	Kind        string            `json:"kind" rule:"name"`
-	Args        json.RawMessage   `json:"args,omitempty"`
-	Queue       string            `json:"queue,omitempty" rule:"optional-name"`
-	Tenant      string            `json:"tenant,omitempty" rule:"optional-name"`
-	Partition   string            `json:"partition,omitempty" rule:"key"`
-	Priority    int16             `json:"priority,omitempty" rule:"priority"`
-	Tags        []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	MaxAttempts int               `json:"max_attempts,omitempty" rule:"attempts"`
-	Timeout     Duration          `json:"timeout,omitempty"`
-	Backoff     *BackoffInput     `json:"backoff,omitempty"`
-	Weight      int               `json:"weight,omitempty" rule:"weight" doc:"what each task counts in the rates of its queue; default: 1"`
-	DeadlineIn  Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
-	Ephemeral   bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept when they are completed"`
-	Missed      string            `json:"missed,omitempty" enum:"once,skip,all"`
-	Cap         int               `json:"cap,omitempty" minimum:"0" maximum:"10000"`
-	Overlap     string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
-	Jitter      Duration          `json:"jitter,omitempty"`
+	Spec         string            `json:"spec" minLength:"1" maxLength:"200" doc:"five cron fields, or a period: @every 15m, @every 7d"`
+	Zone         string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
+	Start        *Instant          `json:"start,omitempty" doc:"first run of a period, from which the others count; no tick comes before it"`
+	Kind         string            `json:"kind" rule:"name"`
+	Args         json.RawMessage   `json:"args,omitempty"`
+	Queue        string            `json:"queue,omitempty" rule:"optional-name"`
+	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
+	Partition    string            `json:"partition,omitempty" rule:"key"`
+	Priority     int16             `json:"priority,omitempty" rule:"priority"`
+	Tags         []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts"`
+	Timeout      Duration          `json:"timeout,omitempty"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life"`
+	Backoff      *BackoffInput     `json:"backoff,omitempty"`
+	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what each task counts in the rates of its queue; default: 1"`
+	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
+	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"its tasks are not kept when they are completed"`
+	Missed       string            `json:"missed,omitempty" enum:"once,skip,all"`
+	Cap          int               `json:"cap,omitempty" minimum:"0" maximum:"10000"`
+	Overlap      string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
+	Jitter       Duration          `json:"jitter,omitempty"`
 }
 
 func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
@@ -134,7 +135,7 @@ func putSchedule(c *call, in putScheduleInput) (Schedule, error) {
 		return Schedule{}, err
 	}
 	task, err := TaskInput{Kind: b.Kind, Args: b.Args, Queue: b.Queue, Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags,
-		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, Backoff: b.Backoff,
+		Metadata: b.Metadata, MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, StallTimeout: b.StallTimeout, Backoff: b.Backoff,
 		Weight: b.Weight, DeadlineIn: b.DeadlineIn, Ephemeral: b.Ephemeral}.task()
 	if err != nil {
 		return Schedule{}, err
