@@ -138,3 +138,32 @@ func ExampleClient_EnqueueWith() {
 	// true
 	// 1 record
 }
+
+// A handler that shows that it is alive may take its time; one that does not, and ignores
+// the end of its context, loses its task.
+func ExampleWithStallTimeout() {
+	client, mux := newClient(), tusk.NewMux()
+	stuck := make(chan struct{})
+	tusk.Handle(mux, func(_ context.Context, t *tusk.Task[Greet]) error {
+		t.Alive()
+		if t.Attempt == 1 {
+			<-stuck
+		}
+		return nil
+	}, tusk.WithStallTimeout(20*time.Millisecond))
+	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{HungGrace: 20 * time.Millisecond})
+	events, _ := worker.Subscribe(tusk.EventHung, tusk.EventCompleted)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- worker.Run(ctx) }()
+	_, _ = client.Enqueue(ctx, Greet{Name: "Ada"}, &tusk.Options{Backoff: tusk.ConstantBackoff(time.Millisecond)})
+	hung := <-events
+	fmt.Println(hung.Kind, hung.Error, worker.Hung())
+	fmt.Println((<-events).Kind)
+	close(stuck)
+	cancel()
+	<-done
+	// Output:
+	// hung no progress for 20ms 1
+	// completed
+}
