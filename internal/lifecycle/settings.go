@@ -14,7 +14,7 @@ import (
 // that are all zero are stored as nothing.
 type Settings struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"`
-	Timeout     time.Duration   `json:"timeout,omitempty"` // nanoseconds; of one attempt
+	Timeout     time.Duration   `json:"timeout,omitempty"`       // nanoseconds; of one attempt
 	Stall       time.Duration   `json:"stall_timeout,omitempty"` // nanoseconds; without a sign of life
 	Backoff     Backoff         `json:"backoff,omitzero"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"` // a JSON object
