@@ -44,13 +44,13 @@ func joinable(a, b *claim) bool {
 // claimTogether answers several claims at once, or none, if one of their workers
 // is dead.
 func (s *Store) claimTogether(ctx context.Context, all []*claim) (done bool, err error) {
-	err = s.again(ctx, func() (bool, error) { return s.take(ctx, all) })
+	err = s.again(ctx, patientTries, func() (bool, error) { return s.take(ctx, all) })
 	return len(all) == 1 || !errors.Is(err, store.ErrWorkerDead), err
 }
 
 // claimAlone answers one claim.
 func (s *Store) claimAlone(ctx context.Context, c *claim) error {
-	return s.again(ctx, func() (sent bool, err error) {
+	return s.again(ctx, patientTries, func() (sent bool, err error) {
 		if c.request.Again {
 			return false, s.repeat(ctx, c)
 		}
@@ -140,7 +140,7 @@ func (c *claim) add(t *row, claimed int64) {
 // repeat finds what an earlier request with the same token has got.
 func (s *Store) repeat(ctx context.Context, c *claim) error {
 	r := &c.request
-	_, err := s.attempt(ctx, func(w *work) error {
+	_, err := s.attempt(ctx, false, func(w *work) error {
 		if err := w.living(r.Worker); err != nil {
 			return err
 		}

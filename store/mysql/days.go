@@ -174,7 +174,9 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 	}
 	kept, err := s.keeps(ctx, p, keep)
 	if err == nil && !kept {
-		err = s.eraseMarked(ctx, term, p)
+		if err = s.eraseMarked(ctx, term, p); held(err) {
+			kept, err = true, nil // an open transaction needs one of its tasks
+		}
 	}
 	if err != nil || kept {
 		return false, errors.Join(err, mark(0, 0))
@@ -245,7 +247,7 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 	from, last := int64(0), int64(0)
 	for {
 		deleted := 0
-		err := s.write(ctx, func(w *work) error {
+		err := s.hurry(ctx, hastyTries, func(w *work) error {
 			if err := w.leads(term); err != nil {
 				return err
 			}
@@ -255,7 +257,7 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 				r, err := readRow(found)
 				rows = append(rows, r)
 				return err
-			}, text, from, maxPruned)
+			}, w.locking(text), from, maxPruned)
 			if err != nil || len(rows) == 0 {
 				return err
 			}

@@ -9,19 +9,23 @@ import (
 )
 
 // Edit implements store.Editor. Each task is a transaction of its own, so that
-// an edit of many holds nobody up.
+// an edit of many holds nobody up. One that an open transaction holds is refused.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	edited := make([]store.Edited, len(e.IDs))
+	var busy []store.ID
 	for i, id := range e.IDs {
-		err := s.write(ctx, func(w *work) (err error) {
+		err := s.hurry(ctx, hastyTries, func(w *work) (err error) {
 			edited[i], err = w.edit(id, &e.Change)
 			return err
 		})
-		if err != nil {
+		switch {
+		case held(err):
+			edited[i], busy = store.Edited{ID: id, Result: store.Refused}, append(busy, id)
+		case err != nil:
 			return nil, wrap("edit", err)
 		}
 	}
-	return edited, nil
+	return edited, wrap("edit", heldError(busy))
 }
 
 // edit changes one task, after it has locked its key, and itself.
@@ -306,7 +310,7 @@ func (w *work) erase(rows []*row) error {
 		}
 	}
 	slices.SortFunc(refs, byPlace)
-	inParts(spansOf(refs), maxSpans, func(part []span) error {
+	inParts(apart(refs), maxSpans, func(part []span) error {
 		for _, name := range []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear", "turns.delete"} {
 			text, args := among(name, part)
 			w.do(text, args...)

@@ -23,6 +23,7 @@ const (
 	codeColumnMissing      = 1054
 	codeLockTimeout        = 1205
 	codeDeadlock           = 1213
+	codeNoWait             = 3572 // MySQL's for nowait; MariaDB says codeLockTimeout
 	codeQueryKilled        = 1317
 	codeConnectionKilled   = 1927
 	codeDiskFull           = 1021
@@ -64,10 +65,16 @@ func codeOf(err error) uint16 {
 // so that it may be tried again at once.
 func passing(err error) bool {
 	switch codeOf(err) {
-	case codeDeadlock, codeLockTimeout, codeRecordChanged, codeDuplicate:
+	case codeDeadlock, codeLockTimeout, codeNoWait, codeRecordChanged, codeDuplicate:
 		return true
 	}
 	return errors.Is(err, errAgain)
+}
+
+// held reports whether somebody holds a row that a transaction needs.
+func held(err error) bool {
+	code := codeOf(err)
+	return code == codeLockTimeout || code == codeNoWait
 }
 
 // lostConnection reports whether the connection broke, so that what was being

@@ -312,3 +312,40 @@ func TestAWorkersBeatDoesNotWaitForALongTransaction(t *testing.T) {
 		t.Error(got, err)
 	}
 }
+
+// An open transaction holds one of several tasks that were enqueued, claimed and
+// completed together: it alone is held.
+func TestOneHeldTaskHoldsUpNoneBesideIt(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(40, "q")...)
+	tasks := claim(t, s, w, 40)
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := newTasks(1, "children")
+	child[0].Needs = []store.Need{{Task: tasks[7].ID}}
+	if _, err := u.Enqueue(ctx, child); err != nil {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	held := new(store.HeldError)
+	lost, err := s.Finish(soon, completed(tasks))
+	if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != tasks[7].ID {
+		t.Fatalf("lost %v, error %v: want one task to be held", lost, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := s.Finish(ctx, completed(tasks[7:8])); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+}

@@ -11,9 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Finish implements store.Leaser. When the batch as a whole meets a lock that
-// somebody holds for long, each outcome goes by itself, so that only those wait
-// that have to.
+// Finish implements store.Leaser. When the batch as a whole meets a row that somebody
+// holds, halves of it go by themselves, down to the outcome that needs that row.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if len(outcomes) == 0 {
 		return nil, nil
@@ -24,26 +23,40 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		}
 	}
 	lost, err = s.finish(ctx, outcomes)
-	if codeOf(err) != codeLockTimeout {
-		return lost, wrap("finish", err)
-	}
-	held := &store.HeldError{}
-	if len(outcomes) == 1 {
-		held.Tasks = []store.ID{outcomes[0].Task.ID}
-		return nil, wrap("finish", held)
-	}
-	lost, err = nil, nil
-	for i := range outcomes {
-		one, failed := s.finish(ctx, outcomes[i:i+1])
-		if codeOf(failed) == codeLockTimeout {
-			held.Tasks, failed = append(held.Tasks, outcomes[i].Task.ID), nil
+	if held(err) {
+		var busy []store.ID
+		if lost, busy, err = s.finishApart(ctx, outcomes); err == nil {
+			err = heldError(busy)
 		}
-		lost, err = append(lost, one...), errors.Join(err, failed)
-	}
-	if err == nil && len(held.Tasks) > 0 {
-		err = held
 	}
 	return lost, wrap("finish", err)
+}
+
+// heldError says that tasks are held, if there are any.
+func heldError(tasks []store.ID) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	return &store.HeldError{Tasks: tasks}
+}
+
+// finishApart writes outcomes without taking any for granted, which locks no more rows
+// than it has to and waits for none. It returns those that are held.
+func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost, busy []store.ID, err error) {
+	err = s.hurry(ctx, hastyTries, func(w *work) error {
+		lost, err = w.finish(outcomes, true)
+		return err
+	})
+	switch {
+	case !held(err):
+		return lost, nil, err
+	case len(outcomes) == 1:
+		return nil, []store.ID{outcomes[0].Task.ID}, nil
+	}
+	half := len(outcomes) / 2
+	lost, busy, err = s.finishApart(ctx, outcomes[:half])
+	more, others, failed := s.finishApart(ctx, outcomes[half:])
+	return append(lost, more...), append(busy, others...), errors.Join(err, failed)
 }
 
 // finishing is a call of Finish.
@@ -76,14 +89,14 @@ func (s *Store) finishTogether(ctx context.Context, all []*finishing) (done bool
 			outcomes = append(outcomes, f.outcomes...)
 		}
 	}
-	err = s.write(ctx, func(w *work) error {
+	err = s.hurry(ctx, oneTry, func(w *work) error {
 		lost, err := w.finish(outcomes, false)
 		if err == nil && len(lost) > 0 {
 			err = errCareful
 		}
 		return err
 	})
-	if errors.Is(err, errCareful) || codeOf(err) == codeLockTimeout {
+	if errors.Is(err, errCareful) || held(err) {
 		return false, nil
 	}
 	return true, err
@@ -92,7 +105,7 @@ func (s *Store) finishTogether(ctx context.Context, all []*finishing) (done bool
 func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	careful := false
 	for {
-		err = s.write(ctx, func(w *work) error {
+		err = s.hurry(ctx, oneTry, func(w *work) error {
 			lost, err = w.finish(outcomes, careful)
 			return err
 		})

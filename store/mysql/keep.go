@@ -100,7 +100,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 	for {
 		var part store.Admitted
 		size, moved := min(limit-done.Count, maxAdmitted), 0
-		err := s.write(ctx, func(w *work) error {
+		err := s.hurry(ctx, hastyTries, func(w *work) error {
 			part, moved, err = w.admit(term, size)
 			return err
 		})
@@ -159,7 +159,7 @@ func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err
 
 // lockDue locks waiting tasks, those that are due first at the front.
 func (w *work) lockDue(due []ref) (rows []*row, err error) {
-	err = inParts(spansOf(due), maxSpans, func(part []span) error {
+	err = inParts(apart(due), maxSpans, func(part []span) error {
 		text, args := among("admit.lock", part, w.now)
 		return w.ask(func(found *sql.Rows) error {
 			r, err := readRow(found)
@@ -204,7 +204,7 @@ func (w *work) admitAll(rows []*row) (admitted []*row) {
 		listed = append(listed, &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap})
 		w.covered++
 	}
-	inParts(spansOf(refs), maxSpans, func(part []span) error {
+	inParts(apart(refs), maxSpans, func(part []span) error {
 		text, args := among("admit.move", part)
 		w.do(text, args...)
 		return nil
@@ -213,11 +213,10 @@ func (w *work) admitAll(rows []*row) (admitted []*row) {
 	inParts(rows, maxSpans, func(part []*row) error {
 		var args []any
 		for _, r := range part {
-			args = append(args, r.RunAt.UnixMicro(), r.RunAt.UnixMicro(), r.place, r.place, r.n)
+			args = append(args, r.RunAt.UnixMicro(), r.place, r.n)
 		}
-		const one = "run_at >= ? and run_at <= ? and place >= ? and place <= ? and n = ?" // as in where
-		condition := strings.TrimSuffix(strings.Repeat(one+" or ", len(part)), " or ")
-		w.do(strings.Replace(q("waiting.drop"), ":waiting", condition, 1), args...)
+		waiting := "select ? as run_at, ? as place, ? as n" + strings.Repeat(" union all select ?, ?, ?", len(part)-1)
+		w.do(strings.Replace(q("waiting.drop"), ":waiting", waiting, 1), args...)
 		return nil
 	})
 	for state, ids := range labelled {

@@ -36,21 +36,41 @@ type identity struct {
 // where it is told to.
 func (w *work) lockKeys(names map[name]bool) (map[name]*identity, error) {
 	known := map[name]*identity{}
-	for _, of := range slices.SortedFunc(maps.Keys(names), byName) {
+	sorted := slices.SortedFunc(maps.Keys(names), byName)
+	if w.hasty { // an insert would wait for whoever holds the key
+		if err := w.lockExisting(sorted, known); err != nil {
+			return nil, err
+		}
+		sorted = slices.DeleteFunc(sorted, func(of name) bool { return known[of] != nil || !names[of] })
+	}
+	for _, of := range sorted {
 		if names[of] {
 			w.do(q("key.insert"), of.args()...)
 		}
-		w.buf = append(w.buf, stmt{q("key.lock"), of.args(), func(rows *sql.Rows) error {
-			is := &identity{name: of}
-			var task, awaiting []byte
-			err := rows.Scan(&task, &is.at.place, &is.at.n, &awaiting, &is.awaitingAt.place, &is.awaitingAt.n, &is.source)
-			copy(is.task[:], task)
-			copy(is.awaiting[:], awaiting)
-			known[of] = is
-			return err
-		}})
+		w.lockKey(of, known)
 	}
 	return known, w.flush()
+}
+
+// lockExisting locks the rows of those keys that have one.
+func (w *work) lockExisting(names []name, known map[name]*identity) error {
+	for _, of := range names {
+		w.lockKey(of, known)
+	}
+	return w.flush()
+}
+
+// lockKey locks the row of a key with the next flush.
+func (w *work) lockKey(of name, known map[name]*identity) {
+	w.buf = append(w.buf, stmt{w.locking(q("key.lock")), of.args(), func(rows *sql.Rows) error {
+		is := &identity{name: of}
+		var task, awaiting []byte
+		err := rows.Scan(&task, &is.at.place, &is.at.n, &awaiting, &is.awaitingAt.place, &is.awaitingAt.n, &is.source)
+		copy(is.task[:], task)
+		copy(is.awaiting[:], awaiting)
+		known[of] = is
+		return err
+	}})
 }
 
 // saveKeys writes the keys that changed.

@@ -9,7 +9,9 @@ import (
 )
 
 // find returns the rows of tusk_ready that hold tasks, without locking them. In
-// a user's transaction they are locked: what it sees otherwise may be old.
+// a user's transaction they are locked: what it sees otherwise may be old. All that it
+// asks for hold a key and are the first of their place: it locks that one row, and not
+// the next one of the index.
 func (w *work) find(refs []ref) (found []*ready, err error) {
 	name := "ready.find"
 	if w.user {
@@ -21,7 +23,7 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 		return err
 	}
 	for _, r := range refs {
-		w.buf = append(w.buf, stmt{q(name), []any{r.place, r.n - maxSpan + 1, r.n, r.n, r.n}, collect})
+		w.buf = append(w.buf, stmt{q(name), []any{r.place, max(r.n-maxSpan+1, 0), r.n, r.n, r.n}, collect})
 	}
 	return found, w.flush()
 }
@@ -154,7 +156,7 @@ func (w *work) lockReady(found []*ready) (locked []*ready, err error) {
 		if i > 0 && byLane(found[i-1], y) == 0 {
 			continue
 		}
-		w.buf = append(w.buf, stmt{q("ready.lock"), y.key(), func(rows *sql.Rows) error {
+		w.buf = append(w.buf, stmt{w.locking(q("ready.lock")), y.key(), func(rows *sql.Rows) error {
 			locked = append(locked, y)
 			return rows.Scan(&y.next, &y.last, &y.lap)
 		}})
@@ -169,13 +171,13 @@ func (w *work) lockTasks(refs []ref) (locked []*row, err error) {
 		refs[i].lap = 0
 	}
 	slices.SortFunc(refs, byPlace)
-	err = inParts(spansOf(slices.Compact(refs)), maxSpans, func(part []span) error {
+	err = inParts(apart(slices.Compact(refs)), maxSpans, func(part []span) error {
 		text, args := among("task.lock", part)
 		return w.ask(func(rows *sql.Rows) error {
 			r, err := readRow(rows)
 			locked = append(locked, r)
 			return err
-		}, text, args...)
+		}, w.locking(text), args...)
 	})
 	return locked, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -111,7 +112,8 @@ func (w *work) fold(term int64) (n int, damaged, err error) {
 		return 0, nil, err
 	}
 	inParts(seqs, 500, func(part []any) error {
-		w.do(list("delta.delete", "?", len(part)), part...)
+		seqs := "select ? as seq" + strings.Repeat(" union all select ?", len(part)-1)
+		w.do(strings.Replace(q("delta.delete"), ":seqs", seqs, 1), part...)
 		return nil
 	})
 	for of, n := range all.counts {

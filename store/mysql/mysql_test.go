@@ -32,7 +32,6 @@ var engine = storetest.Engine{
 		migrate(t, dsn)
 		return func() store.Store { return open(t, dsn) }
 	},
-	Waits: true,
 	Begin: func(t testing.TB, s store.Store) (any, func() error, func() error) {
 		tx, err := s.(*mysql.Store).DB().Begin()
 		if err != nil {

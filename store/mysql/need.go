@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"math"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -47,7 +48,7 @@ func (w *work) flag() {
 		refs = append(refs, ref{r.place, r.n, 0})
 	}
 	w.flags = nil
-	inParts(spansOf(refs), maxSpans, func(part []span) error {
+	inParts(apart(refs), maxSpans, func(part []span) error {
 		text, args := among("need.flag", part)
 		w.do(text, args...)
 		return nil
@@ -199,9 +200,9 @@ func (w *work) release(c *row) {
 }
 
 // cancelDoomed cancels up to limit pending tasks that need what has failed; those
-// that need them are doomed in turn.
+// that need them are doomed in turn. What an open transaction holds is passed over.
 func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancelled int, err error) {
-	for cancelled < limit {
+	for last := (ref{place: math.MinInt64}); cancelled < limit; {
 		var some []ref
 		err := s.view(ctx, func(w *work) error {
 			some = nil
@@ -210,21 +211,22 @@ func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancel
 				err := rows.Scan(&r.place, &r.n)
 				some = append(some, r)
 				return err
-			}, q("doomed.some"), min(limit-cancelled, 100))
+			}, q("doomed.some"), last.place, last.place, last.n, min(limit-cancelled, 100))
 		})
 		if err != nil || len(some) == 0 {
 			return cancelled, err
 		}
 		for _, at := range some {
 			done := false
-			err := s.write(ctx, func(w *work) error {
+			last = at
+			err := s.hurry(ctx, hastyTries, func(w *work) error {
 				if err := w.leads(term); err != nil {
 					return err
 				}
 				done, err = w.cancelOne(at)
 				return err
 			})
-			if err != nil {
+			if err != nil && !held(err) {
 				return cancelled, err
 			}
 			if done {

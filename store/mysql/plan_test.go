@@ -155,7 +155,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"rescue.overdue", q("rescue.overdue"), []any{1}, "tusk_worker", "tusk_worker_dead", 9, 2},
 		{"lease.delete", strings.Replace(q("lease.delete"), ":leases", "token = ? and claimed_at = ? or token = ? and claimed_at = ?", 1),
 			[]any{id[:], 1, id[:], 2}, "l", "PRIMARY", 16, 2},
-		{"delta.delete", list("delta.delete", "?", 3), []any{1, 2, 3}, "d", "PRIMARY", 8, 3},
+		{"delta.delete", strings.Replace(q("delta.delete"), ":seqs", "select 1 as seq union all select 2 union all select 3", 1), nil, "d", "PRIMARY", 8, 3},
 		{"label.drop", list("label.drop", "?", 2), []any{[]byte("s1"), []byte("s1"), id[:], id[:]}, "l", "PRIMARY", 1000, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -49,6 +49,9 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		for deleted < limit {
 			n, more, err := s.pruneClass(ctx, term, of, kept, limit-deleted)
 			deleted += n
+			if held(err) {
+				break // the rest of the class waits for the next time
+			}
 			failed = errors.Join(failed, err)
 			if err != nil || !more {
 				break
@@ -84,9 +87,9 @@ func (w *work) classes(each func(of counted)) error {
 }
 
 // pruneClass deletes some of the tasks of a queue and an outcome whose retention
-// is over. It reports whether there may be more.
+// is over, but for those that an open transaction holds. It reports whether there may be more.
 func (s *Store) pruneClass(ctx context.Context, term int64, of counted, kept time.Duration, limit int) (deleted int, more bool, err error) {
-	err = s.write(ctx, func(w *work) error {
+	err = s.hurry(ctx, hastyTries, func(w *work) error {
 		deleted, more = 0, false
 		if err := w.leads(term); err != nil {
 			return err
@@ -99,8 +102,9 @@ func (s *Store) pruneClass(ctx context.Context, term int64, of counted, kept tim
 		if err := p.collect(limit); err != nil {
 			return err
 		}
-		more = len(p.lists) > 0
+		any := len(p.lists) > 0
 		deleted, err = p.delete()
+		more = any && (deleted > 0 || p.kept == 0)
 		return err
 	})
 	return deleted, more, err
@@ -110,6 +114,7 @@ func (s *Store) pruneClass(ctx context.Context, term int64, of counted, kept tim
 type finishedList struct {
 	at, seq     int64
 	whole, rest []span
+	chosen      []ref
 }
 
 // pruning deletes tasks of one class.
@@ -122,6 +127,7 @@ type pruning struct {
 
 	dropped int64 // the days below this place are gone
 	gone    int   // tasks that went with them
+	kept    int   // tasks that are held
 }
 
 // maxPruned is how many tasks one transaction deletes.
@@ -148,7 +154,7 @@ func (p *pruning) collect(limit int) error {
 		refs = p.existing(refs, limit)
 		n := min(len(refs), limit-len(p.refs)-p.gone)
 		p.refs = append(p.refs, refs[:n]...)
-		l.rest = spansOf(refs[n:])
+		l.chosen, l.rest = refs[:n], spansOf(refs[n:])
 		if len(p.refs)+p.gone >= limit {
 			p.lists = p.lists[:i+1]
 			break
@@ -193,15 +199,11 @@ func (p *pruning) delete() (int, error) {
 			names[nameOf(&r.Task)] = false
 		}
 	}
-	known, err := p.lockKeys(names)
+	rows, known, err := p.lockFree(at, names, found)
 	if err != nil {
 		return 0, err
 	}
-	p.rows, p.ids = map[ref]*row{}, map[store.ID]*row{}
-	rows, err := p.lockTasks(at)
-	if err != nil {
-		return 0, err
-	}
+	p.keepHeld(found, rows)
 	rows = slices.DeleteFunc(rows, func(r *row) bool { return !expired(r) })
 	for _, r := range rows {
 		p.tally(r, -1)
@@ -218,4 +220,40 @@ func (p *pruning) delete() (int, error) {
 		}
 	}
 	return len(rows) + p.gone, p.forgetKeys(known)
+}
+
+// lockFree locks those of the tasks that nobody else has locked, nor their keys.
+func (p *pruning) lockFree(at []ref, names map[name]bool, found map[ref]*row) (rows []*row, known map[name]*identity, err error) {
+	p.passes = true
+	defer func() { p.passes = false }()
+	if known, err = p.lockKeys(names); err != nil {
+		return nil, nil, err
+	}
+	p.rows, p.ids = map[ref]*row{}, map[store.ID]*row{}
+	rows, err = p.lockTasks(slices.DeleteFunc(at, func(at ref) bool {
+		r := found[at]
+		if r == nil {
+			return true
+		}
+		of := nameOf(&r.Task)
+		_, keyed := names[of]
+		return keyed && known[of] == nil
+	}))
+	return rows, known, err
+}
+
+// keepHeld keeps the tasks in their lists that were found and could not be locked.
+func (p *pruning) keepHeld(found map[ref]*row, locked []*row) {
+	free := map[ref]bool{}
+	for _, r := range locked {
+		free[ref{r.place, r.n, 0}] = true
+	}
+	for _, l := range p.lists {
+		for _, r := range l.chosen {
+			if at := (ref{r.place, r.n, 0}); found[at] != nil && !free[at] {
+				l.rest = append(l.rest, span{r.place, r.n, r.n, r.lap})
+				p.kept++
+			}
+		}
+	}
 }

@@ -127,12 +127,25 @@ func (s *session) send(stmts []stmt) error {
 // answer was lost, or which was killed once it was sent, leaves open whether it was
 // stored; all others, and only they, are store.ErrNotCommitted.
 func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
-	return s.again(ctx, func() (committing bool, err error) { return s.attempt(ctx, fn) })
+	return s.again(ctx, patientTries, func() (committing bool, err error) { return s.attempt(ctx, false, fn) })
+}
+
+const (
+	patientTries = 2 // of a transaction that waits for locks
+	hastyTries   = 4 // of one that does not: others of the engine hold a lock for milliseconds
+	oneTry       = 1 // of one for which there is another way
+)
+
+// hurry is write for work of the engine that must not wait for a user's transaction:
+// it fails at once where it meets a lock, see held, after so many tries: the locks of
+// the engine's own transactions are gone by then.
+func (s *Store) hurry(ctx context.Context, tries int, fn func(w *work) error) error {
+	return s.again(ctx, tries, func() (committing bool, err error) { return s.attempt(ctx, true, fn) })
 }
 
 // again calls fn, which runs a transaction once and reports whether the commit was
-// sent.
-func (s *Store) again(ctx context.Context, fn func() (committing bool, err error)) error {
+// sent. It gives up after so many tries that met a lock.
+func (s *Store) again(ctx context.Context, locked int, fn func() (committing bool, err error)) error {
 	if err := s.ready(ctx); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
@@ -143,7 +156,7 @@ func (s *Store) again(ctx context.Context, fn func() (committing bool, err error
 			return nil
 		case committing && (lostConnection(err) || codeOf(err) == codeQueryKilled || ctx.Err() != nil):
 			return err
-		case n == tries || n == 2 && codeOf(err) == codeLockTimeout || ctx.Err() != nil || !passing(err) && !lostConnection(err):
+		case n == tries || n >= locked && held(err) || ctx.Err() != nil || !passing(err) && !lostConnection(err):
 			return refused(err)
 		case codeOf(err) == codeDeadlock:
 			s.deadlocks.Add(1)
@@ -174,13 +187,13 @@ func pause(ctx context.Context, n int) {
 }
 
 // attempt runs a transaction once. It reports whether the commit was sent.
-func (s *Store) attempt(ctx context.Context, fn func(w *work) error) (committing bool, err error) {
+func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error) (committing bool, err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	w := &work{session: session{store: s, ctx: ctx, on: conn, multi: s.multi}}
+	w := &work{session: session{store: s, ctx: ctx, on: conn, multi: s.multi}, hasty: hasty}
 	w.begin = append(s.isolate(), stmt{text: "start transaction"})
 	if err = fn(w); err == nil {
 		err = w.judge(w.finale())

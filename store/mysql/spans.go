@@ -82,6 +82,16 @@ func spansOf(refs []ref) (spans []span) {
 	return spans
 }
 
+// apart returns a span for each task. A statement that locks the rows of a span of
+// several tasks locks the next row as well, which may be somebody else's.
+func apart(refs []ref) []span {
+	spans := make([]span, len(refs))
+	for i, r := range refs {
+		spans[i] = span{r.place, r.n, r.n, r.lap}
+	}
+	return spans
+}
+
 // where returns a condition that finds the tasks of spans by the primary key,
 // and its arguments. It stands in parentheses. A place is not said to be equal: of
 // several tasks of one place the server would then read, and lock, the whole

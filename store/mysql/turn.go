@@ -146,7 +146,7 @@ func firstHeads(n int) string {
 // Grant implements store.Keeper.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = inParts(ids, maxAdmitted, func(part []store.ID) error {
-		n, err := s.grant(ctx, term, part)
+		n, err := s.grantFree(ctx, term, part)
 		granted += n
 		return err
 	})
@@ -156,12 +156,30 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	return granted, wrap("grant", err)
 }
 
+// grantFree gives their turn to the tasks that no open transaction holds. Where it meets
+// one, halves go by themselves.
+func (s *Store) grantFree(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
+	granted, err = s.grant(ctx, term, ids)
+	switch {
+	case !held(err):
+		return granted, err
+	case len(ids) == 1:
+		return 0, nil
+	}
+	half := len(ids) / 2
+	if granted, err = s.grantFree(ctx, term, ids[:half]); err != nil {
+		return granted, err
+	}
+	n, err := s.grantFree(ctx, term, ids[half:])
+	return granted + n, err
+}
+
 // grant takes it for granted that nobody but the leader lets tasks go on that wait for
 // their turn, and finds out by counting. Somebody may: who edits them.
 func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	how := (*work).grantAll
 	for {
-		err = s.write(ctx, func(w *work) error {
+		err = s.hurry(ctx, hastyTries, func(w *work) error {
 			if err := w.leads(term); err != nil {
 				return err
 			}

@@ -17,6 +17,8 @@ type work struct {
 	covered int64 // how many tasks were listed one by one: each comes a microsecond later
 	sums    delta
 	user    bool // the transaction is a user's: its isolation is unknown
+	hasty   bool // it waits for no lock that a user's transaction may hold
+	passes  bool // and passes over what is locked
 	echoes  bool // the answer tells what another transaction has stored
 
 	keys  map[name]*identity // that are locked
@@ -39,6 +41,17 @@ func (w *work) clock() (int64, error) {
 		err = errors.New("the server's clock cannot be read")
 	}
 	return w.now, err
+}
+
+// locking returns a statement that locks rows, and fails at once where it must not wait.
+func (w *work) locking(text string) string {
+	switch {
+	case w.passes:
+		return text + " skip locked"
+	case w.hasty:
+		return text + " nowait"
+	}
+	return text
 }
 
 // finale ends a transaction: with a commit, unless all of it is one procedure.

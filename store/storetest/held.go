@@ -73,9 +73,6 @@ var heldClauses = func() (all []clause) {
 			if t.engine.OneWriter {
 				t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
 			}
-			if t.engine.Waits {
-				t.Skip("the engine waits for a user's transaction, within a bound")
-			}
 			h := newHeld(t)
 			tx, commit, _ := t.begin()
 			if err := of.do(h, tx); err != nil {

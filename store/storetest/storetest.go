@@ -34,9 +34,6 @@ type Engine struct {
 	// OneWriter says that a user's transaction that wrote holds up every other writer until
 	// it ends.
 	OneWriter bool
-	// Waits says that the engine's own calls may wait for a user's transaction, within a
-	// bound, before they go on without what it holds.
-	Waits bool
 	// Shared says that handles are independent. False: all are the same one.
 	Shared bool
 }

@@ -443,10 +443,11 @@ end
 create procedure tusk_finish(in done longblob, in tasks int, in delta longblob, in leases longblob)
     sql security invoker
 begin
-    -- tusk_complete as a transaction by itself.
+    -- tusk_complete as a transaction by itself. On MariaDB it waits for a row that
+    -- somebody holds for a second at most, whatever the session says.
     declare exit handler for sqlexception begin rollback; resignal; end;
     start transaction;
-    call tusk_complete(done, tasks, delta, leases);
+    /*M!100600 set statement innodb_lock_wait_timeout = 1 for */ call tusk_complete(done, tasks, delta, leases);
     commit;
     select 'tusk_finish' as ended;
 end
@@ -465,7 +466,7 @@ begin
     while length(granted) > 0 do
         set the_place = conv(hex(substring(granted, 1, 8)), 16, 10), the_lap = conv(hex(substring(granted, 9, 4)), 16, 10),
             the_first = conv(hex(substring(granted, 13, 2)), 16, 10), the_last = conv(hex(substring(granted, 15, 2)), 16, 10);
-        update tusk_task force index (primary)
+        /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ update tusk_task force index (primary)
         set state = 3, run_at = clock, turn = 2
         where place = the_place and n between the_first and the_last and lap = the_lap and state = 2 and turn = 1 and needs = 0 and awaits = 0;
         set changed = changed + row_count(), granted = substring(granted, 17);

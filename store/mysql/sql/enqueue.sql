@@ -155,7 +155,7 @@ where t.id in (:rows)
 insert ignore into tusk_doomed (place, n) values (?, ?)
 
 -- name: doomed.some
-select place, n from tusk_doomed force index (primary) order by place, n limit ?
+select place, n from tusk_doomed force index (primary) where place > ? or place = ? and n > ? order by place, n limit ?
 
 -- name: doomed.delete
 delete from tusk_doomed where place = ? and n = ?

@@ -28,7 +28,8 @@ update tusk_task force index (primary) set state = 3 where :tasks
 select run_at from tusk_waiting force index (primary) order by run_at limit 1
 
 -- name: waiting.drop
-delete w from tusk_waiting w force index (primary) where :waiting
+-- Joined, since a condition on all of them may lock those between.
+delete w from (:waiting) x straight_join tusk_waiting w force index (primary) on w.run_at = x.run_at and w.place = x.place and w.n = x.n
 
 -- name: label.drop
 delete l from tusk_label l force index (primary) where label >= ? and label <= ? and id in (:rows)

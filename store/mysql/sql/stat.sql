@@ -12,7 +12,8 @@ limit ?
 for update skip locked
 
 -- name: delta.delete
-delete d from tusk_delta d force index (primary) where seq in (:rows)
+-- Joined, since a condition on all of them may lock those between.
+delete d from (:seqs) x straight_join tusk_delta d force index (primary) on d.seq = x.seq
 
 -- name: stat.range
 select at, queue, kind, completed, failed, discarded, cancelled, waited, ran
