@@ -131,9 +131,9 @@ func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
 }
 
 const (
-	patientTries = 2 // of a transaction that waits for locks
-	hastyTries   = 4 // of one that does not: others of the engine hold a lock for milliseconds
-	oneTry       = 1 // of one for which there is another way
+	patientTries = 2     // of a transaction that waits for locks
+	hastyTries   = tries // of one that does not: others of the engine hold a lock for milliseconds
+	oneTry       = 1     // of one for which there is another way
 )
 
 // hurry is write for work of the engine that must not wait for a user's transaction:
