@@ -10,6 +10,7 @@
 # make model   explores the model of a lease within larger bounds: see docs/design/model.md
 # make release VERSION=v0.1.0  archives, packages, bills of materials and checksums, in dist/
 # make schemathesis  the HTTP API against its description (TIME=1h for longer)
+# make hostile  hostile tokens of one tenant beside another tenant's load (TIME=10m for longer)
 # make fuzz        each fuzz target for a minute (TIME=10m for more)
 # make bench-mysql    Tusk beside the founding article's table on MariaDB, and five minutes without a deadlock
 # make bench-postgres       Tusk on PostgreSQL against every bar it has to pass, about 10 minutes
@@ -18,7 +19,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export GOFLAGS := -mod=readonly -buildvcs=false
 
-.PHONY: help release test check build deps storm kills lost-commits storm-mutants model schemathesis fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
+.PHONY: help release test check build deps storm kills lost-commits storm-mutants model schemathesis hostile fuzz bench bench-full bench-mysql bench-postgres bench-postgres-long
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -70,6 +71,9 @@ model: deps
 
 schemathesis: deps
 	TUSK_SCHEMATHESIS=$(or $(TIME),5m) TUSK_TEST_ALL=1 go test ./server -run TestTheAPIKeepsItsDescription -v -timeout 3h
+
+hostile: deps
+	TUSK_TEST_HOSTILE=$(or $(TIME),10m) TUSK_TEST_ALL=1 go test ./cli -run '^TestHostileTokens' -v -timeout 3h
 
 fuzz:
 	@./scripts/fuzz $(or $(TIME),1m)

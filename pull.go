@@ -27,6 +27,8 @@ const (
 	MaxPullLease = 12 * time.Hour
 	MaxLent      = 100000 // tasks that one Puller has lent at a time
 
+	maxLooking = 2
+
 	defaultPullLease = 30 * time.Second
 )
 
@@ -40,6 +42,8 @@ type Puller struct {
 	queues *queueWatch
 	sweep  *loop.Loop
 	closed chan struct{} // Run's context has ended
+
+	looking chan struct{} // a place for each waiting Claim that looks for tasks
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
@@ -108,7 +112,8 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 
 // NewPuller makes a puller. Its Run has to be running for tasks to be lent.
 func (c *Client) NewPuller() *Puller {
-	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{})}
+	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{}),
+		looking: make(chan struct{}, maxLooking)}
 	log := c.config.Logger
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
@@ -140,8 +145,8 @@ func (p *Puller) Run(ctx context.Context) error {
 	return errors.Join(err, p.heart.SignOff(parting))
 }
 
-// Claim lends up to Limit tasks, waiting for the first one. No task within the
-// time is no error.
+// Claim lends up to Limit tasks, waiting for the first one, and fewer when they are
+// large: it stops at about 8 MiB of args. No task within the time is no error.
 //
 // Errors: an *InvalidError; ErrShutdown when the puller is being shut down.
 func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
@@ -151,7 +156,7 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 	deadline := time.Now().Add(r.Wait)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		hint := p.hinted()
-		lent, err := p.claim(ctx, r)
+		lent, err := p.look(ctx, r)
 		left := time.Until(deadline)
 		if err != nil || len(lent) > 0 || left <= 0 {
 			return lent, err
@@ -169,6 +174,21 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 		case <-timer.C:
 		}
 	}
+}
+
+// look claims once. Many that wait at a time keep no more than a few connections busy.
+func (p *Puller) look(ctx context.Context, r Pull) ([]Lent, error) {
+	if r.Wait > 0 {
+		select {
+		case p.looking <- struct{}{}:
+			defer func() { <-p.looking }()
+		case <-ctx.Done():
+			return nil, nil
+		case <-p.closed:
+			return nil, ErrShutdown
+		}
+	}
+	return p.claim(ctx, r)
 }
 
 // Find returns the tasks that receipts stand for, nil for those whose lease is

@@ -17,7 +17,32 @@ import (
 
 // What a puller does with the tasks that it has lent.
 
-func (p *Puller) claim(ctx context.Context, r Pull) ([]Lent, error) {
+// How much one Claim lends: about pullBytes of args, asked for pullStep tasks at a time.
+const (
+	pullBytes = 8 << 20
+	pullStep  = 64
+)
+
+// claim lends up to r.Limit tasks, fewer when they are large.
+func (p *Puller) claim(ctx context.Context, r Pull) (all []Lent, err error) {
+	size, step := 0, r
+	for step.Limit = min(r.Limit, pullStep/2); step.Limit > 0; {
+		lent, err := p.claimSome(ctx, step)
+		for i := range lent {
+			size += len(lent[i].Args) + 500
+		}
+		if all = append(all, lent...); len(all) == 0 {
+			return nil, err
+		}
+		if err != nil || len(lent) < step.Limit {
+			break // what was lent is known; the error comes again
+		}
+		step.Limit = min(r.Limit-len(all), pullStep, (pullBytes-size)*len(all)/size)
+	}
+	return all, nil
+}
+
+func (p *Puller) claimSome(ctx context.Context, r Pull) ([]Lent, error) {
 	id, alive := p.heart.Worker()
 	r.Queues = p.open(r.Queues)
 	r.Limit = min(r.Limit, MaxLent-p.Lent())
@@ -96,7 +121,9 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		case err != nil:
 			outcomes = append(outcomes, p.decide(t, Verdict{Err: err}))
 		default:
-			l := &loan{Attempt: &run.Attempt{Task: t}, begun: now}
+			kept := *t
+			kept.Args = nil // whoever has the lease has them
+			l := &loan{Attempt: &run.Attempt{Task: &kept}, begun: now}
 			if info.Timeout > 0 {
 				l.end, l.over = now.Add(info.Timeout), fmt.Errorf("%w after %v", ErrTimeout, info.Timeout)
 			}

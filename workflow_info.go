@@ -52,8 +52,16 @@ func (w *WorkflowInfo) after(first ID) map[ID]bool {
 	return found
 }
 
+// workflowBytes is how much a WorkflowInfo has of args and outputs, and workflowStep how
+// many tasks are loaded at a time.
+const (
+	workflowBytes = 8 << 20
+	workflowStep  = 16
+)
+
 // Workflow returns a workflow: one that was enqueued as such, the run of a
 // pipeline, or a task with its children; these go by the id of their first task.
+// Beyond 8 MiB of args and outputs in all, its older tasks come without: Get has them.
 //
 // The error is ErrNotFound when no task belongs to it.
 func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
@@ -66,18 +74,25 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 	} else if len(first) > 0 && first[0].Workflow.IsZero() {
 		w.Tasks = append(w.Tasks, first[0])
 	}
-	page := Filter{Workflow: id, Detail: true, Limit: store.MaxPage}
+	page := Filter{Workflow: id, Detail: true, Limit: workflowStep}
+	size := 0
 	var members []TaskInfo
 	for {
 		tasks, err := c.List(ctx, page)
 		if err != nil {
 			return nil, err
 		}
-		members = append(members, tasks...)
-		if len(tasks) < store.MaxPage {
+		for i := range tasks {
+			t := &tasks[i]
+			if size += len(t.Args) + len(t.Detail.Output); size > workflowBytes {
+				t.Args, t.Detail.Output = nil, nil
+			}
+		}
+		if members = append(members, tasks...); len(tasks) < page.Limit {
 			break
 		}
 		page.Before = tasks[len(tasks)-1].ID
+		page.Limit = max(workflowStep, min(8*workflowStep, workflowBytes/2*len(members)/(size+1)))
 	}
 	for i := len(members) - 1; i >= 0; i-- {
 		w.Tasks = append(w.Tasks, members[i])

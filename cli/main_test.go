@@ -19,6 +19,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(playTusk) != "" {
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
+	if target := os.Getenv(playHostile); target != "" {
+		hostileMain(target)
+	}
 	pgtest.Main(mysqltest.Around{Tests: leakless{m}})
 }
 

@@ -41,16 +41,22 @@ func (sh *shell) start(args ...string) *process {
 	p := &process{t: sh.t, cmd: exec.Command(os.Args[0], args...)}
 	p.cmd.Env = append(os.Environ(), append(sh.env, playTusk+"=1")...)
 	p.cmd.Stderr = p
+	p.begin()
+	return p
+}
+
+// begin starts the process, which ends with the test.
+func (p *process) begin() {
+	p.t.Helper()
 	if err := p.cmd.Start(); err != nil {
-		sh.t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	sh.t.Cleanup(func() {
+	p.t.Cleanup(func() {
 		if p.cmd.ProcessState == nil {
 			_ = p.cmd.Process.Kill()
 			_ = p.cmd.Wait()
 		}
 	})
-	return p
 }
 
 // await waits until the process has said what the pattern means, and returns the

@@ -101,7 +101,7 @@ func (c *call) bind(in any) error {
 	} else {
 		body = body.Addr()
 	}
-	return readBody(c.w, c.r, c.config.MaxBody, c.bodies[operationID(*c.route)], body.Interface())
+	return c.readBody(c.bodies[operationID(*c.route)], body.Interface())
 }
 
 // fits refuses a parameter that is not as the description says: other text than one

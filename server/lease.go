@@ -21,7 +21,7 @@ type leaseInput struct {
 // LeaseRequest asks for tasks.
 type LeaseRequest struct {
 	Queues []string `json:"queues" rule:"name" minItems:"1" maxItems:"100"`
-	Max    int      `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 1"`
+	Max    int      `json:"max,omitempty" minimum:"0" maximum:"1000" doc:"0: the default, 1; large tasks come in smaller numbers: about 8 MiB of args"`
 	Lease  Duration `json:"lease,omitempty" doc:"how long the worker may take without extending, 1s to 12h; default: 30s"`
 	Wait   Duration `json:"wait,omitempty" doc:"how long to wait for the first task, up to 20s"`
 }
@@ -68,7 +68,7 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
-	lent, err := c.puller.Claim(c.r.Context(), tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease), Wait: wait})
+	lent, err := c.lend(tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease)}, wait)
 	for _, l := range lent {
 		args := json.RawMessage(l.Args)
 		if len(args) == 0 {
@@ -79,6 +79,20 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			Timeout: Duration(l.Timeout), Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
 	}
 	return out, err
+}
+
+// lend looks at once when it is the caller's turn, and then waits without one.
+func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
+	giveBack, err := c.turn(c.r.Context(), c.who)
+	if err != nil {
+		return nil, err
+	}
+	lent, err := c.puller.Claim(c.r.Context(), p)
+	giveBack()
+	if p.Wait = wait; err != nil || len(lent) > 0 || wait == 0 {
+		return lent, err
+	}
+	return c.puller.Claim(c.r.Context(), p)
 }
 
 // LeaseAction is what to do with one leased task.

@@ -59,6 +59,13 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if err := c.bind(&in); err != nil {
 			return nil, err
 		}
+		if !r.Stream && r.Need != access.Open {
+			giveBack, err := c.turn(c.r.Context(), c.who)
+			if err != nil {
+				return nil, err
+			}
+			defer giveBack()
+		}
 		out, err := f(c, in)
 		if _, none := any(out).(nothing); none || err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -95,6 +96,8 @@ type Server struct {
 	description
 	waiting *shares // requests for tasks
 	moving  *shares // large requests
+	parsing *shares // large bodies
+	running *shares // requests that the database works on
 	closing atomic.Bool
 	marked  atomic.Value // the day whose idempotency keys are marked
 	handler http.Handler
@@ -120,7 +123,8 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s := &Server{client: client, config: full, log: full.Logger,
-		waiting: newShares(ownWaiting, allWaiting), moving: newShares(ownLarge, allLarge)}
+		waiting: newShares(ownWaiting, allWaiting), moving: newShares(ownLarge, allLarge),
+		parsing: newShares(1, allParsing()), running: newShares(ownRunning(), math.MaxInt)}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)
@@ -228,7 +232,7 @@ func (s *Server) assemble() (http.Handler, error) {
 		problem(http.StatusNotFound, "not_found", "there is no such route").write(w, requestID(r))
 	})
 	if !s.config.NoUI {
-		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Book: s.book, Feed: s.feed,
+		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Book: s.book, Feed: s.feed,
 			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err

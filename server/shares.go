@@ -3,7 +3,10 @@ package server
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"sync"
+
+	"github.com/tuskqueue/tusk/server/access"
 )
 
 // shares bounds how much of something there is at a time: in all, and for each
@@ -36,7 +39,7 @@ func (s *shares) take(ctx context.Context, who string) (giveBack func(), err err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, busy("too many large requests at a time: send fewer at once")
+			return nil, busy("too many requests at a time: send fewer at once")
 		case <-freed:
 		}
 	}
@@ -72,11 +75,28 @@ func busy(text string) *Problem {
 
 // Places there are at a time, for one identity and in all.
 const (
-	ownLarge, allLarge     = 4, 12     // requests that move much: large bodies, lists of tasks
+	ownLarge, allLarge     = 2, 12     // requests that move much: large bodies, lists of tasks
 	ownWaiting, allWaiting = 250, 2000 // requests that wait for tasks
 )
 
+// ownRunning is how many requests of one identity the database works on at a time; more
+// wait in line. It is twice what a pool of connections has by default, so that one
+// identity can keep all busy, and a second one's requests are soon at its head.
+func ownRunning() int { return max(8, 2*runtime.GOMAXPROCS(0)) }
+
+// turn waits for a place among what an identity has running.
+func (s *Server) turn(ctx context.Context, who access.Identity) (giveBack func(), err error) {
+	return s.running.take(ctx, who.ID)
+}
+
+// largeBody is from how many bytes on a request is large.
+const largeBody = 64 << 10
+
+// allParsing is how many large bodies are parsed at a time, which takes nothing but a
+// processor: others are left for other requests.
+func allParsing() int { return max(1, runtime.GOMAXPROCS(0)/2) }
+
 // large says whether a request may take much memory or time to read or to answer.
 func (c *call) large() bool {
-	return c.route.Large || c.r.ContentLength > 64<<10 || c.r.ContentLength < 0
+	return c.route.Large || c.r.ContentLength > largeBody || c.r.ContentLength < 0
 }

@@ -29,7 +29,8 @@ const (
 
 // readBody reads one JSON value of a shape into v, and refuses whatever two programs
 // might read differently: doubled and unknown fields, other letter case, bad text.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, of *shape, v any) error {
+func (c *call) readBody(of *shape, v any) error {
+	w, r, limit := c.w, c.r, c.config.MaxBody
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return problem(http.StatusUnsupportedMediaType, "unsupported_media_type", "want Content-Type: application/json")
 	}
@@ -39,13 +40,22 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, of *shape, v 
 	if r.ContentLength > limit {
 		return problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes", limit)
 	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	body := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	text := body.Bytes()
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes", limit)
 	case err != nil:
 		return problem(http.StatusBadRequest, "unreadable_body", "the body could not be read to its end")
+	}
+	if len(text) > largeBody {
+		giveBack, err := c.parsing.take(r.Context(), c.who.ID)
+		if err != nil {
+			return err
+		}
+		defer giveBack()
 	}
 	return decodeStrict(r.Context(), text, of, v)
 }

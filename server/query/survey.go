@@ -20,14 +20,16 @@ type Sees = func(queue, tenant string) bool
 // look passes tasks to each until budget of them are looked through. more is where
 // to go on; zero: that was all.
 func look(ctx context.Context, client *tusk.Client, f tusk.Filter, budget int, each func(tusk.TaskInfo) (enough bool)) (looked int, more tusk.ID, err error) {
+	s := sized{kept: PageBytes / 2} // what is loaded is garbage soon, so less of it at a time
 	for looked < budget {
-		f.Limit = min(store.MaxPage, budget-looked)
+		f.Limit = min(s.step(budget-looked), store.MaxPage)
 		tasks, next, err := client.Search(ctx, f, ListBudget)
 		if err != nil {
 			return looked, more, err
 		}
 		for _, t := range tasks {
 			looked++
+			s.add(&t, false)
 			if each(t) {
 				return looked, t.ID, nil
 			}
@@ -119,28 +121,35 @@ func Workflows(ctx context.Context, client *tusk.Client, sees Sees, before tusk.
 
 func workflow(ctx context.Context, client *tusk.Client, sees Sees, id tusk.ID) (WorkflowSum, error) {
 	sum := WorkflowSum{ID: id, States: map[string]int64{}}
-	tasks, err := client.List(ctx, tusk.Filter{Workflow: id, Limit: store.MaxPage})
+	count := func(t tusk.TaskInfo) bool {
+		if sees(t.Queue, t.Tenant) && (t.ID != id || t.Workflow.IsZero()) {
+			sum.add(&t)
+		}
+		return false
+	}
+	looked, _, err := look(ctx, client, tusk.Filter{Workflow: id}, store.MaxPage, count)
 	if err != nil {
 		return sum, err
 	}
-	sum.Most = len(tasks) == store.MaxPage
+	sum.Most = looked == store.MaxPage
 	first, err := client.List(ctx, tusk.Filter{IDs: []tusk.ID{id}}) // of a pipeline's run, or a task with children
 	if err != nil {
 		return sum, err
 	}
-	for _, t := range append(tasks, first...) {
-		if !sees(t.Queue, t.Tenant) || t.ID == id && !t.Workflow.IsZero() {
-			continue
-		}
-		sum.Tasks++
-		sum.States[t.State.String()]++
-		if t.EnqueuedAt.After(sum.Newest) {
-			sum.Newest = t.EnqueuedAt
-		}
-		if !slices.Contains(sum.Kinds, t.Kind) {
-			sum.Kinds = append(sum.Kinds, t.Kind)
-		}
+	for _, t := range first {
+		count(t)
 	}
 	slices.Sort(sum.Kinds)
 	return sum, nil
+}
+
+func (sum *WorkflowSum) add(t *tusk.TaskInfo) {
+	sum.Tasks++
+	sum.States[t.State.String()]++
+	if t.EnqueuedAt.After(sum.Newest) {
+		sum.Newest = t.EnqueuedAt
+	}
+	if !slices.Contains(sum.Kinds, t.Kind) {
+		sum.Kinds = append(sum.Kinds, t.Kind)
+	}
 }

@@ -13,6 +13,10 @@ const maxLooks = 20
 // index finds what matches.
 const ListBudget = 20000
 
+// growth is how many times as many tasks as before are loaded at most: the next may all be
+// as large as tasks can be.
+const growth = 4
+
 // PageBytes is about how much args a page has: it ends early, and the next goes on.
 const PageBytes = 8 << 20
 
@@ -20,11 +24,11 @@ const PageBytes = 8 << 20
 type sized struct{ size, tasks, kept int }
 
 // step is how many tasks to ask for next, at most so many.
-func (s *sized) step(most int) int {
+func (s *sized) step(limit int) int {
 	if s.tasks == 0 {
-		return min(most, firstLook)
+		return min(limit, firstLook)
 	}
-	return max(1, min(most, (PageBytes-s.kept)*s.tasks/max(s.size, 1)))
+	return max(1, min(limit, growth*s.tasks, (PageBytes-s.kept)*s.tasks/max(s.size, 1)))
 }
 
 // add counts a task, which the page keeps or not, and reports whether it is full.

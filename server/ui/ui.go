@@ -43,6 +43,8 @@ type Options struct {
 	// Gate logs people in, and Book has tokens, users and the audit log.
 	Gate *access.Gate
 	Book *access.Book
+	// Turn waits until the visitor has few enough requests running; nil: no bound.
+	Turn func(ctx context.Context, who access.Identity) (giveBack func(), err error)
 	// Feed is shared with the API; default: the pages have their own.
 	Feed *feed.Feed
 	// Endpoints and Push are where the tasks of queues are sent; nil: no such page.
@@ -224,7 +226,7 @@ func (p *pages) serve(route Route) http.Handler {
 				return
 			}
 		}
-		a, err := route.show(v)
+		a, err := v.inTurn(route)
 		if route.Audit != "" && a.page == "" {
 			v.note(route.Audit, err)
 		}
@@ -238,6 +240,18 @@ func (p *pages) serve(route Route) http.Handler {
 			p.render(w, a, v.base(a))
 		}
 	})
+}
+
+// inTurn shows a page when the visitor has few enough others under way.
+func (v *visit) inTurn(route Route) (answer, error) {
+	if v.Turn != nil && !route.Stream && route.Need != access.Open {
+		giveBack, err := v.Turn(v.r.Context(), v.who)
+		if err != nil {
+			return answer{}, failure(http.StatusServiceUnavailable, "You have too many requests under way. Try again.")
+		}
+		defer giveBack()
+	}
+	return route.show(v)
 }
 
 // turnedAway answers those who may not see a route.

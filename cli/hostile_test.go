@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+// What hostile tokens of one tenant may cost: the other tenant's slowest requests a
+// factor, and the process memory.
+const (
+	maxSlower       = 2
+	maxHostileBytes = 256 << 20
+)
+
+// TestHostileTokensOfOneTenantCostAnotherLittle has a producer, a worker and a viewer of
+// a tenant send the worst that they can to a server that serves another tenant, too.
+// TUSK_TEST_HOSTILE says for how long; without it, latency is not judged.
+func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
+	if testing.Short() || runtime.GOOS != "linux" {
+		t.Skip("takes 10 s, and /proc")
+	}
+	long, err := time.ParseDuration(os.Getenv("TUSK_TEST_HOSTILE"))
+	judged := err == nil
+	if !judged {
+		long = 10 * time.Second
+	}
+	sh := newShell(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+pgtest.DSN(t))
+	sh.must("migrate", "up")
+	token := func(name string, flags ...string) string {
+		return strings.TrimSpace(sh.must(append([]string{"tokens", "create", name, "-q"}, flags...)...))
+	}
+	other := tenant{token("p", "--role", "producer", "--tenant", "umbrella"), token("v", "--role", "viewer", "--tenant", "umbrella"),
+		token("w", "--role", "worker", "--queue", "umbrella.*")}
+	hostile := []string{token("hp", "--role", "producer", "--tenant", "acme"), token("hw", "--role", "worker", "--queue", "acme.*"),
+		token("hv", "--role", "viewer", "--tenant", "acme")}
+	p := sh.serveBuilt(t)
+	url := p.await(`health=(http\S+)/healthz`)
+
+	other.work(t, url, 2*time.Second) // warms up
+	calm := other.work(t, url, long/5)
+	before := peakMemory(t, p.cmd.Process.Pid)
+	var rough []time.Duration
+	for part := range 4 {
+		stop := sh.attack(url, hostile)
+		rough = append(rough, other.work(t, url, long/4)...)
+		stop()
+		if part < 3 && judged {
+			calm = append(calm, other.work(t, url, long/10)...)
+		}
+	}
+	more := peakMemory(t, p.cmd.Process.Pid) - before
+	ratio := float64(p99(rough)) / float64(p99(calm))
+	load, _ := os.ReadFile("/proc/loadavg")
+	t.Logf("p99 %v without (%d requests), %v with (%d): a factor of %.1f; p50 %v and %v; %d MiB more than %d; load %s", p99(calm), len(calm), p99(rough), len(rough),
+		ratio, middle(calm), middle(rough), more>>20, before>>20, load)
+	if more > maxHostileBytes {
+		t.Errorf("the process took %d MiB more", more>>20)
+	}
+	if judged && ratio > maxSlower {
+		t.Errorf("the other tenant's p99 is %.1f times as long", ratio)
+	}
+}
+
+// serveBuilt serves by the command as it is built for users: a test binary with the race
+// detector takes several times the memory.
+func (sh *shell) serveBuilt(t *testing.T) *process { return sh.serveBy(binary(t)) }
+
+func (sh *shell) serveBy(bin string) *process {
+	p := &process{t: sh.t, cmd: exec.Command(bin, "serve", "--addr", "127.0.0.1:0", "--log-level", "info")}
+	p.cmd.Env = append(os.Environ(), sh.env...)
+	p.cmd.Stderr = p
+	p.begin()
+	return p
+}
+
+// peakMemory is the most memory that a process has had.
+func peakMemory(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
+}
+
+func p99(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)*99/100]
+}
+
+func middle(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// tenant is somebody's ordinary load.
+type tenant struct{ producer, viewer, worker string }
+
+// work enqueues, looks, leases and completes for a time, and returns how long each
+// request took. Each has to be answered as if nobody else was there.
+func (o tenant) work(t *testing.T, url string, long time.Duration) (took []time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	var mu sync.Mutex
+	var hands sync.WaitGroup
+	for i := range 4 {
+		hands.Go(func() {
+			queue := fmt.Sprint("umbrella.", i)
+			ask := func(token, method, path, body string, into any) {
+				begun := time.Now()
+				status, answer := send(url, token, method, path, body)
+				mu.Lock()
+				took = append(took, time.Since(begun))
+				mu.Unlock()
+				if status/100 != 2 {
+					t.Errorf("%s %s: %d %.300s", method, path, status, answer)
+				} else if into != nil {
+					_ = json.Unmarshal(answer, into)
+				}
+			}
+			for ctx.Err() == nil {
+				var made struct{ ID string }
+				var lent struct {
+					Tasks []struct {
+						LeaseID string `json:"lease_id"`
+					}
+				}
+				ask(o.producer, "POST", "/api/v1/tasks", `{"kind":"bill","tenant":"umbrella","queue":"`+queue+`","args":{"n":1}}`, &made)
+				ask(o.viewer, "GET", "/api/v1/tasks/"+made.ID, "", nil)
+				ask(o.worker, "POST", "/api/v1/lease", `{"queues":["`+queue+`"]}`, &lent)
+				for _, l := range lent.Tasks {
+					ask(o.worker, "POST", "/api/v1/lease/complete", `{"lease_id":"`+l.LeaseID+`"}`, nil)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	hands.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	return took
+}
+
+func send(url, token, method, path, body string) (int, []byte) {
+	request, err := http.NewRequest(method, url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	if method != "GET" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	a, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	defer a.Body.Close()
+	var answer bytes.Buffer
+	if _, err = io.Copy(&answer, io.LimitReader(a.Body, 1<<20)); err == nil {
+		_, err = io.Copy(io.Discard, a.Body)
+	}
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	return a.StatusCode, answer.Bytes()
+}

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// TestAnswersOfAThousandLargeTasksCostLittleMemory asks a server, in a process of its own,
+// for 1,000 tasks of 250 KB in each way that there is.
+func TestAnswersOfAThousandLargeTasksCostLittleMemory(t *testing.T) {
+	if testing.Short() || runtime.GOOS != "linux" {
+		t.Skip("stores 250 MB, and needs /proc")
+	}
+	const most = 64 << 20
+	sh := newShell(t)
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "tusk.db")
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+dsn)
+	sh.must("migrate", "up")
+	workflow := storeLarge(t, dsn)
+	admin := strings.TrimSpace(sh.must("tokens", "create", "a", "--role", "admin", "-q"))
+	bin := binary(t)
+	for _, request := range []struct{ method, path, body string }{
+		{"GET", "/api/v1/tasks?limit=1000", ""},
+		{"GET", "/api/v1/workflows", ""},
+		{"GET", "/api/v1/workflows/" + workflow, ""},
+		{"GET", "/workflows/" + workflow, ""},
+		{"GET", "/tasks", ""},
+		{"GET", "/api/v1/tasks/export", ""},
+		{"POST", "/api/v1/lease", `{"queues":["default"],"max":1000}`},
+	} {
+		p := sh.serveBy(bin)
+		url, pid := p.await(`health=(http\S+)/healthz`), p.cmd.Process.Pid
+		send(url, admin, "GET", "/api/v1/queues", "")
+		before := memoryNow(t, pid)
+		status, answer := send(url, admin, request.method, request.path, request.body)
+		if more := peakMemory(t, pid) - before; status != 200 || more > most {
+			t.Errorf("%s %s: %d %.200s, %d MiB more than %d", request.method, request.path, status, answer, more>>20, before>>20)
+		} else {
+			t.Logf("%s %s: %d MiB more than %d", request.method, request.path, more>>20, before>>20)
+		}
+		p.signal(os.Interrupt)
+		p.status()
+	}
+}
+
+// storeLarge stores a workflow of 1,000 tasks, 250 MB in all.
+func storeLarge(t *testing.T, dsn string) string {
+	s, closeStore, err := engines["sqlite"](t.Context(), strings.TrimPrefix(dsn, "sqlite:"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = closeStore() }()
+	client, err := tusk.NewClient(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tusk.NewWorkflow()
+	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 250_000))
+	for i := range 1000 {
+		w.Task(fmt.Sprint("t", i), tusk.RawArgs{Name: "k", JSON: args}, nil)
+	}
+	run, err := client.EnqueueWorkflow(context.WithoutCancel(t.Context()), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.ID.String()
+}
+
+// memoryNow is how much memory a process has, from where its peak is measured anew.
+func memoryNow(t *testing.T, pid int) int64 {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return peakMemory(t, pid)
+}
