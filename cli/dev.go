@@ -99,6 +99,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	}
 	app.metrics.Watch(client)
 	app.metrics.Loops(worker.Health)
+	app.metrics.Hung(worker.Hung)
 	site, err := server.New(client, server.Config{Dev: true, Metrics: app.metrics.Handler(), Database: hideDSN(app.flags.db), Logger: app.Log,
 		PushAllow: append(d.pushAllow, d.kinds.allowHosts...), AccessLevel: slog.LevelDebug,
 		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})

@@ -174,6 +174,7 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 		}
 		app.metrics.Watch(client)
 		app.metrics.Loops(worker.Health)
+		app.metrics.Hung(worker.Hung)
 		app.Log.Info("work: metrics", "url", "http://"+listener.Addr().String()+"/metrics")
 		parts = append(parts, func(ctx context.Context) error { return l.serve(ctx, listener, app, client) })
 	}

@@ -113,6 +113,8 @@ func TestAWorkersFlagsAreChecked(t *testing.T) {
 		{"out_of_range", "Concurrency", []string{"--concurrency", "-1"}},
 		{"out_of_range", "Lease", []string{"--lease", "1ms"}},
 		{"out_of_range", "Beat", []string{"--lease", "3s", "--beat", "2s"}},
+		{"out_of_range", "HungGrace", []string{"--hung-grace", "1ms"}},
+		{"out_of_range", "MaxHung", []string{"--max-hung", "-2"}},
 		{"out_of_range", "Poll", []string{"--poll", "-1s"}},
 		{"usage", "unexpected", []string{"mail"}},
 	} {

@@ -19,7 +19,21 @@ func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
 	e.gauge("tusk_build_info", "The version of Tusk that runs.", []string{"version"}, 1, tusk.Version())
 	t.counts.tell(e)
 	t.tellLoops(e)
+	t.tellHung(e)
 	t.look.tell(e)
+}
+
+// tellHung sums up over the workers of the process; without any there is nothing to tell.
+func (t *Telemetry) tellHung(e *emitter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := 0
+	for _, handlers := range t.hung {
+		sum += handlers()
+	}
+	if len(t.hung) > 0 {
+		e.gauge("tusk_hung_handlers", "Handlers of this process that ignore the end of their context; their tasks run elsewhere.", nil, float64(sum))
+	}
 }
 
 func (t *Telemetry) tellLoops(e *emitter) {

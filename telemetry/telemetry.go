@@ -35,6 +35,7 @@ type Telemetry struct {
 
 	mu    sync.Mutex
 	loops []func() map[string]time.Duration
+	hung  []func() int
 
 	look look
 }
@@ -51,6 +52,13 @@ func (t *Telemetry) Loops(ages func() map[string]time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.loops = append(t.loops, ages)
+}
+
+// Hung adds a worker's number of hung handlers: Worker.Hung.
+func (t *Telemetry) Hung(handlers func() int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hung = append(t.hung, handlers)
 }
 
 // Watch has it tell of the database of a client as well: depths, workers, health.

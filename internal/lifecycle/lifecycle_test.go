@@ -62,12 +62,23 @@ func TestAfter(t *testing.T) {
 			state: store.Discarded, attempt: 1, failed: true, reason: "bad"},
 		{name: "a handler's negative delay is none", task: store.Task{Attempt: 1},
 			end: End{Err: boom, Retry: func(int, error) time.Duration { return -time.Hour }}, state: store.Retryable, attempt: 1, failed: true},
+		{name: "a hung handler fails its attempt", task: store.Task{Attempt: 1}, end: End{Err: boom, Hung: true, Trace: "stack"},
+			state: store.Retryable, attempt: 1, delay: time.Second, failed: true},
+		{name: "a hung handler fails its last attempt", task: store.Task{Attempt: 2}, end: End{Err: boom, Hung: true}, settings: Settings{MaxAttempts: 2},
+			state: store.Discarded, attempt: 2, failed: true, reason: "gave up after 2 attempts"},
+		{name: "a cancel that a hung handler ignores cancels the task and says why", task: store.Task{Attempt: 1}, end: End{Err: ErrCancelled, Hung: true},
+			state: store.Cancelled, attempt: 1, failed: true, reason: "cancelled while it ran"},
+		{name: "a hung handler past its deadline is discarded", task: store.Task{Attempt: 1}, end: End{Err: ErrDeadline, Hung: true},
+			state: store.Discarded, attempt: 1, failed: true, reason: "its deadline passed while it ran"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.task.Kind = "k"
 			out := After(&c.task, c.settings, c.end, 0)
 			if out.State != c.state || out.Attempt != c.attempt || out.Crashes != c.crashes || out.Delay != c.delay || out.Reason != c.reason {
 				t.Errorf("got %v attempt %d crashes %d delay %v reason %q", out.State, out.Attempt, out.Crashes, out.Delay, out.Reason)
+			}
+			if strings.HasPrefix(out.Error, "hung: ") != c.end.Hung || out.Trace != c.end.Trace {
+				t.Errorf("error %q, trace %q", out.Error, out.Trace)
 			}
 			if (out.Error != "") != c.failed || (out.Fingerprint != "") != c.failed {
 				t.Errorf("error %q, fingerprint %q", out.Error, out.Fingerprint)
