@@ -359,3 +359,33 @@ type PutRecord struct {
 	Tasks  []NewTask
 	Term   int64 // 0: anybody may; otherwise only the leader of this term
 }
+
+// Updated says what became of one document of an UpdateRecords.
+type Updated struct {
+	Version  int64      // the new one; 0: the stored version was another, and nothing was written
+	Enqueued []Enqueued // what became of its tasks
+}
+
+// EnqueueUpdated is for engines, whose UpdateRecords have set the versions: it enqueues
+// the tasks of the documents that were rewritten, in one call.
+func EnqueueUpdated(puts []PutRecord, updated []Updated, enqueue func([]NewTask) ([]Enqueued, error)) error {
+	var tasks []NewTask
+	for i := range puts {
+		if updated[i].Version != 0 {
+			tasks = append(tasks, puts[i].Tasks...)
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	results, err := enqueue(tasks)
+	if err != nil {
+		return err
+	}
+	for i := range puts {
+		if n := len(puts[i].Tasks); updated[i].Version != 0 {
+			updated[i].Enqueued, results = results[:n:n], results[n:]
+		}
+	}
+	return nil
+}

@@ -156,4 +156,12 @@ type Recorder interface {
 	// Errors: ErrConflict when the version is another; ErrNotLeader when a term
 	// is given and over.
 	PutRecord(ctx context.Context, p PutRecord) (int64, []Enqueued, error)
+
+	// UpdateRecords is PutRecord for many different documents of one kind that exist, in
+	// one write: each is rewritten if its stored version is the one given, and its tasks
+	// are enqueued with it. Those of another version are left alone, which their Updated
+	// says. Bodies are not nil, and the term is that of all.
+	//
+	// Errors: ErrNotLeader when a term is given and over; nothing is written then.
+	UpdateRecords(ctx context.Context, term int64, puts []PutRecord) ([]Updated, error)
 }

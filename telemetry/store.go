@@ -164,6 +164,19 @@ func (c *counted) Records(ctx context.Context, kind string) ([]store.Record, err
 	return records, err
 }
 
+func (c *counted) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	began := time.Now()
+	updated, err := c.Store.UpdateRecords(ctx, term, puts)
+	if c.counts.call("update_records", began, err); err == nil {
+		for i := range updated {
+			if updated[i].Version != 0 {
+				c.counts.enqueue(puts[i].Tasks, updated[i].Enqueued)
+			}
+		}
+	}
+	return updated, err
+}
+
 func (c *counted) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
 	began := time.Now()
 	version, results, err := c.Store.PutRecord(ctx, p)

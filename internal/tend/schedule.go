@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/allot"
@@ -14,13 +15,40 @@ import (
 
 const (
 	scheduleEvery = 500 * time.Millisecond
+	// A set of schedules that fire in one write has at most so many, and so many bytes of
+	// args, but for a single large one.
+	fireSet   = 500
+	fireBytes = 1 << 20
 	// fireWithin bounds the write of one schedule: a user's open transaction may hold the
-	// key of its task, and the others do not wait for that.
+	// key of its task, and the others do not wait for that. setWithin bounds that of a set.
 	fireWithin = 2 * time.Second
+	setWithin  = 5 * time.Second
+	// clockBack is by how much the clock has to go back for cursors to be looked at anew.
+	clockBack = time.Second
 )
 
-// schedule fires the ticks that have come. A schedule that cannot be read holds
-// up no other.
+// plans is what the chore knows of schedules. It alone reads it.
+type plans struct {
+	known  map[string]known // by name
+	alone  map[string]bool  // schedules whose write failed: they hold up no set
+	looked time.Time        // the engine's time of the last look
+}
+
+// known is a schedule as it was read from a version of its record.
+type known struct {
+	version int64
+	plan    tick.Schedule
+	rewound bool // the clock had been ahead: its cursor is not the stored one
+}
+
+// firing is a schedule whose cursor moves, with the tasks of the ticks that have come.
+type firing struct {
+	put  store.PutRecord
+	plan tick.Schedule
+}
+
+// schedule fires the ticks that have come. A schedule that cannot be read or written
+// holds up no other.
 func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error) {
 	records, err := l.store.Records(ctx, tick.RecordKind)
 	if err != nil || len(records) == 0 {
@@ -30,60 +58,141 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	var failed error
-	for _, r := range records {
-		err := l.fire(ctx, term, r, limits)
-		switch {
-		case errors.Is(err, store.ErrNotLeader):
+	due, failed := l.due(records, limits)
+	var alone []firing
+	due = slices.DeleteFunc(due, func(f firing) bool {
+		if l.plans.alone[f.put.Record.Name] {
+			alone = append(alone, f)
+			return true
+		}
+		return false
+	})
+	for len(due) > 0 {
+		set := due[:setOf(due)]
+		due = due[len(set):]
+		err := l.fire(ctx, term, set, setWithin)
+		if errors.Is(err, store.ErrNotLeader) {
 			return 0, err
-		case err != nil && !errors.Is(err, store.ErrConflict):
-			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", r.Name, err))
+		}
+		if err != nil { // one of them is to blame
+			alone = append(alone, set...)
+		}
+	}
+	for _, f := range alone {
+		name := f.put.Record.Name
+		err := l.fire(ctx, term, []firing{f}, fireWithin)
+		if errors.Is(err, store.ErrNotLeader) {
+			return 0, err
+		}
+		if delete(l.plans.alone, name); err != nil {
+			l.plans.alone[name] = true
+			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", name, err))
 		}
 	}
 	return scheduleEvery, failed
 }
 
-// fire enqueues the tasks of the ticks that are due and moves the cursor in the
-// same write, so that no tick fires twice and none is lost.
-func (l *Leader) fire(ctx context.Context, term int64, r store.Record, limits map[string]allot.Limits) error {
-	var s tick.Schedule
-	if err := json.Unmarshal(r.Body, &s); err != nil {
-		return err
+// due finds the schedules whose cursors have to move.
+func (l *Leader) due(records []store.Record, limits map[string]allot.Limits) (due []firing, failed error) {
+	now, was := l.now(), l.plans
+	if now.Before(was.looked.Add(-clockBack)) {
+		was.known = nil
 	}
-	if s.Paused {
-		return nil
+	l.plans = plans{known: make(map[string]known, len(records)), alone: was.alone, looked: now}
+	if l.plans.alone == nil {
+		l.plans.alone = map[string]bool{}
 	}
-	planned, now := s.Next, l.now()
-	if _, err := s.Rewind(now); err != nil {
-		return err
+	for _, r := range records {
+		k, err := was.known[r.Name], error(nil)
+		if k.version != r.Version {
+			k, err = read(r, now)
+		}
+		var f firing
+		moves := false
+		if err == nil {
+			l.plans.known[r.Name] = k
+			f, moves, err = l.firingOf(r, k, now, limits)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", r.Name, err))
+		} else if moves {
+			due = append(due, f)
+		}
 	}
+	return due, failed
+}
+
+func read(r store.Record, now time.Time) (k known, err error) {
+	k.version = r.Version
+	if err = json.Unmarshal(r.Body, &k.plan); err == nil && !k.plan.Paused {
+		k.rewound, err = k.plan.Rewind(now)
+	}
+	return k, err
+}
+
+// firingOf makes the tasks of the ticks of a schedule that have come, and reports whether
+// its cursor moves.
+func (l *Leader) firingOf(r store.Record, k known, now time.Time, limits map[string]allot.Limits) (f firing, moves bool, err error) {
+	s := k.plan
 	due, err := s.Due(now)
-	if err != nil || s.Next.Equal(planned) {
-		return err
+	if err != nil || !k.rewound && s.Next.Equal(k.plan.Next) {
+		return f, false, err
 	}
 	tasks := make([]store.NewTask, len(due))
 	for i, at := range due {
 		if tasks[i], err = s.Task(r.Name, at, l.o.NewID()); err != nil {
-			return err
+			return f, false, err
 		}
 		limit, limited := limits[s.Queue]
 		tasks[i].Turn = limited && limit.Turns()
 		s.LastTask = tasks[i].ID.String()
 	}
-	if r.Body, err = json.Marshal(s); err != nil {
-		return err
+	r.Body, err = json.Marshal(s)
+	return firing{store.PutRecord{Record: r, Tasks: tasks}, s}, true, err
+}
+
+// setOf is how many of the firings go into the next set.
+func setOf(due []firing) int {
+	size := 0
+	for i := range due {
+		size += len(due[i].put.Record.Body) + len(due[i].put.Tasks)*len(due[i].plan.Args)
+		if i == fireSet || i > 0 && size > fireBytes {
+			return i
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, fireWithin)
+	return len(due)
+}
+
+// fire enqueues the tasks of a set and moves the cursors in the same write, so that no
+// tick fires twice and none is lost. A schedule that somebody has changed meanwhile is
+// left for the next look.
+func (l *Leader) fire(ctx context.Context, term int64, set []firing, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	version, results, err := l.store.PutRecord(ctx, store.PutRecord{Record: r, Tasks: tasks, Term: term})
-	if err != nil || !s.Stored(results) {
+	puts := make([]store.PutRecord, len(set))
+	for i := range set {
+		puts[i] = set[i].put
+	}
+	stored, err := l.store.UpdateRecords(ctx, term, puts)
+	if err != nil {
 		return err
 	}
-	// Only its numbers are corrected: the ticks have been dealt with.
-	r.Version = version
-	if r.Body, err = json.Marshal(s); err != nil {
-		return err
+	// Only the numbers of some are corrected: their ticks have been dealt with.
+	var counted []store.PutRecord
+	for i := range set {
+		f := &set[i]
+		if stored[i].Version == 0 || !f.plan.Stored(stored[i].Enqueued) {
+			continue
+		}
+		r := f.put.Record
+		r.Version = stored[i].Version
+		if r.Body, err = json.Marshal(f.plan); err != nil {
+			return err
+		}
+		counted = append(counted, store.PutRecord{Record: r})
 	}
-	_, _, err = l.store.PutRecord(ctx, store.PutRecord{Record: r, Term: term})
+	if len(counted) > 0 {
+		_, err = l.store.UpdateRecords(ctx, term, counted)
+	}
 	return err
 }

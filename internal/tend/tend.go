@@ -61,6 +61,7 @@ type Leader struct {
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
+	plans   plans             // of schedules, read by that chore alone
 	turns   turns             // of the chore that hands them out, and read by it alone
 	carrier *bulk.Carrier
 }

@@ -46,6 +46,30 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 	return s.writeRecord(p.Record, now), s.enqueue(p.Tasks, now), nil
 }
 
+// UpdateRecords implements store.Recorder.
+func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("update records: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock()
+	if term != 0 {
+		if err := s.leads(term, now); err != nil {
+			return nil, fmt.Errorf("update records: %w", err)
+		}
+	}
+	updated := make([]store.Updated, len(puts))
+	for i, p := range puts {
+		if s.records[p.Record.Kind][p.Record.Name].Version == p.Record.Version {
+			updated[i].Version = s.writeRecord(p.Record, now)
+		}
+	}
+	return updated, store.EnqueueUpdated(puts, updated, func(tasks []store.NewTask) ([]store.Enqueued, error) {
+		return s.enqueue(tasks, now), nil
+	})
+}
+
 // writeRecord stores or deletes a record and returns its new version. Versions
 // are never used twice, so one that was deleted and made anew is not mistaken
 // for the old one.

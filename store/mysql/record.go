@@ -36,6 +36,65 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 	return version, results, nil
 }
 
+// UpdateRecords implements store.Recorder.
+func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) (updated []store.Updated, err error) {
+	if len(puts) == 0 {
+		return nil, nil
+	}
+	err = s.write(ctx, func(w *work) error {
+		updated, err = w.updateRecords(term, puts)
+		return err
+	})
+	if err != nil {
+		return nil, wrap("update records", err)
+	}
+	return updated, nil
+}
+
+func (w *work) updateRecords(term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	if term != 0 {
+		if err := w.leads(term); err != nil {
+			return nil, err
+		}
+	}
+	kind := []byte(puts[0].Record.Kind)
+	args := []any{kind}
+	for i := range puts {
+		args = append(args, []byte(puts[i].Record.Name))
+	}
+	stored := map[string]int64{}
+	if err := w.ask(func(rows *sql.Rows) error {
+		var name []byte
+		var version int64
+		err := rows.Scan(&name, &version)
+		stored[string(name)] = version
+		return err
+	}, list("record.locks", "?", len(puts)), args...); err != nil {
+		return nil, err
+	}
+	var last int64
+	w.do(q("version.raiseby"), len(puts))
+	if err := w.ask(func(rows *sql.Rows) error { return rows.Scan(&last) }, q("version.read")); err != nil {
+		return nil, err
+	}
+	updated := make([]store.Updated, len(puts))
+	args = args[:0]
+	for i := range puts {
+		r := &puts[i].Record
+		if version, exists := stored[r.Name]; exists && version == r.Version {
+			updated[i].Version = last - int64(i)
+			args = append(args, kind, []byte(r.Name), updated[i].Version, r.Body)
+		}
+	}
+	if err := store.EnqueueUpdated(puts, updated, w.enqueue); err != nil {
+		return nil, err
+	}
+	if len(args) > 0 {
+		w.do(list("record.rewrite", "(?, ?, ?, ?, "+clock+")", len(args)/4), args...)
+	}
+	return updated, nil
+}
+
 func (w *work) putRecord(p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	if p.Term != 0 {
 		if err := w.leads(p.Term); err != nil {

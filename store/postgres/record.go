@@ -45,6 +45,59 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 	return version, results, nil
 }
 
+// UpdateRecords implements store.Recorder.
+func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) (updated []store.Updated, err error) {
+	var tasks []store.NewTask
+	for i := range puts {
+		tasks = append(tasks, puts[i].Tasks...)
+	}
+	have := surveyOf(tasks)
+	err = s.repeat(ctx, func() error {
+		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+		}
+		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			updated, err = s.updateRecords(ctx, tx, term, puts)
+			return translate(err)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("update records: %w", translate(err))
+	}
+	s.ringFor(have)
+	s.settle(ctx, have.doubts)
+	return updated, nil
+}
+
+func (s *Store) updateRecords(ctx context.Context, tx pgx.Tx, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	if term != 0 {
+		if _, err := tx.Exec(ctx, s.sql["hold_lead"], term); err != nil {
+			return nil, err
+		}
+	}
+	kinds, names := make([]string, len(puts)), make([]string, len(puts))
+	bodies, versions := make([][]byte, len(puts)), make([]int64, len(puts))
+	for i := range puts {
+		r := &puts[i].Record
+		kinds[i], names[i], bodies[i], versions[i] = r.Kind, r.Name, r.Body, r.Version
+	}
+	rows, err := tx.Query(ctx, s.sql["update_records"], kinds, names, bodies, versions)
+	if err != nil {
+		return nil, err
+	}
+	updated := make([]store.Updated, len(puts))
+	var at, version int64
+	if _, err := pgx.ForEachRow(rows, []any{&at, &version}, func() error {
+		updated[at-1].Version = version
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return updated, store.EnqueueUpdated(puts, updated, func(tasks []store.NewTask) ([]store.Enqueued, error) {
+		return s.enqueue(ctx, driverSession{tx}, tasks, surveyOf(tasks))
+	})
+}
+
 func (s *Store) putRecord(ctx context.Context, tx pgx.Tx, p store.PutRecord, have *survey) (version int64, results []store.Enqueued, err error) {
 	if p.Term != 0 {
 		if _, err := tx.Exec(ctx, s.sql["hold_lead"], p.Term); err != nil {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
@@ -40,6 +41,29 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 		return 0, nil, fmt.Errorf("put record: %w", err)
 	}
 	return version, results, nil
+}
+
+// UpdateRecords implements store.Recorder.
+func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) (updated []store.Updated, err error) {
+	err = s.write(ctx, true, func(w *work) error {
+		if term != 0 {
+			if err := leads(w.ctx, w.session, term, w.now); err != nil {
+				return err
+			}
+		}
+		updated = make([]store.Updated, len(puts))
+		for i := range puts {
+			updated[i].Version, err = w.putRecord(puts[i].Record)
+			if err != nil && !errors.Is(err, store.ErrConflict) {
+				return err
+			}
+		}
+		return store.EnqueueUpdated(puts, updated, w.enqueue)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("update records: %w", err)
+	}
+	return updated, nil
 }
 
 // putRecord writes or deletes a record and returns its new version. Versions

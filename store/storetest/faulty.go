@@ -158,6 +158,11 @@ func (f *Faulty) Records(ctx context.Context, kind string) ([]store.Record, erro
 	return through(f, "Records", func() ([]store.Record, error) { return f.inner.Records(ctx, kind) })
 }
 
+// UpdateRecords implements store.Recorder.
+func (f *Faulty) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	return through(f, "UpdateRecords", func() ([]store.Updated, error) { return f.inner.UpdateRecords(ctx, term, puts) })
+}
+
 // PutRecord implements store.Recorder.
 func (f *Faulty) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	version, err = through(f, "PutRecord", func() (version int64, err error) {

@@ -100,6 +100,54 @@ var recordClauses = []clause{
 			t.Errorf("%+v, %v", results, err)
 		}
 	}},
+	{"record/many are updated at once, each by its own version", func(t *T) {
+		var puts []store.PutRecord
+		for _, name := range []string{"c", "a", "b"} {
+			r := store.Record{Kind: "x", Name: name, Body: []byte(`1`)}
+			v, err := t.put(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Version, r.Body = v, []byte(name)
+			puts = append(puts, store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(), newTask(key("k"))}})
+		}
+		puts[1].Record.Version++
+		puts = append(puts, store.PutRecord{Record: store.Record{Kind: "x", Name: "none", Version: 1, Body: []byte(`1`)}, Tasks: []store.NewTask{newTask()}})
+		if _, err := t.UpdateRecords(t.ctx(), t.lead()+1, puts); !errors.Is(err, store.ErrNotLeader) {
+			t.Errorf("another term: %v", err)
+		}
+		updated, err := t.UpdateRecords(t.ctx(), t.term, puts)
+		if err != nil || len(updated) != 4 {
+			t.Fatal(updated, err)
+		}
+		all, _ := t.Records(t.ctx(), "x")
+		if len(all) != 3 || string(all[0].Body)+string(all[1].Body)+string(all[2].Body) != "1bc" {
+			t.Errorf("%+v", all)
+		}
+		if all[1].Version != updated[2].Version || all[2].Version != updated[0].Version || updated[0].Version == updated[2].Version {
+			t.Errorf("versions %+v of %+v", updated, all)
+		}
+		for i, u := range updated {
+			switch i {
+			case 1, 3:
+				if u.Version != 0 || len(u.Enqueued) != 0 {
+					t.Errorf("of another version: %+v", u)
+				}
+				t.gone(puts[i].Tasks[0].ID)
+			default:
+				if u.Version == 0 || len(u.Enqueued) != 2 || u.Enqueued[0].ID != puts[i].Tasks[0].ID || u.Enqueued[0].Result != store.Added {
+					t.Errorf("%+v", u)
+				}
+				t.is(puts[i].Tasks[0].ID, store.Available)
+			}
+		}
+		if updated[0].Enqueued[1].Result != store.Added || updated[2].Enqueued[1].Result != store.Skipped {
+			t.Errorf("%+v", updated)
+		}
+		if _, err := t.put(store.Record{Kind: "x", Name: "b", Version: updated[2].Version, Body: []byte(`2`)}); err != nil {
+			t.Errorf("the new version: %v", err)
+		}
+	}},
 	{"record/of many writers at once one wins each version", func(t *T) {
 		v, err := t.put(store.Record{Kind: "x", Name: "n", Body: []byte(`0`)})
 		if err != nil {
