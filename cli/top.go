@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -52,10 +54,10 @@ func (app *App) top(ctx context.Context, t *topFlags) error {
 	}
 	defer closeSource()
 	text := top.Text{Clean: app.clean, Words: inWords, Colour: app.coloured()}
-	if t.once || app.flags.json || !app.terminal || !app.asked {
+	if t.once || app.flags.json || !app.terminal || !app.asked || app.env["TERM"] == "dumb" {
 		f, err := top.Look(ctx, source)
 		if err != nil {
-			return err
+			return serverProblem(err)
 		}
 		if app.flags.json {
 			return app.newEncoder(app.Out).Encode(f)
@@ -111,6 +113,29 @@ func (app *App) topSource(ctx context.Context, t *topFlags) (source top.Source, 
 	}
 	u.RawQuery, u.Fragment, u.Path = "", "", strings.TrimSuffix(u.Path, "/")
 	return top.API(u.String(), token), u.String(), func() {}, nil
+}
+
+// serverProblem says what an error of a server's means to a shell; others stay as they are.
+func serverProblem(err error) error {
+	if unreachable := (*url.Error)(nil); errors.As(err, &unreachable) {
+		return &Problem{Code: "unavailable", Exit: exitUnavailable, Text: err.Error(), Hint: "is it running, and is --url right?", Err: err}
+	}
+	refused := (*top.Refused)(nil)
+	if !errors.As(err, &refused) {
+		return err
+	}
+	p := &Problem{Code: refused.Code, Exit: exitError, Text: err.Error(), Err: err}
+	switch refused.Status {
+	case http.StatusUnauthorized:
+		p.Exit, p.Hint = exitUsage, "make a token with tusk tokens create, and pass it by --token-file or TUSK_TOKEN"
+	case http.StatusForbidden:
+		p.Exit, p.Hint = exitConflict, "use a token that sees all tenants"
+	case http.StatusNotFound:
+		p.Exit, p.Hint = exitNotFound, "is --url right, with the server's --prefix?"
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		p.Exit = exitUnavailable
+	}
+	return p
 }
 
 // secret is the token. A file that is named on the command line goes before TUSK_TOKEN.

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +141,20 @@ func TestTopInATerminal(t *testing.T) {
 	term.await("ended: 0")
 }
 
+func TestTopWithoutColours(t *testing.T) {
+	sh := filledShell(t)
+	sh.must("enqueue", "echo", "--queue", "mail")
+	for setting, want := range map[string]bool{"NO_COLOR=1": false, "TUSK_NO_COLOR=true": false, "A=b": true} {
+		set := *sh
+		set.env = append([]string{setting}, sh.env...)
+		term := set.inTerminal("top")
+		term.await("> mail")
+		if got := term.tmux("capture-pane", "-p", "-e"); strings.Contains(got, "\x1b[") != want {
+			t.Errorf("%s: colours are wanted: %v, got %q", setting, want, got)
+		}
+	}
+}
+
 func paused(sh *shell, queue string) bool {
 	for _, q := range sh.json("queues", "list") {
 		if q["name"] == queue {
@@ -242,10 +255,11 @@ func TestTopRefusesWhatWouldTellATokenToOthers(t *testing.T) {
 	sh.fails(exitUsage, "usage", []string{"--token-file"}, "top", "--url", "https://tusk.example.com", "--token-file", "x")
 	p := sh.start("serve", "--addr", "127.0.0.1:0")
 	url := strings.TrimSuffix(p.await(`health=(\S+)`), "/healthz")
-	r := sh.run("top", "--url", url)
-	if r.status != exitError || !strings.Contains(r.err, strconv.Itoa(401)) || strings.Contains(r.err, "tusk_secret") {
-		t.Errorf("a wrong token: %+v", r)
-	}
+	sh.fails(exitUsage, "unauthenticated", []string{"401", "tusk tokens create"}, "top", "--url", url)
+	sh.fails(exitNotFound, "unexpected", []string{"404", "--prefix"}, "top", "--url", url+"/elsewhere")
+	p.signal(syscall.SIGTERM)
+	p.status()
+	sh.fails(exitUnavailable, "unavailable", nil, "top", "--url", url)
 	if shown := sh.must("config", "show"); strings.Contains(shown, "tusk_secret") {
 		t.Error(shown)
 	}
