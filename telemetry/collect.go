@@ -1,26 +1,44 @@
 package telemetry
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Describe implements prometheus.Collector. Which series there are depends on what
+// told is a collector of what a function tells. Which series there are depends on what
 // happens, so none is described.
-func (t *Telemetry) Describe(chan<- *prometheus.Desc) {}
+type told func(e *emitter)
 
-// Collect implements prometheus.Collector.
-func (t *Telemetry) Collect(out chan<- prometheus.Metric) {
-	e := &emitter{out: out, descs: map[string]*prometheus.Desc{}}
+func (told) Describe(chan<- *prometheus.Desc) {}
+
+func (tell told) Collect(out chan<- prometheus.Metric) {
+	tell(&emitter{out: out, descs: map[string]*prometheus.Desc{}})
+}
+
+// Gather implements prometheus.Gatherer: it has all metrics, those that were added to the
+// registry included.
+func (t *Telemetry) Gather() ([]*dto.MetricFamily, error) {
+	own, err := t.registry.Gather()
+	read, problem := t.look.families()
+	all := slices.Concat(own, read)
+	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all, errors.Join(err, problem)
+}
+
+// tellOwn tells of this process.
+func (t *Telemetry) tellOwn(e *emitter) {
 	e.gauge("tusk_build_info", "The version of Tusk that runs.", []string{"version"}, 1, tusk.Version())
 	t.counts.tell(e)
 	t.tellLoops(e)
 	t.tellHung(e)
-	t.look.tell(e)
 }
 
 // tellHung sums up over the workers of the process; without any there is nothing to tell.

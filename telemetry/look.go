@@ -6,6 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -24,16 +27,29 @@ type look struct {
 	health  store.Health
 	known   bool // health is
 	local   time.Time
+
+	told []*dto.MetricFamily // what was made of it: once for all scrapes
 }
 
-// refresh reads again what is too old.
-func (l *look) refresh() {
+// families reads again what is too old, and returns what is told of it. Callers must not
+// change it.
+func (l *look) families() ([]*dto.MetricFamily, error) {
+	if l.client == nil {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if time.Since(l.at) < cmp.Or(l.every, Every) {
-		return
+		return l.told, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	l.at, l.err = time.Now(), l.read(ctx)
+	once := prometheus.NewRegistry()
+	once.MustRegister(told(l.tell))
+	var err error
+	l.told, err = once.Gather()
+	return l.told, err
 }
 
 func (l *look) read(ctx context.Context) (err error) {
@@ -69,12 +85,6 @@ func (l *look) now() time.Time {
 }
 
 func (l *look) tell(e *emitter) {
-	if l.client == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refresh()
 	e.gauge("tusk_up", "Whether the database could be read.", nil, number(l.err == nil))
 	if l.err != nil {
 		return

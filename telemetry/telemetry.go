@@ -43,7 +43,7 @@ type Telemetry struct {
 // New makes a Telemetry that tells of this process.
 func New() *Telemetry {
 	t := &Telemetry{registry: prometheus.NewRegistry()}
-	t.registry.MustRegister(t, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.registry.MustRegister(told(t.tellOwn), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return t
 }
 
@@ -66,10 +66,10 @@ func (t *Telemetry) Watch(client *tusk.Client) {
 	t.look.client = client
 }
 
-// Registry is where metrics of the program's own may be added.
+// Registry is where metrics of the program's own may be added. Gather has them all.
 func (t *Telemetry) Registry() *prometheus.Registry { return t.registry }
 
 // Handler answers scrapes.
 func (t *Telemetry) Handler() http.Handler {
-	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 15 * time.Second})
+	return promhttp.HandlerFor(t, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 15 * time.Second})
 }
