@@ -42,6 +42,8 @@ var mayImport = map[string][]string{
 	"why":                {"", "store", "internal/allot"},
 	"doctor":             {"", "store"},
 	"telemetry":          {"", "store"},
+	"telemetry/tracing":  {"", "store", "internal/lifecycle"},
+	"telemetry/export":   {""},
 	"builtin":            {"", "internal/reach"},
 	"server":             {"", "store", "cron", "why", "doctor", "internal/tick", "internal/reach"},
 	"tusktest":           {"", "store", "store/memory"},

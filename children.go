@@ -31,6 +31,9 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
 		n.Workflow = t.ID
 	}
+	if n.Settings, err = lifecycle.WithTraceContext(n.Settings, t.TraceContext); err != nil {
+		return ID{}, err
+	}
 	child := []store.NewTask{n}
 	if err := t.client.takeTurns(ctx, child); err != nil {
 		return ID{}, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -155,6 +156,9 @@ func (t *Task[T]) moveOn(ctx context.Context, args stageArgs) error {
 	}
 	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
 		n.Workflow = t.ID
+	}
+	if n.Settings, err = lifecycle.WithTraceContext(n.Settings, t.TraceContext); err != nil {
+		return err
 	}
 	next := []store.NewTask{n}
 	if err := t.client.takeTurns(ctx, next); err != nil {

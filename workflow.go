@@ -2,9 +2,9 @@ package tusk
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
+	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -151,7 +151,7 @@ func (c *Client) enqueueWorkflow(ctx context.Context, into store.Enqueuer, w *Wo
 		for _, p := range n.after {
 			tasks[i].Needs = append(tasks[i].Needs, store.Need{Task: p.id, OnFailure: n.policy})
 		}
-		if tasks[i].Settings, err = named(tasks[i].Settings, n.name); err != nil {
+		if tasks[i].Settings, err = lifecycle.WithNode(tasks[i].Settings, n.name); err != nil {
 			return WorkflowRun{}, err
 		}
 	}
@@ -240,16 +240,4 @@ func (w *Workflow) fail(err error) {
 	if w.err == nil {
 		w.err = err
 	}
-}
-
-// named adds a node's name to a task's settings.
-func named(settings []byte, name string) ([]byte, error) {
-	fields := map[string]json.RawMessage{}
-	if len(settings) > 0 {
-		if err := json.Unmarshal(settings, &fields); err != nil {
-			return nil, fmt.Errorf("settings: %w", err)
-		}
-	}
-	fields["node"], _ = json.Marshal(name)
-	return json.Marshal(fields)
 }

@@ -21,10 +21,7 @@ func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), err
 		closeStore()
 		return nil, func() {}, err
 	}
-	if app.metrics != nil {
-		s = app.metrics.Wrap(s)
-	}
-	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: app.Log, KeyRing: ring})
+	client, err := tusk.NewClient(app.observed(s), &tusk.ClientConfig{Logger: app.Log, KeyRing: ring})
 	if err != nil {
 		closeStore()
 		return nil, func() {}, err

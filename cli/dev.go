@@ -19,7 +19,6 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/fixture"
-	"github.com/tuskqueue/tusk/telemetry"
 )
 
 const devDatabase = "sqlite:tusk-dev.db"
@@ -82,13 +81,20 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 		return err
 	}
 	defer cleanUp()
-	app.metrics = telemetry.New()
+	stopTelemetry, err := app.startTelemetry(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer stopTelemetry()
 	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
 	d.worker.Concurrency = 10
+	if app.tracer != nil {
+		d.worker.Middleware = []tusk.Middleware{app.tracer.Middleware}
+	}
 	worker, err := tusk.NewWorker(client, mux, &d.worker)
 	if err != nil {
 		return err
@@ -100,9 +106,11 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	app.metrics.Watch(client)
 	app.metrics.Loops(worker.Health)
 	app.metrics.Hung(worker.Hung)
-	site, err := server.New(client, server.Config{Dev: true, Metrics: app.metrics.Handler(), Database: hideDSN(app.flags.db), Logger: app.Log,
+	config := server.Config{Dev: true, Database: hideDSN(app.flags.db), Logger: app.Log,
 		PushAllow: append(d.pushAllow, d.kinds.allowHosts...), AccessLevel: slog.LevelDebug,
-		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }})
+		Ready: func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }}
+	app.observeServer(&config)
+	site, err := server.New(client, config)
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/tuskqueue/tusk/telemetry"
+	"github.com/tuskqueue/tusk/telemetry/tracing"
 )
 
 // App is one run of the command: its streams, its environment, its settings. Each
@@ -39,6 +40,7 @@ type App struct {
 	interrupts atomic.Bool
 
 	metrics *telemetry.Telemetry // of a process that tells them; nil: it does not
+	tracer  *tracing.Tracer      // of a process that sends traces; nil: it does not
 }
 
 // Main runs the command and returns the exit status.

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk/server"
-	"github.com/tuskqueue/tusk/telemetry"
 )
 
 const defaultAddr = "127.0.0.1:8787"
@@ -41,7 +40,11 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err = errors.Join(err, s.check(config), checkRetention(s.chores.Retention)); err != nil {
 		return err
 	}
-	app.metrics = telemetry.New()
+	stopTelemetry, err := app.startTelemetry(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer stopTelemetry()
 	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
@@ -53,7 +56,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	}
 	app.metrics.Watch(client)
 	app.metrics.Loops(leader.Health)
-	config.Metrics = app.metrics.Handler()
+	app.observeServer(&config)
 	config.Database = hideDSN(app.flags.db)
 	config.Ready = func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }
 	site, err := server.New(client, config)

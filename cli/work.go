@@ -17,7 +17,6 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/builtin"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/telemetry"
 )
 
 // kindFlags say which kinds of task a worker runs.
@@ -143,17 +142,27 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 	if err := l.check(); err != nil {
 		return err
 	}
-	if l.addr != "" {
-		app.metrics = telemetry.New()
+	stopTelemetry, err := app.startTelemetry(ctx, l.addr != "")
+	if err != nil {
+		return err
 	}
+	defer stopTelemetry()
 	client, closeStore, err := app.Standing(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
+	if app.tracer != nil {
+		c.Middleware = []tusk.Middleware{app.tracer.Middleware}
+	}
 	worker, err := tusk.NewWorker(client, mux, &c)
 	if err != nil {
 		return err
+	}
+	if app.metrics != nil {
+		app.metrics.Watch(client)
+		app.metrics.Loops(worker.Health)
+		app.metrics.Hung(worker.Hung)
 	}
 	defer exitAtSecondSignal()()
 	app.Log.Info("work", "queues", c.Queues, "kinds", mux.Kinds(), "concurrency", c.Concurrency, "lease", c.Lease,
@@ -172,9 +181,6 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 		if err != nil {
 			return err
 		}
-		app.metrics.Watch(client)
-		app.metrics.Loops(worker.Health)
-		app.metrics.Hung(worker.Hung)
 		app.Log.Info("work: metrics", "url", "http://"+listener.Addr().String()+"/metrics")
 		parts = append(parts, func(ctx context.Context) error { return l.serve(ctx, listener, app, client) })
 	}

@@ -74,6 +74,8 @@ type Config struct {
 	Ready func(ctx context.Context) error
 	// Metrics answers /metrics, to those who may read everything; nil: nobody.
 	Metrics http.Handler
+	// Around wraps the handler of all requests; nil: nothing does.
+	Around func(http.Handler) http.Handler
 	// NoUI leaves the pages out.
 	NoUI bool
 	// AccessLevel is the level of the access log's lines. Default: info.
@@ -145,6 +147,9 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	}
 	if s.handler, err = s.assemble(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
+	}
+	if full.Around != nil {
+		s.handler = full.Around(s.handler)
 	}
 	return s, nil
 }

@@ -25,15 +25,46 @@ type Settings struct {
 	Deadline    time.Time       `json:"deadline,omitzero"`     // when it must have ended; zero: never
 	DeadlineIn  time.Duration   `json:"deadline_in,omitempty"` // the same, from when it was enqueued
 	Ephemeral   bool            `json:"ephemeral,omitempty"`   // not kept when it is completed
+
+	// TraceContext is the W3C trace context that travels with the task: traceparent, tracestate.
+	TraceContext map[string]string `json:"trace_context,omitempty"`
 }
 
 // Encode returns the stored form.
 func (s Settings) Encode() ([]byte, error) {
 	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Stall == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" && s.Tick.IsZero() &&
-		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral {
+		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral &&
+		len(s.TraceContext) == 0 {
 		return nil, nil
 	}
 	return json.Marshal(s)
+}
+
+// WithNode returns the stored form of the same settings with the task's name in its workflow.
+func WithNode(stored []byte, name string) ([]byte, error) { return with(stored, "node", name) }
+
+// WithTraceContext returns the stored form of the same settings with a trace context. An
+// empty one changes nothing.
+func WithTraceContext(stored []byte, trace map[string]string) ([]byte, error) {
+	if len(trace) == 0 {
+		return stored, nil
+	}
+	return with(stored, "trace_context", trace)
+}
+
+// with sets one field and keeps all others, those that this version does not know included.
+func with(stored []byte, field string, value any) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if len(stored) > 0 {
+		if err := json.Unmarshal(stored, &fields); err != nil {
+			return nil, fmt.Errorf("settings: %w", err)
+		}
+	}
+	var err error
+	if fields[field], err = json.Marshal(value); err != nil {
+		return nil, fmt.Errorf("settings: %s: %w", field, err)
+	}
+	return json.Marshal(fields)
 }
 
 // DeadlineOf returns when the task must have ended; zero: it may take for ever.

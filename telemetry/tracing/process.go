@@ -1,0 +1,110 @@
+package tracing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+)
+
+// Middleware makes a span of each attempt. What the handler enqueues, its children and
+// the next stage of its pipeline belong to the trace of the attempt.
+func (t *Tracer) Middleware(next tusk.HandlerFunc) tusk.HandlerFunc {
+	return func(ctx context.Context, task *tusk.Task[json.RawMessage]) (err error) {
+		ctx, span := t.begin(ctx, task)
+		if !span.SpanContext().IsSampled() {
+			defer span.End()
+			task.TraceContext = nil
+			return next(ctx, task)
+		}
+		describeProcess(span, task)
+		carrier := propagation.MapCarrier{}
+		t.w3c.Inject(ctx, carrier)
+		task.TraceContext = carrier
+		returned := false
+		defer func() {
+			if !returned {
+				err = errAway
+			}
+			conclude(ctx, span, err)
+			span.End()
+		}()
+		err = next(ctx, task)
+		returned = true
+		return err
+	}
+}
+
+var errAway = errors.New("the handler panicked or left its goroutine")
+
+// begin starts the span of an attempt: a child of what enqueued the task, or for a retry
+// a new trace that links to it.
+func (t *Tracer) begin(ctx context.Context, task *tusk.Task[json.RawMessage]) (context.Context, trace.Span) {
+	options := [3]trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+	used := options[:1]
+	if len(task.TraceContext) > 0 {
+		sender := trace.SpanContextFromContext(t.w3c.Extract(context.Background(), propagation.MapCarrier(task.TraceContext)))
+		if task.Attempt <= 1 {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, sender)
+		} else {
+			used = append(used, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: sender}))
+		}
+	}
+	return t.spans.Start(ctx, "process "+task.Queue, used...)
+}
+
+func describeProcess(span trace.Span, task *tusk.Task[json.RawMessage]) {
+	span.SetAttributes(system, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
+		semconv.MessagingDestinationName(task.Queue), semconv.MessagingMessageID(task.ID.String()),
+		semconv.MessagingMessageBodySize(len(task.Args)), KindKey.String(task.Kind), AttemptKey.Int(task.Attempt))
+	if !task.Workflow.IsZero() {
+		span.SetAttributes(semconv.MessagingMessageConversationID(task.Workflow.String()))
+	}
+}
+
+// conclude says on the span how the attempt ended, as the worker will judge it.
+func conclude(ctx context.Context, span trace.Span, err error) {
+	if err == nil {
+		return
+	}
+	cause := context.Cause(ctx)
+	if cause != nil && (!errors.Is(cause, tusk.ErrShutdown) || errors.Is(err, context.Canceled)) {
+		err = cause
+	}
+	if failed, why := failure(err); failed {
+		span.SetAttributes(semconv.ErrorType(why))
+		span.SetStatus(codes.Error, why.Error())
+	} else {
+		span.AddEvent(err.Error())
+	}
+}
+
+// failure reports whether an attempt that ended with an error failed, and of what.
+func failure(err error) (bool, error) {
+	var snooze *lifecycle.SnoozeError
+	var stop *lifecycle.StopError
+	var later *lifecycle.RetryError
+	switch {
+	case errors.As(err, &snooze), errors.Is(err, lifecycle.ErrWait), errors.Is(err, lifecycle.ErrUnknownKind),
+		errors.Is(err, tusk.ErrShutdown), errors.Is(err, tusk.ErrCancelled):
+		return false, nil
+	case errors.As(err, &stop):
+		if stop.State == tusk.StateCancelled {
+			return false, nil
+		}
+		if stop.Err == nil {
+			return true, errors.New(stop.Reason)
+		}
+		return true, stop.Err
+	case errors.As(err, &later):
+		return true, later.Err
+	}
+	return true, err
+}
