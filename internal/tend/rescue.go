@@ -20,7 +20,9 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if soon, err := l.isBackSoon(ctx); soon || err != nil {
 		return l.o.RescueEvery, err
 	}
-	tasks, err := l.store.Rescue(ctx, term, rescueBatch)
+	limit := rescueBatch + l.passed // those that are held come again, the oldest first
+	tasks, err := l.store.Rescue(ctx, term, limit)
+	l.passed = 0
 	if err != nil || len(tasks) == 0 {
 		return l.o.RescueEvery, err
 	}
@@ -48,7 +50,7 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if err := l.takeBack(ctx, outcomes); err != nil {
 		return 0, err
 	}
-	if len(tasks) == rescueBatch {
+	if len(tasks) == limit && l.passed < len(tasks) {
 		return 0, nil
 	}
 	return l.o.RescueEvery, nil
@@ -97,6 +99,7 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 		l.report(outcomes, lost)
 		return nil
 	case errors.As(err, &held): // all others are written, and the next round has these again
+		l.passed += len(held.Tasks)
 		l.o.Log.Warn("rescue", "error", err)
 		l.report(outcomes, append(lost, held.Tasks...))
 		return nil

@@ -63,6 +63,7 @@ type Leader struct {
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
 	plans   plans             // of schedules, read by that chore alone
 	turns   turns             // of the chore that hands them out, and read by it alone
+	passed  int               // attempts that the last rescue found held; read by that chore alone
 	carrier *bulk.Carrier
 }
 

@@ -298,6 +298,63 @@ func TestATaskThatCannotBeReadHoldsUpNoRescue(t *testing.T) {
 	})
 }
 
+// More attempts than one rescue takes are held by open transactions: younger ones are
+// rescued all the same.
+func TestRescueGoesOnPastWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &keptBack{Store: memory.New(), held: map[store.ID]bool{}}
+		ctx := t.Context()
+		worker := store.ID{99}
+		tasks := make([]store.NewTask, 1005)
+		for i := range tasks {
+			tasks[i] = store.NewTask{ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}")}
+		}
+		if _, err := s.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Enqueue(ctx, tasks); err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: len(tasks), Token: store.NewToken()})
+		if err != nil || len(claimed) != len(tasks) {
+			t.Fatal(len(claimed), err)
+		}
+		for _, task := range claimed[:1000] {
+			s.held[task.ID] = true
+		}
+		_, kill := lead(s, 1)
+		time.Sleep(30 * time.Second)
+		kill()
+		for _, task := range claimed[1000:] {
+			list, err := s.List(ctx, store.Filter{IDs: []store.ID{task.ID}})
+			if err != nil || len(list) != 1 || list[0].State == store.Running {
+				t.Errorf("a task that nobody holds was not rescued: %+v, %v", list, err)
+			}
+		}
+	})
+}
+
+// keptBack is a store of which open transactions hold some tasks.
+type keptBack struct {
+	store.Store
+	held map[store.ID]bool
+}
+
+func (s *keptBack) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	held := &store.HeldError{}
+	free := slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool {
+		if s.held[o.Task.ID] {
+			held.Tasks = append(held.Tasks, o.Task.ID)
+		}
+		return s.held[o.Task.ID]
+	})
+	lost, err := s.Store.Finish(ctx, free)
+	if err == nil && len(held.Tasks) > 0 {
+		err = held
+	}
+	return lost, err
+}
+
 // picky is a store that cannot hold one task's failure.
 type picky struct {
 	store.Store

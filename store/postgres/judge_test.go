@@ -2,12 +2,14 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -173,22 +175,7 @@ func endedOnce(t *testing.T, pool *pgxpool.Pool, tasks ...store.Task) {
 // snapshot of a statement may be older than the locks that it takes.
 func TestEveryFunctionJudgesAttemptsAfterItsLocks(t *testing.T) {
 	_, pool := fresh(t)
-	rows, err := pool.Query(context.Background(),
-		`select proname, prosrc from pg_proc where pronamespace = 'tusk'::regnamespace order by proname`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources := map[string]string{}
-	for rows.Next() {
-		var name, text string
-		if err := rows.Scan(&name, &text); err != nil {
-			t.Fatal(err)
-		}
-		sources[name] = text
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	sources := functions(t, pool)
 	locks := 0
 	for name, text := range sources {
 		for _, s := range statements(text) {
@@ -205,6 +192,66 @@ func TestEveryFunctionJudgesAttemptsAfterItsLocks(t *testing.T) {
 	}
 	if locks < 8 {
 		t.Errorf("only %d statements that lock attempts were found in %d functions", locks, len(sources))
+	}
+}
+
+// A statement that writes a note may wait for its row: whoever judges by an attempt
+// whether to write one judges again in a later statement.
+func TestEveryFunctionThatWritesNotesJudgesAfterwards(t *testing.T) {
+	_, pool := fresh(t)
+	writers := 0
+	for name, text := range functions(t, pool) {
+		wrote, judged := -1, -1
+		for i, s := range statements(text) {
+			if writesNote.MatchString(s) {
+				wrote, writers = i, writers+1
+			}
+			if judgesAttempt.MatchString(s) {
+				judged = i
+			}
+		}
+		if wrote >= 0 && judged >= 0 && judged <= wrote {
+			t.Errorf("%s judges before it has written a note, and not afterwards", name)
+		}
+	}
+	if writers < 2 {
+		t.Errorf("only %d statements that write notes were found", writers)
+	}
+}
+
+// A user's transaction ends an attempt, with a note, while a beat waits to write another.
+func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	tasks := running(t, s, newTasks(1, "q"))
+	tx := begin(t, pool)
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := completed(tasks)
+	done[0].Note = &store.Note{Output: []byte(`1`)}
+	if lost, err := u.Finish(ctx, done); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	wrote := make(chan error)
+	go func() {
+		_, err := pool.Exec(ctx, `select tusk.write_notes(array[$1]::uuid[], array[$2]::uuid[], '{"{\"percent\": 50}"}', '{null}', '{null}')`,
+			[16]byte(tasks[0].ID), [16]byte(tasks[0].Lease))
+		wrote <- err
+	}()
+	for number(t, pool, "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%write_notes%'") == 0 {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	said := (*pgconn.PgError)(nil)
+	if err := <-wrote; !errors.As(err, &said) || said.Code != "55P03" {
+		t.Errorf("error %v: want the write to be tried again", err)
+	}
+	if n := number(t, pool, "select count(*) from tusk.note where progress is not null"); n > 0 {
+		t.Error("the note of an attempt that had ended was stored")
 	}
 }
 
@@ -237,7 +284,30 @@ end`,
 	}
 }
 
+// functions returns the sources of the functions of the schema, by name.
+func functions(t *testing.T, pool *pgxpool.Pool) map[string]string {
+	t.Helper()
+	rows, err := pool.Query(context.Background(),
+		`select proname, prosrc from pg_proc where pronamespace = 'tusk'::regnamespace order by proname`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string]string{}
+	for rows.Next() {
+		var name, text string
+		if err := rows.Scan(&name, &text); err != nil {
+			t.Fatal(err)
+		}
+		sources[name] = text
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
 var (
+	writesNote    = regexp.MustCompile(`(insert into|update) tusk\.note\b`)
 	locksAttempt  = regexp.MustCompile(`(?s)tusk\.try_finish\(|tusk\.lease\b.*\bfor (no key update|update|key share|share)\b`)
 	judgesAttempt = regexp.MustCompile(`tusk\.(running|finished f|open_in|open_after|has_finished)\b`)
 	ofLocked      = regexp.MustCompile(`\b_locked\b`)

@@ -92,17 +92,30 @@ begin
   return tusk.add_notes(_ids, _progress, _outputs, _logs);
 end $$;
 
--- Stores what handlers recorded, where their leases are open.
+-- Stores what handlers recorded, where their leases are open: once the rows of the notes
+-- are locked, that is looked at again. Where one has ended meanwhile nothing is stored, and
+-- the notes are tried one by one.
 create function tusk.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
-returns void language sql volatile as $$
-  insert into tusk.note as o (id, progress, output, logs)
-  select x.id, x.progress::jsonb, x.output, x.logs::jsonb
-  from unnest(_ids, _tokens, _progress, _outputs, _logs) x(id, token, progress, output, logs)
-  where exists (select from tusk.running r where r.token = x.token and r.id = x.id)
-  on conflict (id) do update
-  set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
-    logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
-$$;
+returns void language plpgsql as $$
+declare
+  _written uuid[];
+begin
+  with written as (
+    insert into tusk.note as o (id, progress, output, logs)
+    select x.id, x.progress::jsonb, x.output, x.logs::jsonb
+    from unnest(_ids, _tokens, _progress, _outputs, _logs) x(id, token, progress, output, logs)
+    where exists (select from tusk.running r where r.token = x.token and r.id = x.id)
+    on conflict (id) do update
+    set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
+      logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
+    returning o.id)
+  select array_agg(w.id) into _written from written w;
+  if exists (
+    select from unnest(_ids, _tokens) x(id, token)
+    where x.id = any(_written) and not exists (select from tusk.running r where r.token = x.token and r.id = x.id)) then
+    raise lock_not_available using message = 'an attempt ended while its note was written';
+  end if;
+end $$;
 
 -- The same for who must not wait for a user's transaction, which may hold the note of a
 -- task that it ends. Returns the places of notes that are held and not stored.
