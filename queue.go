@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/allot"
 	"github.com/tuskqueue/tusk/internal/loop"
 	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
@@ -116,13 +117,22 @@ func (c *Client) Paused(ctx context.Context, name string) (bool, error) {
 	return s.Paused, nil
 }
 
-// Queues lists the queues that have unfinished tasks or settings, by name.
+// Queues lists the queues that have unfinished tasks, settings, limits or a living worker,
+// by name.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	counts, err := c.store.Count(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	records, err := c.store.Records(ctx, queueRecord)
+	if err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	limits, err := c.store.Records(ctx, allot.RecordKind)
+	if err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	workers, err := c.store.Workers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
@@ -145,6 +155,14 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 		}
 		q := find(r.Name)
 		q.Paused, q.Aging, q.Retention = s.Paused, s.Aging, s.Retention
+	}
+	for _, r := range limits {
+		find(r.Name)
+	}
+	for _, w := range workers {
+		for _, name := range w.Queues {
+			find(name)
+		}
 	}
 	queues := make([]Queue, 0, len(byName))
 	for _, q := range byName {

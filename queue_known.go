@@ -28,15 +28,7 @@ func (c *Client) QueueNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	limits, err := c.Limits(ctx)
-	if err != nil {
-		return nil, err
-	}
 	schedules, err := c.Schedules(ctx)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := c.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,14 +36,8 @@ func (c *Client) QueueNames(ctx context.Context) ([]string, error) {
 	for _, q := range queues {
 		names = append(names, q.Name)
 	}
-	for name := range limits {
-		names = append(names, name)
-	}
 	for _, s := range schedules {
 		names = append(names, s.Queue)
-	}
-	for _, w := range workers {
-		names = append(names, w.Queues...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil

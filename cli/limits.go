@@ -18,10 +18,10 @@ import (
 // limitRow is a queue's limits.
 type limitRow struct {
 	Queue         string                       `json:"queue" col:"QUEUE"`
-	Concurrency   int                          `json:"concurrency" col:"CONCURRENCY"`
-	PerTenant     int                          `json:"per_tenant" col:"PER_TENANT"`
-	PerPartition  int                          `json:"per_partition" col:"PER_PARTITION"`
-	PerWorker     int                          `json:"per_worker" col:"PER_WORKER"`
+	Concurrency   limit                        `json:"concurrency" col:"CONCURRENCY"`
+	PerTenant     limit                        `json:"per_tenant" col:"PER_TENANT"`
+	PerPartition  limit                        `json:"per_partition" col:"PER_PARTITION"`
+	PerWorker     limit                        `json:"per_worker" col:"PER_WORKER"`
 	Rate          *tusk.Rate                   `json:"rate"`
 	RateText      string                       `json:"-" col:"RATE"`
 	TenantRate    *tusk.Rate                   `json:"tenant_rate"`
@@ -32,6 +32,16 @@ type limitRow struct {
 	Waiting       int64                        `json:"waiting" col:"WAITING"`
 }
 
+// limit is how many tasks there may be; 0: any number.
+type limit int
+
+func (l limit) terminal() string {
+	if l == 0 {
+		return "none"
+	}
+	return strconv.Itoa(int(l))
+}
+
 func newLimitsCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limits",
@@ -40,7 +50,7 @@ func newLimitsCommand(app *App) *cobra.Command {
 weight, however many tasks each has. Limits count for tasks that are enqueued
 after they were first set; changes count for all tasks that wait.`,
 	}
-	c.AddCommand(newLimitsListCommand(app), newLimitsShowCommand(app), newLimitsSetCommand(app), &cobra.Command{
+	c.AddCommand(newLimitsListCommand(app), newLimitsShowCommand(app), app.meant(newLimitsSetCommand(app)), &cobra.Command{
 		Use:   "remove QUEUE…",
 		Short: "Take the limits of queues away",
 		Args:  between(1, -1, "QUEUE"),
@@ -61,7 +71,7 @@ func newLimitsListCommand(app *App) *cobra.Command {
 			held, waiting, err := turnsOf(ctx, client)
 			return rowsOf(sortedKeys(limits), func(queue string) limitRow {
 				l := limits[queue]
-				return limitRow{queue, l.Concurrency, l.PerTenant, l.PerPartition, l.PerWorker, l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate,
+				return limitRow{queue, limit(l.Concurrency), limit(l.PerTenant), limit(l.PerPartition), limit(l.PerWorker), l.Rate, rateText(l.Rate), l.TenantRate, l.PartitionRate,
 					l.Tenants, l.BlockOnRetry, held[queue], waiting[queue]}
 			}), err
 		})

@@ -7,7 +7,8 @@ import (
 
 func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 	sh := filledShell(t)
-	sh.must("limits", "set", "mail", "--concurrency", "20", "--per-tenant", "2", "--per-worker", "3", "--tenant", "acme=5:3", "--tenant-rate", "100/1m")
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "limits", "set", "mail", "--concurrency", "20")
+	sh.must("limits", "set", "mail", "--create", "--concurrency", "20", "--per-tenant", "2", "--per-worker", "3", "--tenant", "acme=5:3", "--tenant-rate", "100/1m")
 	for range 3 {
 		sh.must("enqueue", "send", "--queue", "mail", "--tenant", "acme", "--partition", "p", "--weight", "2")
 	}
@@ -28,14 +29,16 @@ func TestLimitsAreSetListedShownAndRemoved(t *testing.T) {
 
 func TestQueuesAgeUntilTheyAreToldNotTo(t *testing.T) {
 	sh := filledShell(t)
-	sh.must("queues", "age", "mail", "--every", "5m", "--to", "-3")
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "queues", "age", "mail", "--every", "5m")
+	sh.must("queues", "age", "mail", "--create", "--every", "5m", "--to", "-3")
 	sh.must("queues", "age", "mail", "--off")
 	sh.fails(exitUsage, "usage", []string{"--every"}, "queues", "age", "mail")
 }
 
 func TestQueuesKeepTheirTasksForAsLongAsTheyAreTold(t *testing.T) {
 	sh := filledShell(t)
-	sh.must("queues", "keep", "mail", "--completed", "forever", "--discarded", "7d")
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "queues", "keep", "mail", "--completed", "forever")
+	sh.must("queues", "keep", "mail", "--create", "--completed", "forever", "--discarded", "7d")
 	keeping := func() (kept []any) {
 		for _, row := range sh.json("queues", "list") {
 			if row["name"] == "mail" {

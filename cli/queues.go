@@ -49,11 +49,11 @@ func newQueuesCommand(app *App) *cobra.Command {
 				queues, err := client.Queues(ctx)
 				return rowsOf(queues, queueOf), err
 			}),
-		newQueuePause(app),
+		app.meant(newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue)),
 		newQueuesRemoveCommand(app),
 		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue),
-		newQueuesAgeCommand(app),
-		newQueuesKeepCommand(app))
+		app.meant(newQueuesAgeCommand(app)),
+		app.meant(newQueuesKeepCommand(app)))
 	return c
 }
 
@@ -140,13 +140,18 @@ place of what was set before: an outcome that is not named is kept like others.`
 	return c
 }
 
-func newQueuePause(app *App) *cobra.Command {
-	create := false
-	c := newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue)
-	pause := c.RunE
+// meant has a command refuse queues that nothing is known of, unless --create says that
+// they are meant.
+func (app *App) meant(c *cobra.Command) *cobra.Command {
+	create, do := false, c.RunE
 	c.RunE = func(cmd *cobra.Command, names []string) error {
 		if create {
-			return pause(cmd, names)
+			return do(cmd, names)
+		}
+		for _, name := range names {
+			if err := tusk.ValidateName("queue", name); err != nil {
+				return err
+			}
 		}
 		err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
 			for _, name := range names {
@@ -159,7 +164,7 @@ func newQueuePause(app *App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return pause(cmd, names)
+		return do(cmd, names)
 	}
 	c.Flags().BoolVar(&create, "create", false, "queues that nothing is known of, too")
 	return c

@@ -134,6 +134,7 @@ func (app *App) finishTree(c *cobra.Command) {
 		}
 	}
 	c.LocalFlags().VisitAll(complete)
+	app.completeNames(c)
 	for _, sub := range c.Commands() {
 		app.finishTree(sub)
 	}

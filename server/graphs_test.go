@@ -30,7 +30,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 	s.do("GET", "/api/v1/limits/sync", nil).problem(t, 404, "not_found")
 	body := object{"concurrency": 20, "per_tenant": 2, "per_worker": 4, "rate": object{"allowed": 100, "period": "1m"}, "tenants": object{"acme": object{"concurrency": 5, "weight": 3}}}
 	var got server.QueueLimits
-	s.do("PUT", "/api/v1/limits/sync", body).want(t, 200, nil)
+	s.do("PUT", "/api/v1/limits/sync?create=true", body).want(t, 200, nil)
 	s.do("GET", "/api/v1/limits/sync", nil).want(t, 200, &got)
 	if l := got.Limits; l.Concurrency != 20 || l.PerTenant != 2 || l.PerWorker != 4 || l.Rate.Allowed != 100 || l.Rate.Period.String() != "1m0s" || l.Tenants["acme"].Weight != 3 || l.TenantRate != nil {
 		t.Errorf("%+v", got)

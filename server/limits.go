@@ -95,12 +95,12 @@ func getLimits(c *call, in byQueue) (QueueLimits, error) {
 const maxTenants = 1000
 
 type putLimitsInput struct {
-	byQueue
+	meantQueue
 	Body Limits
 }
 
 func putLimits(c *call, in putLimitsInput) (QueueLimits, error) {
-	if err := c.mayChangeAll(in.Queue); err != nil {
+	if err := c.maySet(in.meantQueue); err != nil {
 		return QueueLimits{}, err
 	}
 	for field, r := range map[string]*RateLimit{"rate": in.Body.Rate, "tenant_rate": in.Body.TenantRate, "partition_rate": in.Body.PartitionRate} {
@@ -120,13 +120,13 @@ func removeLimits(c *call, in byQueue) (nothing, error) {
 }
 
 type putTenantLimitsInput struct {
-	byQueue
+	meantQueue
 	Tenant string `path:"tenant" rule:"name"`
 	Body   tusk.TenantLimits
 }
 
 func putTenantLimits(c *call, in putTenantLimitsInput) (QueueLimits, error) {
-	if err := c.mayChangeAll(in.Queue); err != nil {
+	if err := c.maySet(in.meantQueue); err != nil {
 		return QueueLimits{}, err
 	}
 	c.detail = short(in.Tenant)

@@ -37,7 +37,7 @@ func TestABulkChangeOfEverythingHasToBeMeant(t *testing.T) {
 
 func TestABodyOfNullIsRefusedByEveryRoute(t *testing.T) {
 	s := start(t)
-	s.do("PUT", "/api/v1/limits/q", object{"concurrency": 3}).want(t, 200, nil)
+	s.do("PUT", "/api/v1/limits/q?create=true", object{"concurrency": 3}).want(t, 200, nil)
 	for _, r := range server.Routes() {
 		if r.Method == "GET" || r.Method == "DELETE" || strings.Contains(r.Path, "{id}") {
 			continue
@@ -66,7 +66,7 @@ func TestADurationMayBeANumberOfSeconds(t *testing.T) {
 	}
 	s.do("POST", "/api/v1/lease", `{"queues":["none"],"wait":0,"lease":20}`).want(t, 200, nil)
 	s.do("POST", "/api/v1/workflows", `{"tasks":[{"name":"a","kind":"k","delay":60,"timeout":"5m"}]}`).want(t, 201, nil)
-	s.do("PUT", "/api/v1/queues/default/retention", `{"completed":3600,"discarded":"forever"}`).want(t, 200, nil)
+	s.do("PUT", "/api/v1/queues/default/retention?create=true", `{"completed":3600,"discarded":"forever"}`).want(t, 200, nil)
 	if p := s.do("POST", "/api/v1/tasks", `{"kind":"k","delay":true}`).problem(t, 400, "invalid_type"); p.Detail != "want text or a number, not true or false" || p.Field != "delay" {
 		t.Errorf("%+v", p)
 	}
@@ -173,6 +173,10 @@ func TestAMisspeltQueueIsNotPaused(t *testing.T) {
 	s := start(t)
 	s.do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "bills"}).want(t, 201, nil)
 	s.do("POST", "/api/v1/queues/bilss/pause", nil).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/limits/bilss", object{"concurrency": 3}).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/limits/bilss/tenants/acme", object{"weight": 2}).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/queues/bilss/aging", object{"every": "5m"}).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/queues/bilss/retention", object{"completed": "5m"}).problem(t, 404, "unknown_queue")
 	s.do("POST", "/api/v1/queues/bills/pause", nil).want(t, 200, nil)
 	s.do("POST", "/api/v1/queues/bilss/pause?create=true", nil).want(t, 200, nil)
 	s.do("DELETE", "/api/v1/queues/bilss", nil).want(t, 204, nil)

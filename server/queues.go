@@ -69,25 +69,28 @@ func getQueue(c *call, in byQueue) (Queue, error) {
 	return Queue{}, problem(http.StatusNotFound, "not_found", "queue: has neither tasks nor settings")
 }
 
-type pauseInput struct {
+// meantQueue is a queue that a call may set up.
+type meantQueue struct {
 	byQueue
 	Create string `query:"create" enum:"true,false" default:"false" doc:"true: also a queue that nothing is known of"`
 }
 
-// pauseQueue refuses a queue that nothing is known of: whoever pauses one in a hurry and
+// maySet refuses a queue that nothing is known of: whoever pauses one in a hurry and
 // misspells it would think it paused.
-func pauseQueue(c *call, in pauseInput) (Queue, error) {
-	if err := c.mayChangeAll(in.Queue); err != nil {
-		return Queue{}, err
+func (c *call) maySet(in meantQueue) error {
+	if err := c.mayChangeAll(in.Queue); err != nil || in.Create == "true" {
+		return err
 	}
-	if in.Create != "true" {
-		known, err := c.client.KnowsQueue(c.r.Context(), in.Queue)
-		if err == nil && !known {
-			err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, add ?create=true")
-		}
-		if err != nil {
-			return Queue{}, err
-		}
+	known, err := c.client.KnowsQueue(c.r.Context(), in.Queue)
+	if err == nil && !known {
+		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, add ?create=true")
+	}
+	return err
+}
+
+func pauseQueue(c *call, in meantQueue) (Queue, error) {
+	if err := c.maySet(in); err != nil {
+		return Queue{}, err
 	}
 	return c.setPaused(in.Queue, true)
 }
@@ -102,11 +105,14 @@ func removeQueue(c *call, in byQueue) (nothing, error) {
 func resumeQueue(c *call, in byQueue) (Queue, error) { return c.setPaused(in.Queue, false) }
 
 type ageQueueInput struct {
-	byQueue
+	meantQueue
 	Body Aging
 }
 
 func ageQueue(c *call, in ageQueueInput) (Queue, error) {
+	if err := c.maySet(in.meantQueue); err != nil {
+		return Queue{}, err
+	}
 	return c.setAging(in.Queue, tusk.Aging{Every: time.Duration(in.Body.Every), To: in.Body.To})
 }
 

@@ -63,11 +63,14 @@ func viewRetention(r tusk.QueueRetention) *Retention {
 }
 
 type keepQueueInput struct {
-	byQueue
+	meantQueue
 	Body Retention
 }
 
 func keepQueue(c *call, in keepQueueInput) (Queue, error) {
+	if err := c.maySet(in.meantQueue); err != nil {
+		return Queue{}, err
+	}
 	return c.setRetention(in.Queue, tusk.QueueRetention{Completed: time.Duration(in.Body.Completed), Cancelled: time.Duration(in.Body.Cancelled),
 		Discarded: time.Duration(in.Body.Discarded)})
 }

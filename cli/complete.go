@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// named lists what a flag or an argument can name.
+type named func(ctx context.Context, c *tusk.Client) ([]string, error)
+
+// completions are the flags whose values the database knows, and the arguments by what
+// a command's usage calls them.
+var completions = map[string]named{
+	"--queue": queueNames, "QUEUE": queueNames,
+	"--kind":        kindNames,
+	"--fingerprint": fingerprints, "FINGERPRINT": fingerprints,
+	"NAME": scheduleNames, // of tusk schedules alone
+}
+
+// completeNames completes states, and whatever the database has names of.
+func (app *App) completeNames(c *cobra.Command) {
+	for name, list := range completions {
+		flag, isFlag := strings.CutPrefix(name, "--")
+		_, arguments, _ := strings.Cut(c.Use, " ")
+		switch {
+		case isFlag && c.LocalFlags().Lookup(flag) != nil:
+			_ = c.RegisterFlagCompletionFunc(flag, app.completer(list))
+		case !isFlag && c.ValidArgsFunction == nil && strings.HasPrefix(arguments, name) && (name != "NAME" || strings.Contains(c.CommandPath(), "schedules")):
+			c.ValidArgsFunction = app.completer(list)
+		}
+	}
+	if c.LocalFlags().Lookup("state") != nil {
+		var states []string
+		for _, s := range store.States() {
+			states = append(states, s.String())
+		}
+		_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// completer lists names of the database. One that cannot be reached has none.
+func (app *App) completer(list named) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, begun string) (found []string, _ cobra.ShellCompDirective) {
+		_ = app.withClient(cmd.Context(), func(client *tusk.Client) error {
+			names, err := list(cmd.Context(), client)
+			for _, name := range names {
+				if strings.HasPrefix(name, begun) {
+					found = append(found, name)
+				}
+			}
+			return err
+		})
+		return found, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func queueNames(ctx context.Context, c *tusk.Client) ([]string, error) { return c.QueueNames(ctx) }
+
+// kindNames are the kinds of the newest tasks.
+func kindNames(ctx context.Context, c *tusk.Client) ([]string, error) {
+	tasks, err := c.List(ctx, tusk.Filter{Limit: store.MaxPage})
+	kinds := map[string]bool{}
+	for _, t := range tasks {
+		kinds[t.Kind] = true
+	}
+	return sortedKeys(kinds), err
+}
+
+func fingerprints(ctx context.Context, c *tusk.Client) ([]string, error) {
+	groups, err := c.Errors(ctx, store.ErrorFilter{Limit: 100})
+	return rowsOf(groups, func(g store.ErrorGroup) string { return g.Fingerprint }), err
+}
+
+func scheduleNames(ctx context.Context, c *tusk.Client) ([]string, error) {
+	schedules, err := c.Schedules(ctx)
+	return rowsOf(schedules, func(s tusk.ScheduleInfo) string { return s.Name }), err
+}
