@@ -47,6 +47,9 @@ func (e *encoder) encode(n *store.NewTask, t *NewTask) (err error) {
 	}
 	n.Kind = t.Args.Kind()
 	if err := ValidateName("kind", n.Kind); err != nil {
+		if s, ok := t.Args.(stageArgs); ok {
+			return s.problem()
+		}
 		return err
 	}
 	if n.Args, err = e.encodeArgs(t.Args); err == nil && e.unique != nil {

@@ -57,10 +57,12 @@ func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
 
 // Start makes the args of a task that enters the pipeline at its first stage:
 // client.Enqueue(ctx, pipeline.Start(input), nil).
-func (p *Pipeline) Start(input any) Args { return stageArgs{p, 0, input} }
+func (p *Pipeline) Start(input any) Args { return stageArgs{pipeline: p, input: input} }
 
 // StartAt is Start at another stage.
-func (p *Pipeline) StartAt(stage string, input any) Args { return stageArgs{p, p.index(stage), input} }
+func (p *Pipeline) StartAt(stage string, input any) Args {
+	return stageArgs{pipeline: p, stage: p.index(stage), asked: stage, input: input}
+}
 
 // Queues lists the queues of all stages, for a worker that runs the whole pipeline.
 func (p *Pipeline) Queues() []string {
@@ -103,7 +105,7 @@ func HandleStage[In, Out any](m *Mux, p *Pipeline, stage string, fn func(ctx con
 		if next < 0 || next == len(p.stages) {
 			return t.RecordOutput(out)
 		}
-		return t.moveOn(ctx, stageArgs{p, next, out})
+		return t.moveOn(ctx, stageArgs{pipeline: p, stage: next, input: out})
 	}, options...)
 }
 
@@ -119,6 +121,7 @@ func (g *goTo) Error() string { return "go to stage " + g.stage }
 type stageArgs struct {
 	pipeline *Pipeline
 	stage    int
+	asked    string // the name that StartAt was given
 	input    any
 }
 
@@ -127,6 +130,14 @@ func (a stageArgs) Kind() string {
 		return ""
 	}
 	return a.pipeline.kind(a.pipeline.stages[a.stage].name)
+}
+
+// problem says why there is no such stage.
+func (a stageArgs) problem() error {
+	if a.pipeline.err != nil {
+		return a.pipeline.err
+	}
+	return a.pipeline.mustHave(a.asked)
 }
 
 func (a stageArgs) Options() Options {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,3 +89,16 @@ func TestPipelines(t *testing.T) {
 }
 
 // order collects the order in which tasks ran.
+
+func TestAnUnknownStageIsNamed(t *testing.T) {
+	s := newShop(t)
+	for args, want := range map[tusk.Args]string{
+		tusk.NewPipeline("ingest").Stage("fetch", nil).StartAt("shelve", 1): `"shelve" is not in the pipeline ingest`,
+		tusk.NewPipeline("none").Start(1):                                   "not in the pipeline none",
+		tusk.NewPipeline("No").Start(1):                                     `pipeline: "No" is not a name`,
+	} {
+		if _, err := s.client.Enqueue(context.Background(), args, nil); !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

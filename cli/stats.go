@@ -19,10 +19,12 @@ type statRow struct {
 	Failed    int64   `json:"failed" col:"FAILED"`
 	Discarded int64   `json:"discarded" col:"DISCARDED"`
 	Cancelled int64   `json:"cancelled" col:"CANCELLED"`
+	WaitTotal seconds `json:"wait_total_seconds" one:"WAIT_TOTAL"`
 	WaitMean  seconds `json:"wait_mean_seconds" col:"WAIT_MEAN"`
 	WaitP50   seconds `json:"wait_p50_seconds" col:"P50"`
 	WaitP95   seconds `json:"wait_p95_seconds" col:"P95"`
 	WaitP99   seconds `json:"wait_p99_seconds" col:"P99"`
+	RunTotal  seconds `json:"run_total_seconds" one:"RUN_TOTAL"`
 	RunMean   seconds `json:"run_mean_seconds" col:"RUN_MEAN"`
 	RunP50    seconds `json:"run_p50_seconds" col:"P50"`
 	RunP95    seconds `json:"run_p95_seconds" col:"P95"`
@@ -33,8 +35,8 @@ func statOf(s store.Stat) statRow {
 	w, r := &s.Waited, &s.Ran
 	at := func(d *store.Durations, q float64) seconds { return seconds(d.Quantile(q)) }
 	return statRow{moment(s.At), s.Queue, s.Kind, r.Count, s.Completed, s.Failed, s.Discarded, s.Cancelled,
-		seconds(w.Mean()), at(w, 0.5), at(w, 0.95), at(w, 0.99),
-		seconds(r.Mean()), at(r, 0.5), at(r, 0.95), at(r, 0.99)}
+		seconds(w.Sum), seconds(w.Mean()), at(w, 0.5), at(w, 0.95), at(w, 0.99),
+		seconds(r.Sum), seconds(r.Mean()), at(r, 0.5), at(r, 0.95), at(r, 0.99)}
 }
 
 func newStatsCommand(app *App) *cobra.Command {

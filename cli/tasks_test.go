@@ -239,6 +239,10 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 		if row["run_p99_seconds"].(float64) < 0 || row["wait_mean_seconds"].(float64) <= 0 {
 			t.Errorf("%v", row)
 		}
+		total, mean := row["wait_total_seconds"].(float64), row["wait_mean_seconds"].(float64)*row["count"].(float64)
+		if total <= 0 || total < mean-0.01 || total > mean+0.01 {
+			t.Errorf("a total wait of %v, by mean and count %v", total, mean)
+		}
 	}
 	if fmt.Sprint(counts) != "map[bill:[1 1] fine:[1 0] mail:[3 3]]" {
 		t.Errorf("%v", counts)

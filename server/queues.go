@@ -214,6 +214,7 @@ type Stat struct {
 // Span sums up durations, in seconds.
 type Span struct {
 	Count int64   `json:"count"`
+	Total float64 `json:"total"`
 	Mean  float64 `json:"mean"`
 	P50   float64 `json:"p50"`
 	P95   float64 `json:"p95"`
@@ -251,7 +252,7 @@ func listStats(c *call, in statsInput) (StatList, error) {
 }
 
 func viewSpan(d *store.Durations) Span {
-	return Span{d.Count, d.Mean().Seconds(), d.Quantile(0.5).Seconds(), d.Quantile(0.95).Seconds(), d.Quantile(0.99).Seconds(), d.Max.Seconds()}
+	return Span{d.Count, d.Sum.Seconds(), d.Mean().Seconds(), d.Quantile(0.5).Seconds(), d.Quantile(0.95).Seconds(), d.Quantile(0.99).Seconds(), d.Max.Seconds()}
 }
 
 type errorsInput struct {
