@@ -51,3 +51,6 @@ func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 			select i.id from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i group by i.id having count(*) > 1) x`).Scan(&n)
 	return n, translate(err)
 }
+
+// IsBusy reports whether a statement gave up waiting for others.
+func IsBusy(err error) bool { return isBusy(err) }

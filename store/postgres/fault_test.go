@@ -140,7 +140,7 @@ func load(t *testing.T, s *postgres.Store, n int) {
 	}
 	var produced atomic.Bool
 	claim := func(c store.ClaimRequest, tasks []store.Task, err error) []store.Task {
-		for c.Again = true; errors.Is(err, store.ErrUnavailable); {
+		for c.Again = true; errors.Is(err, store.ErrUnavailable) || postgres.IsBusy(err); {
 			tasks, err = s.Claim(ctx, c)
 		}
 		forgive(err)
@@ -148,7 +148,7 @@ func load(t *testing.T, s *postgres.Store, n int) {
 	}
 	finish := func(outcomes []store.Outcome, lost int, err error) {
 		unheard := false
-		for errors.Is(err, store.ErrUnavailable) { // what it lost now may have been accepted before
+		for errors.Is(err, store.ErrUnavailable) || postgres.IsBusy(err) { // what it lost now may have been accepted before
 			unheard = true
 			var ids []store.ID
 			ids, err = s.Finish(ctx, outcomes)

@@ -144,7 +144,7 @@ func TestAnEnqueueThatIsStillAtWorkIsWaitedFor(t *testing.T) {
 	}
 }
 
-const asks = "select count(*) from pg_stat_activity where datname = current_database() and query like '%from unnest($1::uuid[]) u(id)%' and pid <> pg_backend_pid()"
+const asks = "select count(*) from pg_stat_activity where datname = current_database() and query like '%from pg_catalog.unnest($1::uuid[]) u(id)%' and pid <> pg_backend_pid()"
 
 func TestAnEnqueueThatStaysAtWorkStaysUnknown(t *testing.T) {
 	s, p, pool := remote(t)

@@ -73,7 +73,7 @@ $$;
 -- Stores what handlers recorded in attempts whose end was just accepted, in the same
 -- transaction: what is refused leaves nothing behind. Never true.
 create function tusk.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
-language plpgsql as $$
+language plpgsql set jit = off as $$
 begin
   insert into tusk.note as o (id, progress, output, logs)
   select x.id, x.progress::jsonb, x.output, x.logs::jsonb
@@ -87,7 +87,7 @@ end $$;
 
 -- The same for who must not wait for a user's transaction.
 create function tusk.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
-language plpgsql set lock_timeout = '20ms' as $$
+language plpgsql set jit = off set lock_timeout = '20ms' as $$
 begin
   return tusk.add_notes(_ids, _progress, _outputs, _logs);
 end $$;
@@ -120,7 +120,7 @@ end $$;
 -- The same for who must not wait for a user's transaction, which may hold the note of a
 -- task that it ends. Returns the places of notes that are held and not stored.
 create function tusk.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[]) returns int[]
-language plpgsql set lock_timeout = '20ms' as $$
+language plpgsql set jit = off set lock_timeout = '20ms' as $$
 declare
   _held  int[] := '{}';
   _begun timestamptz := clock_timestamp();
