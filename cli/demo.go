@@ -256,6 +256,7 @@ func (app *App) tryNext(gone bool) {
 		app.note("  tusk tasks list --db %s", hideDSN(app.flags.db))
 		app.note("  tusk errors --db %s", hideDSN(app.flags.db))
 		app.note("  tusk stats --db %s", hideDSN(app.flags.db))
+		app.note("  tusk dev --db %s    the same on pages", hideDSN(app.flags.db))
 	}
 	app.note("  tusk dev               a worker on a database of your own; it says what to try")
 	app.note("  tusk bench --help      measure this machine")
