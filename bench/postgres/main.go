@@ -74,6 +74,7 @@ var scenarios = []struct {
 	{"queues", manyQueues},
 	{"life", life},
 	{"latency", latency},
+	{"watched", watched},
 }
 
 func main() {

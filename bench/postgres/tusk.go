@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -44,8 +43,10 @@ func fresh(ctx context.Context, pool *pgxpool.Pool, o postgres.Options) (*tusk.C
 }
 
 func newClient(engine *postgres.Store) (*tusk.Client, error) {
-	return tusk.NewClient(engine, &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	return tusk.NewClient(engine, &tusk.ClientConfig{Logger: discard})
 }
+
+var discard = slog.New(slog.DiscardHandler)
 
 // tuskRun produces through the client and consumes through workers: real leases,
 // real finishes. It ends after so many tasks, or after a time.
@@ -53,12 +54,21 @@ type tuskRun struct {
 	tasks, batch int
 	lasts        time.Duration // 0: until all tasks are done
 	held         bool          // beside an open transaction
+	watch        *watch        // nil: without metrics and traces
 }
 
 func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int, error) {
 	client, err := fresh(ctx, pool, postgres.Options{})
 	if err != nil {
 		return 0, err
+	}
+	var middleware []tusk.Middleware
+	if r.watch != nil {
+		if client, err = tusk.NewClient(r.watch.wrap(client.Store()), &tusk.ClientConfig{Logger: discard}); err != nil {
+			return 0, err
+		}
+		r.watch.begin(client)
+		middleware = []tusk.Middleware{r.watch.tracer.Middleware}
 	}
 	if r.held {
 		release, err := hold(ctx, pool)
@@ -88,7 +98,7 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 		return int(handled.Load()), errors.Join(err, workers.Wait())
 	}
 	for range hands {
-		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: r.batch})
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: r.batch, Middleware: middleware})
 		if err != nil {
 			return stopped(err)
 		}
