@@ -11,6 +11,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/query"
@@ -86,6 +87,8 @@ var plain = []struct {
 	{push.ErrInvalid, 422, "invalid", 0},
 	{alert.ErrNotFound, 404, "not_found", 0},
 	{alert.ErrInvalid, 422, "invalid", 0},
+	{hook.ErrNotFound, 404, "not_found", 0},
+	{hook.ErrInvalid, 422, "invalid", 0},
 	{notify.ErrInvalid, 422, "invalid", 0},
 	{push.ErrTarget, 422, "target_not_allowed", 0},
 	{tusk.ErrRefused, 409, "invalid_state", 0},

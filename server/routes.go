@@ -181,6 +181,11 @@ func Routes() []Route {
 		does(post("/alerts/{name}/test", access.Operate, "alerts.test", "Send a test to each receiver of an alert"), testAlert),
 		does(post("/alerts/{name}/mute", access.Operate, "alerts.mute", "Keep an alert from telling that something began, for a while; 0s ends it"), muteAlert),
 
+		does(get("/hooks", access.Admin, "List hooks: who is told the ends of tasks, and how that goes"), listHooks),
+		does(get("/hooks/{name}", access.Admin, "Get a hook"), getHook),
+		does(with(post("/hooks/{name}", access.Admin, "hooks.put", "Create a hook or change it; the secret of a new one is shown once"), method("PUT")), putHook),
+		does(with(post("/hooks/{name}", access.Admin, "hooks.remove", "Remove a hook"), method("DELETE")), removeHook),
+
 		does(get("/me", access.Read, "Who the caller is"), whoAmI),
 		does(get("/tokens", access.Admin, "List API tokens"), listTokens),
 		does(with(post("/tokens", access.Admin, "tokens.create", "Create an API token; its secret is shown once"), created), createToken),

@@ -22,6 +22,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
+	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
@@ -65,10 +66,10 @@ type Config struct {
 	// SMTP is the URL of the mail server by which alerts go out; see notify.ParseMailServer.
 	// Empty: alerts send no mail.
 	SMTP string
-	// AlertEvery is how often alerts are looked at; default: 5 s.
+	// AlertEvery is how often alerts and the ends of tasks are looked at; default: 5 s, and 1 s.
 	AlertEvery time.Duration
-	// AlertPatience is how long the process that watches may be silent before another one
-	// takes over; default: 15 s.
+	// AlertPatience is how long the process that watches, or tells ends, may be silent before
+	// another one takes over; default: 15 s.
 	AlertPatience time.Duration
 	// Ready adds to what /readyz checks.
 	Ready func(ctx context.Context) error
@@ -107,6 +108,8 @@ type Server struct {
 	endpoints *push.Book
 	alerts    *alert.Book
 	watch     *alert.Runner
+	hooks     *hook.Book
+	teller    *hook.Runner
 }
 
 // settings is a Config with its defaults.
@@ -142,6 +145,8 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	}
 	s.alerts = alert.NewBook(client.Store(), client.KeyRing(), sender)
 	s.watch = alert.New(s.alerts, client, s.log, full.AlertEvery, full.AlertPatience)
+	s.hooks = hook.NewBook(client.Store(), client.KeyRing(), sender)
+	s.teller = hook.New(s.hooks, s.log, full.AlertEvery, full.AlertPatience)
 	if s.description = describeAPI(Routes()); s.description.err != nil {
 		return nil, fmt.Errorf("server: %w", s.description.err)
 	}
@@ -184,7 +189,7 @@ func (s *Server) Book() *access.Book { return s.book }
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run does what goes on behind the requests until ctx ends: it beats for the
-// workers that lease tasks here, calls the endpoints of queues, watches for alerts, notes how
+// workers that lease tasks here, calls the endpoints of queues, watches for alerts, tells the ends of tasks, notes how
 // often errors happen, and goes on with bulk operations. Then it ends event streams and hands back what is leased.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
@@ -193,6 +198,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if !s.config.ReadOnly {
 		behind.Go(func() { s.trend.Run(ctx) })
 		behind.Go(func() { s.watch.Run(ctx) })
+		behind.Go(func() { s.teller.Run(ctx) })
 	}
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
@@ -238,7 +244,7 @@ func (s *Server) assemble() (http.Handler, error) {
 	})
 	if !s.config.NoUI {
 		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Book: s.book, Feed: s.feed,
-			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
+			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Hooks: s.hooks, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err
 		}

@@ -195,3 +195,42 @@ func As[T any](s Store) (T, bool) {
 	var none T
 	return none, false
 }
+
+// Historian is an engine that tells which tasks have ended, in an order to which nothing is
+// ever added behind a reader: what was committed late comes late, and is not missed.
+type Historian interface {
+	// Follow has the engine keep ends for readers, or no longer: it begins, and costs
+	// nothing, until somebody follows. It returns the cursor from which what ends from now
+	// on is told. To follow twice is no error.
+	Follow(ctx context.Context, on bool) (cursor string, err error)
+
+	// Ended returns what ended after a cursor, in order, from about limit transactions or
+	// less, and the cursor to go on from. No ends means that all are told.
+	//
+	// An end may be told twice, with equal fields. One that was undone before it was read
+	// may be missing: its task was deleted, or retried and ended again. Tasks that are not
+	// kept when they are completed are left out.
+	Ended(ctx context.Context, cursor string, limit int) (Ends, error)
+
+	// Forget says that nobody asks for what ended up to a cursor any more.
+	Forget(ctx context.Context, cursor string) error
+}
+
+// Ends are what a Historian tells.
+type Ends struct {
+	Ends   []End
+	Cursor string
+	Missed int64 // that were dropped because nobody had asked for them for too long; -1: not known
+}
+
+// End is the end of a task, or its rescue from a dead worker.
+type End struct {
+	Task    ID
+	Queue   string // when it ended; empty: not known
+	State   State
+	At      time.Time
+	Rescued bool // its worker died: it is tried again, unless the state is finished
+}
+
+// MostEnds is how many ends an engine keeps that has to keep them for readers.
+const MostEnds = 1_000_000

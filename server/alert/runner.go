@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	every    = 5 * time.Second
+	pause    = 5 * time.Second
 	deadline = time.Minute      // of one look
 	within   = 10 * time.Second // of one message
 	atOnce   = 10               // messages under way
@@ -31,11 +32,9 @@ type Runner struct {
 }
 
 // New makes a runner. An every of zero is 5 s, a patience of zero herald.Patience.
-func New(book *Book, client *tusk.Client, log *slog.Logger, every_, patience time.Duration) *Runner {
-	if every_ == 0 {
-		every_ = every
-	}
-	return &Runner{book: book, client: client, post: herald.New(client.Store(), post, tusk.NewID(), patience), log: log, every: every_}
+func New(book *Book, client *tusk.Client, log *slog.Logger, every, patience time.Duration) *Runner {
+	return &Runner{book: book, client: client, post: herald.New(client.Store(), post, tusk.NewID(), patience), log: log,
+		every: cmp.Or(every, pause)}
 }
 
 // Run looks at the rules until ctx ends.

@@ -275,3 +275,6 @@ func Receivers(slack, webhooks, mail []string) (all []Receiver) {
 	}
 	return all
 }
+
+// Close closes connections that wait for another message.
+func (s *Sender) Close() { s.client.CloseIdleConnections() }

@@ -6,12 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
 type alertsData struct {
 	Alerts  []alert.Alert
+	Hooks   []hook.Status // for admins
 	Watched time.Time
 	Kinds   []alert.Kind
 	Form    alertForm
@@ -63,6 +66,11 @@ func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
 	d.Kinds = alert.Kinds()
 	if d.Alerts, err = v.Alerts.List(v.r.Context()); err != nil {
 		return a, err
+	}
+	if v.Hooks != nil && v.who.May(access.Admin) {
+		if d.Hooks, err = v.Hooks.List(v.r.Context()); err != nil {
+			return a, err
+		}
 	}
 	d.Watched, err = v.Alerts.Watched(v.r.Context())
 	a.data = d

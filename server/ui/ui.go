@@ -24,6 +24,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
+	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/trend"
@@ -52,6 +53,8 @@ type Options struct {
 	Push      *push.Runner
 	// Alerts tell when something is wrong; nil: no such page.
 	Alerts *alert.Book
+	// Hooks are told the ends of tasks; nil: the page of alerts does not show them.
+	Hooks *hook.Book
 
 	Mask        mask.Mask
 	ReadOnly    bool

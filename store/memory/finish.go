@@ -41,6 +41,9 @@ func (s *Store) record(t *task, e *rules.End) {
 	rules.Count(s.stat(t, e.Attempt.EndedAt), e.Outcome, e.Attempt.Outcome, e.Waited)
 	if e.Outcome.Error != "" {
 		s.blame(t, e)
+		if rules.Died(e.Outcome) {
+			s.ends.add(store.End{Task: t.ID, Queue: t.Queue, State: e.Attempt.Outcome, At: e.Attempt.EndedAt, Rescued: true})
+		}
 	}
 	if e.Outcome.Note != nil {
 		t.write(e.Outcome.Note)

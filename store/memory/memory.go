@@ -41,6 +41,7 @@ type Store struct {
 	stats     map[slice]*store.Stat
 	failures  map[failure]*store.ErrorGroup
 	listeners map[*listener]bool
+	ends      ends
 }
 
 // New makes an empty database.
@@ -164,6 +165,7 @@ func (s *Store) put(t *task, state store.State) {
 	case state.Finished():
 		at := verdict{t.Queue, state}
 		s.finished[at] = append(s.finished[at], entry)
+		s.ends.add(store.End{Task: t.ID, Queue: t.Queue, State: state, At: t.FinishedAt})
 	}
 }
 

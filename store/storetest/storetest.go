@@ -54,7 +54,7 @@ type clause struct {
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
 		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses)
+		raceCommitClauses, endClauses)
 }
 
 // T is a test of one clause on a database of its own.

@@ -331,9 +331,11 @@ create table tusk.dead (
   finished_at timestamptz not null,
   workflow    uuid,
   turn        boolean,
-  partition   text
+  partition   text,
+  xid         xid8        not null default pg_current_xact_id() -- that ended it
 );
 create index dead_finished on tusk.dead (finished_at);
+create index dead_xid on tusk.dead (xid);
 create index dead_workflow on tusk.dead (workflow) where workflow is not null;
 
 -- Ended attempts but for plain completions, which outcome tells.
@@ -347,9 +349,11 @@ create table tusk.attempt (
   state       smallint    not null,
   error       text        not null,
   trace       text        not null,
-  fingerprint text        not null
+  fingerprint text        not null,
+  xid         xid8        not null default pg_current_xact_id()
 );
 create index attempt_id on tusk.attempt (id, n);
+create index attempt_xid on tusk.attempt (xid) where state >= 6 or error like 'worker ____________________________________ died';
 
 -- Groups of like errors.
 create table tusk.failure (

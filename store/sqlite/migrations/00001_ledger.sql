@@ -223,7 +223,21 @@ create table tusk_record (
     primary key (kind, name)
 ) without rowid;
 
+-- Ends of tasks that somebody follows, in the order of their commits. Triggers write them
+-- (sql/history.sql), which are there only while somebody does.
+create table tusk_end (
+    seq     integer primary key autoincrement,
+    task    blob not null,
+    kind    integer not null,
+    state   integer not null,
+    at      integer not null,
+    rescued integer not null
+);
+
 -- +goose Down
+drop trigger if exists tusk_task_ended;
+drop trigger if exists tusk_attempt_died;
+drop table tusk_end;
 drop table tusk_record;
 drop table tusk_stat;
 drop table tusk_error;

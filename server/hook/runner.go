@@ -1,0 +1,306 @@
+package hook
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
+	"github.com/tuskqueue/tusk/server/push"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	pause      = time.Second
+	within     = 15 * time.Second
+	page       = 10  // transactions read at once
+	most       = 200 // events of one call
+	rounds     = 20  // pages of one hook in a round
+	firstPause = 2 * time.Second
+	lastPause  = 5 * time.Minute
+)
+
+// Event is the end of a task as it is told. ID is the same each time that it is.
+type Event struct {
+	ID      string    `json:"id"`
+	Type    string    `json:"type"`
+	At      time.Time `json:"at"`
+	Task    string    `json:"task"`
+	Kind    string    `json:"kind,omitempty"`
+	Queue   string    `json:"queue,omitempty"`
+	Tenant  string    `json:"tenant,omitempty"`
+	Key     string    `json:"key,omitempty"`
+	Tags    []string  `json:"tags,omitempty"`
+	Attempt int       `json:"attempt,omitempty"`
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// Message is the body of a call: events in order, up to 200.
+type Message struct {
+	ID     string  `json:"id"`
+	Type   string  `json:"type"` // always "task.events"
+	Hook   string  `json:"hook"`
+	Events []Event `json:"events"`
+}
+
+// Runner tells ends. Make it with New.
+type Runner struct {
+	book *Book
+	post *herald.Post
+	log  *slog.Logger
+
+	every time.Duration
+}
+
+// New makes a runner. An every of zero is 1 s, a patience of zero herald.Patience.
+func New(book *Book, log *slog.Logger, every, patience time.Duration) *Runner {
+	return &Runner{book: book, post: herald.New(book.store, post, tusk.NewID(), patience), log: log, every: cmp.Or(every, pause)}
+}
+
+// Run tells ends until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
+	historian, ok := store.As[store.Historian](r.book.store)
+	for ok && ctx.Err() == nil {
+		if err := r.round(ctx, historian); err != nil && ctx.Err() == nil {
+			r.log.Warn("hooks", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.every):
+		}
+	}
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := r.post.Release(parting); err != nil {
+		r.log.Warn("hooks", "error", err)
+	}
+}
+
+// round looks after all hooks once, side by side, if this process holds the post.
+func (r *Runner) round(ctx context.Context, historian store.Historian) error {
+	docs, err := r.book.documents(ctx)
+	if err != nil || len(docs) == 0 {
+		return errors.Join(err, r.post.Release(ctx))
+	}
+	now, held, err := r.post.Hold(ctx)
+	if err != nil || !held {
+		return err
+	}
+	states, err := r.book.states(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, leave := r.stay(ctx)
+	defer leave()
+	cursors, problems := make([]string, len(docs)), make([]error, len(docs))
+	var work sync.WaitGroup
+	begun := time.Now()
+	keepPost := func() bool { return time.Since(begun) < herald.Patience/3 }
+	for i := range docs {
+		work.Go(func() {
+			s := states[docs[i].Name]
+			if s.Cursor == "" {
+				s.Cursor = docs[i].Start
+			}
+			problems[i] = r.tell(ctx, historian, &docs[i], &s, now, keepPost)
+			cursors[i] = s.Cursor
+		})
+	}
+	work.Wait()
+	if err := errors.Join(problems...); err != nil {
+		return err
+	}
+	slices.SortFunc(cursors, func(a, b string) int { // they are numbers
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return strings.Compare(a, b)
+	})
+	return historian.Forget(ctx, cursors[0])
+}
+
+// stay keeps the post until leave is called. If it is lost, the context that is returned
+// ends, so that no two processes send for long.
+func (r *Runner) stay(ctx context.Context) (_ context.Context, leave func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		defer cancel()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(herald.Patience / 4):
+			}
+			within, done := context.WithTimeout(ctx, herald.Patience/4)
+			_, held, err := r.post.Hold(within)
+			if done(); err != nil || !held {
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(); <-gone }
+}
+
+// tell tells a hook page after page what has ended. The cursor is stored when a page has
+// arrived.
+func (r *Runner) tell(ctx context.Context, historian store.Historian, d *document, s *State, now time.Time, goOn func() bool) (err error) {
+	if now.Before(s.Next) {
+		return nil
+	}
+	stored := *s
+	for n := 0; n < rounds && goOn() && err == nil; n++ {
+		var told store.Ends
+		if told, err = historian.Ended(ctx, s.Cursor, page); err != nil {
+			return fmt.Errorf("hook %s: %w", d.Name, err)
+		}
+		s.Dropped += max(told.Missed, 0)
+		if len(told.Ends) == 0 {
+			s.Cursor, s.Oldest, s.Through = told.Cursor, time.Time{}, now
+			break
+		}
+		if err = r.deliver(ctx, d, s, told.Ends, now); err != nil {
+			if ctx.Err() != nil {
+				return nil // whoever has the post tells it
+			}
+			r.log.Warn("hooks: not told", "hook", d.Name, "error", err)
+			s.Error, s.Failed = err.Error(), now
+			s.Next = now.Add(min(firstPause<<min(s.Failures, 10), lastPause))
+			s.Failures++
+			break
+		}
+		s.Cursor = told.Cursor
+		if err := r.save(ctx, d.Name, *s); err != nil {
+			return err
+		}
+		stored = *s
+	}
+	if err != nil && s.Error != err.Error() {
+		return err
+	}
+	if *s == stored || s.Error == stored.Error && s.Told == stored.Told && s.Dropped == stored.Dropped && s.Oldest.Equal(stored.Oldest) && s.Failures == stored.Failures &&
+		s.Through.Sub(stored.Through) < 30*time.Second {
+		return nil // that it is idle is worth a write now and then
+	}
+	return r.save(ctx, d.Name, *s)
+}
+
+func (r *Runner) save(ctx context.Context, name string, s State) error {
+	return r.book.change(ctx, stateKind, name, func([]byte, int) ([]byte, error) { return json.Marshal(s) })
+}
+
+// deliver sends what a hook asks for of some ends, in order.
+func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []store.End, now time.Time) error {
+	var wanted []store.End
+	for _, e := range ends {
+		switch {
+		case !slices.Contains(d.Events, eventOf(&e)) || e.Queue != "" && len(d.Queues) > 0 && !slices.Contains(d.Queues, e.Queue):
+		case now.Sub(e.At) > d.Keep:
+			s.Dropped++
+		default:
+			wanted = append(wanted, e)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	s.Oldest = wanted[0].At
+	for part := range slices.Chunk(wanted, most) {
+		events, err := r.describe(ctx, d, part)
+		if err != nil {
+			return err
+		}
+		if len(events) == 0 {
+			continue
+		}
+		if err := r.call(ctx, d, events); err != nil {
+			return err
+		}
+		s.Told += int64(len(events))
+		s.Success, s.Error, s.Failures, s.Next = now, "", 0, time.Time{}
+	}
+	return nil
+}
+
+// describe makes events of ends, with what is known of their tasks.
+func (r *Runner) describe(ctx context.Context, d *document, ends []store.End) ([]Event, error) {
+	ids := make([]store.ID, 0, len(ends))
+	for _, e := range ends {
+		if !slices.Contains(ids, e.Task) {
+			ids = append(ids, e.Task)
+		}
+	}
+	tasks, err := r.book.store.List(ctx, store.Filter{IDs: ids, Limit: len(ids)})
+	if err != nil {
+		return nil, fmt.Errorf("hook %s: %w", d.Name, err)
+	}
+	known := map[store.ID]*store.Task{}
+	for i := range tasks {
+		known[tasks[i].ID] = &tasks[i]
+	}
+	var events []Event
+	for _, e := range ends {
+		event := Event{Type: eventOf(&e), At: e.At.UTC(), Task: e.Task.String(), Queue: e.Queue}
+		if t := known[e.Task]; t != nil {
+			event.Kind, event.Tenant, event.Key, event.Tags, event.Attempt = t.Kind, t.Tenant, t.Key, t.Tags, t.Attempt
+			if event.Queue == "" {
+				event.Queue = t.Queue
+			}
+			if t.State == e.State && t.FinishedAt.Equal(e.At) {
+				event.Reason = t.Reason
+			}
+		}
+		if len(d.Queues) > 0 && !slices.Contains(d.Queues, event.Queue) {
+			continue
+		}
+		event.ID = digest(fmt.Sprintf("%s %s %d", event.Type, event.Task, e.At.UnixMicro()))
+		events = append(events, event)
+	}
+	return events, nil
+}
+
+func (r *Runner) call(ctx context.Context, d *document, events []Event) error {
+	secret, err := r.book.secret(d)
+	if err != nil {
+		return err
+	}
+	id := digest(events[0].ID + " " + events[len(events)-1].ID)
+	body, err := json.Marshal(Message{ID: id, Type: "task.events", Hook: d.Name, Events: events})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return r.book.sender.Post(ctx, d.URL, body, func(h http.Header) error {
+		return push.Sign(h, id, time.Now(), body, []string{secret})
+	})
+}
+
+func eventOf(e *store.End) string {
+	switch {
+	case e.Rescued:
+		return Rescued
+	case e.State == store.Completed:
+		return Completed
+	case e.State == store.Cancelled:
+		return Cancelled
+	}
+	return Discarded
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "evt_" + hex.EncodeToString(sum[:16])
+}

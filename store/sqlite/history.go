@@ -1,0 +1,72 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Historian = (*Store)(nil)
+
+// Follow implements store.Historian. Ends are written by triggers, which are there only
+// while somebody follows. One connection writes at a time, so that the numbers of ends have
+// the order of their commits.
+func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) {
+	err = s.write(ctx, true, func(w *work) error {
+		steps := []string{"end.trigger", "end.trigger_died"}
+		if !on {
+			steps = []string{"end.untrigger", "end.untrigger_died"}
+		}
+		for _, step := range steps {
+			if _, err := w.run(step); err != nil {
+				return err
+			}
+		}
+		r, err := w.one("end.last")
+		if err != nil {
+			return err
+		}
+		cursor = strconv.FormatInt(r.int(0), 10)
+		if !on {
+			_, err = w.run("end.forget", r.int(0))
+		}
+		return err
+	})
+	return cursor, wrap("follow", err)
+}
+
+// Ended implements store.Historian.
+func (s *Store) Ended(ctx context.Context, cursor string, limit int) (told store.Ends, err error) {
+	at, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil {
+		return told, fmt.Errorf("ended: the cursor %q is none", cursor)
+	}
+	err = s.read(ctx, func(ctx context.Context, c session) error {
+		first, err := one(ctx, c, "end.first")
+		if err != nil {
+			return err
+		}
+		told.Missed = max(first.int(0)-1-at, 0)
+		return c.each(ctx, "end.list", func(r row) error {
+			at = r.int(0)
+			told.Ends = append(told.Ends, store.End{Task: r.id(1), Queue: r.text(2), State: store.State(r.int(3)), At: r.time(4), Rescued: r.int(5) != 0})
+			return nil
+		}, at, limit)
+	})
+	told.Cursor = strconv.FormatInt(at, 10)
+	return told, wrap("ended", err)
+}
+
+// Forget implements store.Historian.
+func (s *Store) Forget(ctx context.Context, cursor string) error {
+	at, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil {
+		return fmt.Errorf("forget: the cursor %q is none", cursor)
+	}
+	return wrap("forget", s.write(ctx, false, func(w *work) error {
+		_, err := w.run("end.forget", at)
+		return err
+	}))
+}
