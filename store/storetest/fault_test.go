@@ -101,11 +101,13 @@ func eachClaimed(m *mutant, change func(*store.Task)) func(context.Context, stor
 	}
 }
 
-// onlyAgain never claims for a repeated request.
-func (m *mutant) onlyAgain(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
-	if r.Again {
-		r.Queues = nil
+// claimsAgain claims for a repeated request whose first one claimed nothing.
+func (m *mutant) claimsAgain(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	tasks, err := m.Store.Claim(ctx, r)
+	if err != nil || len(tasks) > 0 || !r.Again {
+		return tasks, err
 	}
+	r.Again = false
 	return m.Store.Claim(ctx, r)
 }
 

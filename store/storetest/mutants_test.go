@@ -77,7 +77,7 @@ var mutants = map[string]func(*mutant){
 	"keys are not handed out":          func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Key = "" }) },
 	"tenants are not handed out":       func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Tenant = "" }) },
 	"crashes are not handed out":       func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Crashes = 0 }) },
-	"a first request is never again":   func(m *mutant) { m.claim = m.onlyAgain },
+	"a repeated request claims":        func(m *mutant) { m.claim = m.claimsAgain },
 	"attempts are not counted":         func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Attempt = 0 }) },
 	"args are not handed out":          func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.Args = nil }) },
 	"expiry is not handed out":         func(m *mutant) { m.claim = eachClaimed(m, func(t *store.Task) { t.ExpiresAt = time.Time{} }) },
