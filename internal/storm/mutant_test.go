@@ -72,7 +72,7 @@ var mutants = []mutant{
 	{"everybody leads", "sqlite", []change{{"store/sqlite/keep.go",
 		"		mine := holder == c.ID\n", "		mine := holder == c.ID || !holder.IsZero()\n"}}, "F1", "I12"},
 	{"a tick leaves the cursor where it was", "sqlite", []change{{"internal/tend/schedule.go",
-		"if r.Body, err = json.Marshal(s); err != nil {", "s.Next = planned\n	if r.Body, err = json.Marshal(s); err != nil {"}}, "F1", "I11"},
+		"	r.Body, err = json.Marshal(s)\n", "	s.Next = k.plan.Next\n	r.Body, err = json.Marshal(s)\n"}}, "F1", "I11"},
 	{"each claim leaves a goroutine behind", "sqlite", []change{{"internal/claim/claim.go",
 		"	c.unanswered = nil\n	if r.Again", "	c.unanswered = nil\n	go func() { select {} }()\n	if r.Again"}}, "F1", "I16"},
 	{"workers are known by their process id", "sqlite", []change{{"worker.go",

@@ -59,6 +59,30 @@ func (w *witness) PutRecord(ctx context.Context, p store.PutRecord) (int64, []st
 	return version, results, err
 }
 
+func (w *witness) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	calls := make([]int64, len(puts))
+	for i := range puts {
+		if len(puts[i].Tasks) > 0 {
+			calls[i] = w.log.call(event{Op: opEnqueue, Term: term, Items: itemsOfNew(puts[i].Tasks)})
+		}
+	}
+	updated, err := w.Store.UpdateRecords(ctx, term, puts)
+	for i := range puts {
+		if len(puts[i].Tasks) == 0 {
+			continue
+		}
+		e, failed := event{Op: opEnqueued, Call: calls[i]}, err
+		if err == nil && updated[i].Version == 0 {
+			failed = store.ErrConflict
+		} else if err == nil {
+			e.Items = itemsOfResults(updated[i].Enqueued)
+		}
+		e.Err = doubt(failed)
+		w.log.write(e)
+	}
+	return updated, err
+}
+
 func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	call, asked := w.log.calls.Add(1), instant() // an empty claim leaves no line
 	tasks, err := w.Store.Claim(ctx, r)
