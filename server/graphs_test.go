@@ -79,7 +79,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 func TestTheAPIAndThePageTellWhoHasATurnAndWhoWaits(t *testing.T) {
 	s := start(t)
 	s.do("GET", "/api/v1/limits/sync/turns", nil).problem(t, 404, "not_found")
-	s.do("PUT", "/api/v1/limits/sync", object{"concurrency": 1}).want(t, 200, nil)
+	s.do("PUT", "/api/v1/limits/sync?create=true", object{"concurrency": 1}).want(t, 200, nil)
 	var turns server.TurnList
 	s.do("GET", "/api/v1/limits/sync/turns", nil).want(t, 200, &turns)
 	if turns.Turns == nil || len(turns.Turns) != 0 {

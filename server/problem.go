@@ -100,7 +100,7 @@ var plain = []struct {
 	{store.ErrSchemaOld, 503, "schema_old", 0},
 	{store.ErrSchemaNew, 503, "schema_new", 0},
 	{store.ErrUnavailable, 503, "store_unavailable", 1},
-	{store.ErrUnsupported, 501, "unsupported", 0},
+	{store.ErrUnsupported, 422, "unsupported", 0},
 	{tusk.ErrConflict, 409, "conflict", 0},
 	{context.DeadlineExceeded, 503, "query_timeout", 1},
 	{context.Canceled, 499, "client_gone", 0},
