@@ -150,11 +150,12 @@ func (l *load) work() {
 	for empty := 0; empty < 3 && l.ctx.Err() == nil && !l.Failed(); {
 		c := store.ClaimRequest{Worker: w.ID, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()}
 		tasks, err := l.store.Claim(l.ctx, c)
+		unheard := err != nil // an empty repetition says nothing of what waits
 		for c.Again = true; err != nil && l.ctx.Err() == nil; {
 			l.passing(err)
 			tasks, err = l.store.Claim(l.ctx, c)
 		}
-		if len(tasks) == 0 && l.produced.Load() {
+		if len(tasks) == 0 && !unheard && l.produced.Load() {
 			empty++
 		}
 		l.finish(tasks)

@@ -224,7 +224,7 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 	var editing atomic.Int32
 	editing.Store(3)
 	claims := func() (e end) {
-		for empty := 0; (empty < 3 || editing.Load() > 0) && e.err == nil; { // no claim waits for an edit
+		for empty := 0; (empty < 200 || editing.Load() > 0) && e.err == nil; { // no claim waits for an edit
 			list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 17, Token: store.NewToken()})
 			if err != nil {
 				return end{err: err}

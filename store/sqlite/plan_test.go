@@ -49,6 +49,7 @@ var small = map[string][]string{
 	"stop.any":           {"SCAN tusk_stop"},                                                                                          // its first row
 	"rescue.leases":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"}, // claims of the dead
 	"rescue.strays":      {"SCAN tusk_lease", "USE TEMP B-TREE FOR ORDER BY"},                                                         // claims under way
+	"end.last":           {"SCAN sqlite_sequence"},                                                                                    // a row for each table that counts
 	"lease.find":         {"USE TEMP B-TREE FOR ORDER BY"},                                                                            // lanes of one claim
 	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                   // the living
 	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond

@@ -168,11 +168,12 @@ var raceCommitClauses = []clause{
 			for i := range tasks[1:] {
 				task, u := &tasks[i+1], t.usersTx()
 				var outside bool
+				var last time.Duration
 				var both sync.WaitGroup
 				both.Go(func() {
 					began := time.Now()
 					outside = t.endBesides(other, []store.Outcome{failed(task, store.Available, "worker died")})
-					took = (3*took + min(time.Since(began), 20*time.Millisecond)) / 4
+					last = time.Since(began)
 				})
 				time.Sleep(time.Duration(r.Int64N(int64(took + took/4))))
 				lost, err := u.tx.Finish(t.ctx(), []store.Outcome{to(store.Completed, task)})
@@ -184,6 +185,7 @@ var raceCommitClauses = []clause{
 					_ = u.rollback()
 				}
 				both.Wait()
+				took = (3*took + min(last, 20*time.Millisecond)) / 4
 				if err != nil && (t.engine.TakenBack == nil || !t.engine.TakenBack(err)) {
 					t.Fatalf("inside: %v", err)
 				}

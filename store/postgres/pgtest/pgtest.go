@@ -130,7 +130,7 @@ func (s *Server) database(t testing.TB, name, options string, settings []string)
 		t.Fatalf("create database: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := s.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil && s.cmd != nil && s.cmd.ProcessState == nil {
+		if err := s.exec(ctx, "drop database if exists "+name+" with (force)"); err != nil && s.cmd != nil && s.cmd.Process.Signal(syscall.Signal(0)) == nil {
 			t.Logf("drop database: %v", err)
 		}
 	})
