@@ -93,7 +93,10 @@ func (r *recorder) try(c clause, patience time.Duration, mutate func(*mutant)) s
 		ended = true
 	})
 	done.Wait()
-	for _, f := range slices.Backward(r.cleanups) {
+	r.mu.Lock() // a goroutine of the clause may go on after the clause has failed
+	cleanups := slices.Clone(r.cleanups)
+	r.mu.Unlock()
+	for _, f := range slices.Backward(cleanups) {
 		f()
 	}
 	r.mu.Lock()
