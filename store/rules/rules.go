@@ -3,12 +3,10 @@
 // are set free, cancelled or superseded. Each rule of the contract that every engine
 // must keep alike is written here, once, as a pure function over what an engine has read.
 //
-// An engine locks what Locks names, makes a Batch over a Source that answers from what it
-// has locked, calls one or more of the Batch's verbs, and writes what the Batch then holds:
-// tasks as they were and as they are, keys, ended attempts, needs. The result is data. An
-// engine that writes many rows in one transaction applies it in sets. One that cannot
-// stores what is left to do with the document that caused it and applies it later; doing
-// that twice changes nothing, because every change names the state that it started from.
+// An engine locks, makes a Batch over a Source that answers from what it has locked, calls
+// one or more of the Batch's verbs, and writes what the Batch then holds: tasks as they were
+// and as they are, keys, ended attempts, needs. The result is data, and every change holds
+// the state that it started from, so that an engine can apply it in sets, or compare first.
 //
 // What an engine does millions of times stays its own: the enqueue, claim and completion
 // of plain tasks, which have no consequences.
