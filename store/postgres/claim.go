@@ -77,7 +77,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		return nil, fmt.Errorf("extend: %w", err)
 	}
 	if b.TTL <= 0 { // afterwards the leases are over
-		if _, err := s.writeNotes(ctx, b.Notes); err != nil {
+		if _, err := s.writeNotes(ctx, "write_last_notes", b.Notes, [16]byte(b.Worker.ID), b.Seq); err != nil {
 			return nil, fmt.Errorf("extend: %w", err)
 		}
 	}
@@ -97,7 +97,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		return stops, nil
 	}
 	s.witness.keep(b.Worker.ID)
-	held, err := s.writeNotes(ctx, b.Notes)
+	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
 	if err != nil { // the beat counts all the same
 		for i := range b.Notes {
 			held = append(held, b.Notes[i].ID)

@@ -185,8 +185,9 @@ func finalNotes(outcomes []*store.Outcome) (list []store.Note) {
 	return list
 }
 
-// writeNotes stores notes, but for those of tasks that a user's transaction holds.
-func (s *Store) writeNotes(ctx context.Context, list []store.Note) (held []store.ID, err error) {
+// writeNotes stores notes by a statement of that name, which may ask who they are from. It returns the tasks
+// whose notes a user's transaction holds: those are not stored.
+func (s *Store) writeNotes(ctx context.Context, name string, list []store.Note, from ...any) (held []store.ID, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -194,13 +195,13 @@ func (s *Store) writeNotes(ctx context.Context, list []store.Note) (held []store
 	if err != nil {
 		return nil, err
 	}
-	err = s.query(ctx, "write_free_notes", func(raw [][]byte) error {
+	err = s.query(ctx, name, func(raw [][]byte) error {
 		places := arrayOf(raw[0])
 		for range places.n {
 			held = append(held, n.ids[int32Of(places.next())-1])
 		}
 		return nil
-	}, n.ids, n.tokens, n.progress, n.outputs, n.logs)
+	}, append([]any{n.ids, n.tokens, n.progress, n.outputs, n.logs}, from...)...)
 	return held, err
 }
 

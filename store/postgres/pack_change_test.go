@@ -224,15 +224,19 @@ func TestEditsAndClaimsOfOnePackAtOnce(t *testing.T) {
 	var editing atomic.Int32
 	editing.Store(3)
 	claims := func() (e end) {
-		for empty := 0; (empty < 200 || editing.Load() > 0) && e.err == nil; { // no claim waits for an edit
+		for empty := 0; empty < 200 && e.err == nil; empty++ { // no claim waits for an edit, so one may find nothing
+			if editing.Load() > 0 {
+				empty = 0
+			}
 			list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 17, Token: store.NewToken()})
 			if err != nil {
 				return end{err: err}
 			}
 			if len(list) == 0 {
-				empty++
 				time.Sleep(time.Millisecond)
+				continue
 			}
+			empty = 0
 			for i := range list {
 				e.ids = append(e.ids, list[i].ID)
 			}

@@ -220,6 +220,17 @@ var extendClauses = []clause{
 		t.beat(id, 0)
 		t.beat(NewID(), 0)
 	}},
+	{"extend/signing off again stores no note again", func(t *T) {
+		id := t.worker()
+		t.addOne()
+		task := t.takeOne(id)
+		note := store.Note{ID: task.ID, Lease: task.Lease, Logs: []store.LogLine{{Attempt: 1, Level: "INFO", Text: "last words"}}}
+		t.beat(id, 0, note)
+		t.beat(id, 0, note)
+		if logs := t.get(task.ID).Detail.Logs; len(logs) != 1 {
+			t.Errorf("logged %+v", logs)
+		}
+	}},
 	{"extend/what a worker that signs off still holds is rescued", func(t *T) {
 		id := t.worker()
 		t.addOne()

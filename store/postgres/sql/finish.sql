@@ -4,6 +4,12 @@ select tusk.add_notes($1::uuid[], $2::text[], $3::bytea[], $4::text[])
 -- name: write_free_notes
 select tusk.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
+-- name: write_last_notes
+-- The notes of a worker that signs off. A worker that has gone, or a beat that comes late, writes nothing.
+select tusk.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
+from tusk.worker w
+where w.id = $6 and not w.dead and ($7::bigint = 0 or w.seq < $7)
+
 -- name: finish_plain
 select token, id, held, queue from tusk.finish_plain($1, $2, $3, $4, $5, $6, $7)
 
