@@ -202,7 +202,9 @@ func (w *work) release(c *row) {
 // cancelDoomed cancels up to limit pending tasks that need what has failed; those
 // that need them are doomed in turn. What an open transaction holds is passed over.
 func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancelled int, err error) {
-	for last := (ref{place: math.MinInt64}); cancelled < limit; {
+	first := ref{place: math.MinInt64}
+	last, before := first, 0
+	for cancelled < limit {
 		var some []ref
 		err := s.view(ctx, func(w *work) error {
 			some = nil
@@ -213,8 +215,11 @@ func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancel
 				return err
 			}, q("doomed.some"), last.place, last.place, last.n, min(limit-cancelled, 100))
 		})
-		if err != nil || len(some) == 0 {
+		if err != nil || len(some) == 0 && cancelled == before {
 			return cancelled, err
+		}
+		if len(some) == 0 { // who was doomed in turn may stand before those that doomed it
+			last, before = first, cancelled
 		}
 		for _, at := range some {
 			done := false
