@@ -4,37 +4,21 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// StatesFor returns the states that an operation is about: those that its filter names
-// and that allow the change, or, when it names none, those that the change is meant for.
-// What counts tasks before an operation counts with them, and so does not count those
-// that would be left alone. None is empty: no task can be changed so.
+// StatesFor returns the states of the tasks that an operation changes: of the states that
+// its filter names, those that allow the change. A filter that names none means all of
+// these, but a retry then means failed tasks only: retryable and discarded ones. Tasks are
+// counted with these states before an operation starts, so that those it would leave alone
+// are not counted. An empty answer means that no task can be changed.
 func StatesFor(op store.Op, named []State) []State {
-	if len(named) == 0 {
-		return meantFor[op]
+	switch {
+	case len(named) > 0:
+	case op == store.Retry:
+		named = []State{StateRetryable, StateDiscarded}
+	default:
+		named = store.States()
 	}
-	return slices.DeleteFunc(slices.Clone(named), func(s State) bool { return !slices.Contains(allowedFor[op], s) })
+	return slices.DeleteFunc(slices.Clone(named), func(s State) bool { return !rules.Allows(s, op) })
 }
-
-var (
-	notStarted = []State{StateScheduled, StatePending, StateAvailable, StateRetryable}
-	finished   = []State{StateCompleted, StateCancelled, StateDiscarded}
-
-	meantFor = map[store.Op][]State{
-		store.Cancel:       append(slices.Clone(notStarted), StateRunning),
-		store.Retry:        {StateRetryable, StateDiscarded},
-		store.Delete:       append(slices.Clone(notStarted), finished...),
-		store.Reprioritize: notStarted,
-		store.Move:         notStarted,
-		store.Reschedule:   {StateScheduled, StateRetryable, StateAvailable},
-	}
-	allowedFor = map[store.Op][]State{
-		store.Cancel:       meantFor[store.Cancel],
-		store.Retry:        append([]State{StateScheduled, StateRetryable}, finished...),
-		store.Delete:       meantFor[store.Delete],
-		store.Reprioritize: notStarted,
-		store.Move:         notStarted,
-		store.Reschedule:   meantFor[store.Reschedule],
-	}
-)

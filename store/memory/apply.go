@@ -15,35 +15,33 @@ type view struct{ *Store }
 
 func (s *Store) batch(now time.Time) *rules.Batch { return rules.New(now, view{s}) }
 
-// Task implements rules.Source.
-func (v view) Task(id store.ID) (*rules.Row, error) {
-	t := v.tasks[id]
-	if t == nil {
-		return nil, nil
+// Read implements rules.Source.
+func (v view) Read(w *rules.Want) (*rules.Found, error) {
+	found := &rules.Found{}
+	for _, name := range w.Keys {
+		if k := v.keys[name]; k != nil {
+			found.Keys = append(found.Keys, *k)
+		}
 	}
-	r := t.Row
-	r.Needed = len(v.children[id]) > 0
-	return &r, nil
-}
-
-// Key implements rules.Source.
-func (v view) Key(name rules.KeyName) (*rules.Key, error) {
-	if k := v.keys[name]; k != nil {
-		return k, nil
+	for _, id := range w.Tasks {
+		if t := v.tasks[id]; t != nil {
+			r := t.Row
+			r.Needed = len(v.children[id]) > 0
+			found.Tasks = append(found.Tasks, &r)
+		}
 	}
-	return &rules.Key{}, nil
-}
-
-// Needs implements rules.Source.
-func (v view) Needs(id store.ID) ([]rules.OpenNeed, error) {
-	if t := v.tasks[id]; t != nil {
-		return slices.Clone(t.needs), nil
+	for _, id := range w.Needs {
+		if t := v.tasks[id]; t != nil {
+			for _, n := range t.needs {
+				found.Needs = append(found.Needs, rules.OwnNeed{Child: id, OpenNeed: n})
+			}
+		}
 	}
-	return nil, nil
+	for _, id := range w.Children {
+		found.Children = append(found.Children, v.children[id]...)
+	}
+	return found, nil
 }
-
-// Children implements rules.Source.
-func (v view) Children(id store.ID) ([]rules.Edge, error) { return slices.Clone(v.children[id]), nil }
 
 // apply writes what the rules have decided.
 func (s *Store) apply(b *rules.Batch) {
@@ -164,12 +162,11 @@ func (s *Store) closeNeed(m rules.Met) {
 // them are doomed in turn.
 func (s *Store) cancelDoomed(limit int, now time.Time) (cancelled int) {
 	for len(s.doubts) > 0 && cancelled < limit {
-		id := s.doubts[0]
-		s.doubts = s.doubts[1:]
+		n := min(len(s.doubts), limit-cancelled)
 		b := s.batch(now)
-		if did, _ := b.Doom(id); did {
-			cancelled++
-		}
+		did, _ := b.Doom(s.doubts[:n])
+		s.doubts = s.doubts[n:]
+		cancelled += did
 		s.apply(b)
 	}
 	return cancelled

@@ -14,11 +14,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	edited := make([]store.Edited, len(e.IDs))
 	b := s.batch(clock())
-	for i, id := range e.IDs {
-		edited[i], _ = b.Edit(id, &e.Change)
-	}
+	edited, _ := b.Edit(e.IDs, &e.Change)
 	s.apply(b)
 	return edited, nil
 }

@@ -16,17 +16,13 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := clock()
+	b := s.batch(clock())
+	all := make([]*store.Outcome, len(outcomes))
 	for i := range outcomes {
-		o := &outcomes[i]
-		if s.leased(o.Task.ID, o.Task.Lease) == nil {
-			lost = append(lost, o.Task.ID)
-			continue
-		}
-		b := s.batch(now)
-		_ = b.Finish(o)
-		s.apply(b)
+		all[i] = &outcomes[i]
 	}
+	lost, _ = b.Finish(all)
+	s.apply(b)
 	return lost, nil
 }
 

@@ -76,7 +76,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 			break
 		}
 		heap.Pop(&s.waiting)
-		if admitted, _ := b.Admit(t.ID); !admitted {
+		if admitted, _ := b.Admit([]store.ID{t.ID}); len(admitted) == 0 {
 			continue
 		}
 		done.Count++
@@ -158,14 +158,14 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 
 // pruneOld deletes up to limit tasks that ended at an instant or before it.
 func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted int) {
-	b := s.batch(now)
+	var old []store.ID
 	list := s.finished[of]
 	for len(list) > 0 && (list[0].gone() || !list[0].FinishedAt.After(until)) {
 		if !list[0].gone() {
 			if deleted == limit {
 				break
 			}
-			_ = b.Delete(list[0].ID)
+			old = append(old, list[0].ID)
 			deleted++
 		}
 		list[0] = placed{}
@@ -174,6 +174,8 @@ func (s *Store) pruneOld(of verdict, until, now time.Time, limit int) (deleted i
 	if s.finished[of] = list; len(list) == 0 {
 		delete(s.finished, of)
 	}
+	b := s.batch(now)
+	_ = b.Delete(old)
 	s.apply(b)
 	return deleted
 }

@@ -102,12 +102,7 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (int, err
 		return 0, fmt.Errorf("grant: %w", err)
 	}
 	b := s.batch(now)
-	granted := 0
-	for _, id := range ids {
-		if did, _ := b.Grant(id); did {
-			granted++
-		}
-	}
+	granted, _ := b.Grant(ids)
 	s.apply(b)
 	return granted, nil
 }

@@ -2,28 +2,41 @@ package rules
 
 import "github.com/tuskqueue/tusk/store"
 
-// Admit makes a scheduled or retryable task available whose run time has come, or has it
-// wait for its turn.
-func (b *Batch) Admit(id store.ID) (bool, error) {
-	r, err := b.task(id)
-	if err != nil || r == nil || r.State != store.Scheduled && r.State != store.Retryable || r.RunAt.After(b.Now) {
-		return false, err
+// Admit makes the scheduled and retryable tasks available whose run time has come, in the
+// order given, and returns them. One that runs in turns waits for its turn instead.
+func (b *Batch) Admit(ids []store.ID) (admitted []*Row, err error) {
+	if err := b.read(Want{Tasks: ids}); err != nil {
+		return nil, err
 	}
-	if r.Turn && !r.HasTurn {
-		b.put(r, store.Pending)
-		return false, nil
+	for _, id := range ids {
+		r := b.tasks[id].After
+		if r == nil || r.State != store.Scheduled && r.State != store.Retryable || r.RunAt.After(b.Now) {
+			continue
+		}
+		if r.Turn && !r.HasTurn {
+			b.put(r, store.Pending)
+			continue
+		}
+		b.put(r, store.Available) // its run time stays: it has waited since then
+		admitted = append(admitted, r)
 	}
-	b.put(r, store.Available) // its run time stays: it has waited since then
-	return true, nil
+	return admitted, nil
 }
 
-// Grant gives a task its turn if it waits for that alone, and reports whether it did.
-func (b *Batch) Grant(id store.ID) (bool, error) {
-	r, err := b.task(id)
-	if err != nil || r == nil || !r.InLine() {
-		return false, err
+// Grant gives their turn to those of the tasks that wait for that alone, in the order given,
+// and returns how many.
+func (b *Batch) Grant(ids []store.ID) (granted int, err error) {
+	if err := b.read(Want{Tasks: ids}); err != nil {
+		return 0, err
 	}
-	r.HasTurn, r.RunAt = true, b.Now
-	b.put(r, store.Available)
-	return true, nil
+	for _, id := range ids {
+		r := b.tasks[id].After
+		if r == nil || !r.InLine() {
+			continue
+		}
+		r.HasTurn, r.RunAt = true, b.Now
+		b.put(r, store.Available)
+		granted++
+	}
+	return granted, nil
 }

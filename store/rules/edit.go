@@ -6,9 +6,39 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Edit makes one change to a task if the task's state allows it, and says what became of
-// it. Which states allow what is said at store.Change.
-func (b *Batch) Edit(id store.ID, c *store.Change) (store.Edited, error) {
+// Edit makes one change to each of the tasks whose state allows it, and says of each, in the
+// same order, what became of it. Which states allow what is said at store.Change.
+func (b *Batch) Edit(ids []store.ID, c *store.Change) ([]store.Edited, error) {
+	if err := b.reach(Want{}, ids, c.Op == store.Retry); err != nil {
+		return nil, err
+	}
+	if c.Op == store.Move {
+		if err := b.readTargets(ids, c.Queue); err != nil {
+			return nil, err
+		}
+	}
+	edited := make([]store.Edited, len(ids))
+	for i, id := range ids {
+		var err error
+		if edited[i], err = b.edit(id, c); err != nil {
+			return nil, err
+		}
+	}
+	return edited, nil
+}
+
+// readTargets reads the keys of tasks as they would be in another queue.
+func (b *Batch) readTargets(ids []store.ID, queue string) error {
+	var w Want
+	for _, id := range ids {
+		if r := b.tasks[id].After; r != nil {
+			w.Keys = append(w.Keys, KeyName{queue, r.Tenant, r.Key})
+		}
+	}
+	return b.read(w)
+}
+
+func (b *Batch) edit(id store.ID, c *store.Change) (store.Edited, error) {
 	r, err := b.task(id)
 	if err != nil || r == nil {
 		return store.Edited{ID: id, Result: store.Missing}, err
@@ -32,11 +62,7 @@ func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
 	case r.State == store.Running && c.Op == store.Cancel:
 		r.Stopping, r.StopReason = true, c.Reason
 		return store.Requested, nil
-	case r.InLine() && c.Op == store.Reprioritize:
-		r.Priority = c.Priority
-		b.putDue(r, store.Scheduled)
-		return store.Changed, nil
-	case !allows(r.State, c.Op):
+	case !Allows(r.State, c.Op), r.State == store.Pending && c.Op == store.Reprioritize && !r.InLine():
 		return store.Refused, nil
 	}
 	switch c.Op {
@@ -46,8 +72,13 @@ func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
 	case store.Retry:
 		return b.retry(r, c)
 	case store.Delete:
-		return store.Changed, b.Delete(r.ID)
+		return store.Changed, b.delete(r)
 	case store.Reprioritize:
+		if r.State == store.Pending {
+			r.Priority = c.Priority
+			b.put(r, store.Pending)
+			break
+		}
 		b.relocate(r, r.Queue, c.Priority)
 	case store.Move:
 		return b.move(r, c.Queue)
@@ -57,16 +88,20 @@ func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {
 	return store.Changed, nil
 }
 
-// allows reports whether a task in a state may be changed.
-func allows(state store.State, op store.Op) bool {
+// Allows reports whether a task in a state may be changed. A running task that is cancelled
+// is asked to stop; of the pending ones only those that wait for their turn can be
+// reprioritized; of those that wait for a running task of their key only Cancel and Delete.
+func Allows(state store.State, op store.Op) bool {
 	switch op {
 	case store.Cancel:
-		return !state.Finished() && state != store.Running
+		return !state.Finished()
 	case store.Delete:
 		return state != store.Running
 	case store.Retry:
 		return state == store.Scheduled || state == store.Retryable || state.Finished()
-	case store.Reprioritize, store.Move, store.Reschedule:
+	case store.Reprioritize:
+		return state != store.Running && !state.Finished()
+	case store.Move, store.Reschedule:
 		return state == store.Scheduled || state == store.Retryable || state == store.Available
 	default:
 		return false
@@ -166,18 +201,28 @@ func (b *Batch) relocate(r *Row, queue string, priority int16) {
 	b.put(r, r.State)
 }
 
-// Delete deletes a task with its history, and its key with the last task of it.
-func (b *Batch) Delete(id store.ID) error {
-	r, err := b.task(id)
-	if err != nil || r == nil {
+// Delete deletes tasks with their history, and keys with the last task of them.
+func (b *Batch) Delete(ids []store.ID) error {
+	if err := b.reach(Want{}, ids, false); err != nil {
 		return err
 	}
+	for _, id := range ids {
+		if r := b.tasks[id].After; r != nil {
+			if err := b.delete(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *Batch) delete(r *Row) error {
 	k, err := b.key(r.key())
 	if err != nil {
 		return err
 	}
 	if k != nil {
-		if k.Holder == id {
+		if k.Holder == r.ID {
 			k.Holder = store.ID{}
 		}
 		k.Tasks--

@@ -8,6 +8,30 @@ import (
 
 // Enqueue adds tasks in order and says of each what became of it.
 func (b *Batch) Enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
+	var w Want
+	w.enqueue(tasks)
+	if err := b.reach(w, nil, false); err != nil {
+		return nil, err
+	}
+	return b.enqueueAll(tasks)
+}
+
+// enqueue adds what an enqueue asks for.
+func (w *Want) enqueue(tasks []store.NewTask) {
+	for i := range tasks {
+		n := &tasks[i]
+		w.Keys = append(w.Keys, KeyName{n.Queue, n.Tenant, n.Key})
+		w.needs(n.Needs)
+	}
+}
+
+func (w *Want) needs(needs []store.Need) {
+	for _, n := range needs {
+		w.Tasks = append(w.Tasks, n.Task)
+	}
+}
+
+func (b *Batch) enqueueAll(tasks []store.NewTask) ([]store.Enqueued, error) {
 	results := make([]store.Enqueued, len(tasks))
 	for i := range tasks {
 		var err error

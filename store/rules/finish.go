@@ -10,13 +10,42 @@ import (
 // took its place.
 const Superseded = "superseded"
 
-// Finish ends the attempt of a running task and puts the task where the outcome says. The
-// engine has judged, under its locks, that the attempt's lease is open.
-func (b *Batch) Finish(o *store.Outcome) error {
-	r, err := b.task(o.Task.ID)
-	if err != nil {
-		return err
+// Finish ends attempts in order, puts each task where its outcome says, and returns the tasks
+// of those outcomes that are not accepted. An outcome is accepted while the task runs under
+// the lease that the outcome names.
+func (b *Batch) Finish(outcomes []*store.Outcome) (lost []store.ID, err error) {
+	var w Want
+	of := make([]store.ID, len(outcomes))
+	for i, o := range outcomes {
+		of[i] = o.Task.ID
+		w.Keys = append(w.Keys, KeyName{o.Task.Queue, o.Task.Tenant, o.Task.Key})
+		w.enqueue(o.Then)
+		w.needs(o.Needs)
+		if o.State == store.Pending {
+			w.Needs = append(w.Needs, o.Task.ID)
+		}
 	}
+	if err := b.reach(w, of, false); err != nil {
+		return nil, err
+	}
+	for _, o := range outcomes {
+		r, err := b.task(o.Task.ID)
+		if err != nil {
+			return nil, err
+		}
+		if r == nil || r.State != store.Running || r.Lease != o.Task.Lease {
+			lost = append(lost, o.Task.ID)
+			continue
+		}
+		if err := b.finish(r, o); err != nil {
+			return nil, err
+		}
+	}
+	return lost, nil
+}
+
+// finish ends the attempt of a running task.
+func (b *Batch) finish(r *Row, o *store.Outcome) error {
 	k, err := b.key(r.key())
 	if err != nil {
 		return err
@@ -30,7 +59,7 @@ func (b *Batch) Finish(o *store.Outcome) error {
 	r.Lease, r.Worker, r.Stopping, r.StopReason = store.Token{}, store.ID{}, false, ""
 	r.Attempt, r.Crashes, r.Reason = o.Attempt, o.Crashes, reason
 	if state == o.State { // a key that the next task shares is still held
-		if _, err := b.Enqueue(o.Then); err != nil {
+		if _, err := b.enqueueAll(o.Then); err != nil {
 			return err
 		}
 	}
@@ -92,7 +121,7 @@ func (b *Batch) finished(r *Row, state store.State, e *End) error {
 		return err
 	}
 	if e.Outcome.Forget && state == store.Completed && !needed {
-		return b.Delete(r.ID)
+		return b.delete(r)
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (b *Batch) needs(r *Row) ([]OpenNeed, error) {
 	if b.tasks[r.ID].Before == nil {
 		return nil, nil
 	}
-	return b.source.Needs(r.ID)
+	err := b.read(Want{Needs: []store.ID{r.ID}})
+	return b.needed[r.ID], err
 }
 
 // tell lets the tasks that need one know that it has ended; a state of 0: that it is gone.
@@ -92,11 +93,12 @@ func (b *Batch) tell(r *Row, state store.State) error {
 		return nil
 	}
 	edges := b.parents[r.ID]
-	stored, err := b.source.Children(r.ID)
-	if err != nil {
-		return err
+	if b.tasks[r.ID].Before != nil {
+		if err := b.read(Want{Children: []store.ID{r.ID}}); err != nil {
+			return err
+		}
 	}
-	for _, e := range stored {
+	for _, e := range b.children[r.ID] {
 		if b.anew[e.Child] == nil && !b.met[Met{e.Child, e.Task}] {
 			edges = append(edges[:len(edges):len(edges)], e)
 		}
@@ -135,9 +137,25 @@ func (b *Batch) meet(e Edge) error {
 	return nil
 }
 
-// Doom cancels a pending task if something that it needs has failed, and reports whether it
-// did. Those that need it are in doubt in turn.
-func (b *Batch) Doom(id store.ID) (bool, error) {
+// Doom cancels those of the pending tasks that need what has failed, and returns how many.
+// Those that need them are in doubt in turn.
+func (b *Batch) Doom(ids []store.ID) (cancelled int, err error) {
+	if err := b.reach(Want{}, ids, true); err != nil {
+		return 0, err
+	}
+	for _, id := range ids {
+		did, err := b.doom(id)
+		if err != nil {
+			return 0, err
+		}
+		if did {
+			cancelled++
+		}
+	}
+	return cancelled, nil
+}
+
+func (b *Batch) doom(id store.ID) (bool, error) {
 	r, err := b.task(id)
 	if err != nil || r == nil || r.State != store.Pending || r.Awaits || r.Open == 0 {
 		return false, err

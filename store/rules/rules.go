@@ -3,10 +3,11 @@
 // are set free, cancelled or superseded. Each rule of the contract that every engine
 // must keep alike is written here, once, as a pure function over what an engine has read.
 //
-// An engine locks, makes a Batch over a Source that answers from what it has locked, calls
-// one or more of the Batch's verbs, and writes what the Batch then holds: tasks as they were
-// and as they are, keys, ended attempts, needs. The result is data, and every change holds
-// the state that it started from, so that an engine can apply it in sets, or compare first.
+// An engine makes a Batch over a Source, which reads and locks what the Batch asks for, in
+// sets. It calls one or more of the Batch's verbs and writes what the Batch then holds: tasks
+// as they were and as they are, keys, ended attempts, needs. The result is data, and every
+// change holds the state that it started from, so that an engine can apply it in sets, or
+// compare first.
 //
 // What an engine does millions of times stays its own: the enqueue, claim and completion
 // of plain tasks, which have no consequences.
@@ -69,19 +70,6 @@ type Edge struct {
 	store.Need
 }
 
-// Source answers from what an engine has read under its locks. A Batch asks for each thing
-// once, and changes what it gets. An error ends the verb that asked.
-type Source interface {
-	// Task returns a task; nil: there is none.
-	Task(id store.ID) (*Row, error)
-	// Key returns what is known of a key, an empty Key if nothing is.
-	Key(name KeyName) (*Key, error)
-	// Needs returns what a task needs, in the order given.
-	Needs(id store.ID) ([]OpenNeed, error)
-	// Children returns the open needs for a task.
-	Children(id store.ID) ([]Edge, error)
-}
-
 // Change is a task before and after a batch.
 type Change struct {
 	Before *Row // nil: it is new
@@ -121,15 +109,17 @@ type Batch struct {
 	Met    []Met       // needs that are open no more
 	Doubts []store.ID  // pending tasks to be shown to Doom: something that they need may have failed
 
-	source  Source
-	changes []*Change
-	tasks   map[store.ID]*Change
-	keys    []*keyChange
-	named   map[KeyName]*keyChange
-	anew    map[store.ID]*NewNeeds // those in Needs
-	parents map[store.ID][]Edge    // open needs that are new, by what is needed
-	met     map[Met]bool           // those in Met
-	places  int
+	source   Source
+	changes  []*Change
+	tasks    map[store.ID]*Change // those asked for; an empty Change: there is no such task
+	keys     []*keyChange
+	named    map[KeyName]*keyChange
+	needed   map[store.ID][]OpenNeed // by task, as they were read
+	children map[store.ID][]Edge     // open needs by what is needed, as they were read
+	anew     map[store.ID]*NewNeeds  // those in Needs
+	parents  map[store.ID][]Edge     // open needs that are new, by what is needed
+	met      map[Met]bool            // those in Met
+	places   int
 }
 
 type keyChange struct{ before, after Key }
@@ -138,7 +128,8 @@ type keyChange struct{ before, after Key }
 func New(now time.Time, source Source) *Batch {
 	return &Batch{
 		Now: now, source: source,
-		tasks: map[store.ID]*Change{}, named: map[KeyName]*keyChange{},
+		tasks: map[store.ID]*Change{{}: {}}, named: map[KeyName]*keyChange{},
+		needed: map[store.ID][]OpenNeed{}, children: map[store.ID][]Edge{},
 		anew: map[store.ID]*NewNeeds{}, parents: map[store.ID][]Edge{}, met: map[Met]bool{},
 	}
 }
@@ -175,21 +166,12 @@ func (r *Row) same(was *Row) bool {
 
 // task returns a task as the batch has it; nil: there is none.
 func (b *Batch) task(id store.ID) (*Row, error) {
-	if c, known := b.tasks[id]; known {
-		return c.After, nil
+	if _, known := b.tasks[id]; !known {
+		if err := b.read(Want{Tasks: []store.ID{id}}); err != nil {
+			return nil, err
+		}
 	}
-	r, err := b.source.Task(id)
-	if err != nil {
-		return nil, err
-	}
-	c := &Change{}
-	if r != nil {
-		before := *r
-		c.Before, c.After = &before, r
-	}
-	b.tasks[id] = c
-	b.changes = append(b.changes, c)
-	return r, nil
+	return b.tasks[id].After, nil
 }
 
 // state returns the state of a task, with the task; 0: there is none.
@@ -213,18 +195,12 @@ func (b *Batch) key(name KeyName) (*Key, error) {
 	if name.Key == "" {
 		return nil, nil
 	}
-	if k, known := b.named[name]; known {
-		return &k.after, nil
+	if _, known := b.named[name]; !known {
+		if err := b.read(Want{Keys: []KeyName{name}}); err != nil {
+			return nil, err
+		}
 	}
-	k, err := b.source.Key(name)
-	if err != nil {
-		return nil, err
-	}
-	c := &keyChange{*k, *k}
-	c.before.KeyName, c.after.KeyName = name, name
-	b.keys = append(b.keys, c)
-	b.named[name] = c
-	return &c.after, nil
+	return &b.named[name].after, nil
 }
 
 // put gives a task a state, at the end of where the tasks of that state are.

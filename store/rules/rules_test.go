@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ type book struct {
 	keys     map[rules.KeyName]*rules.Key
 	needs    map[store.ID][]rules.OpenNeed
 	doubts   []store.ID
+	rounds   int // that it was asked
 	attempts map[store.ID][]store.Attempt
 }
 
@@ -27,35 +29,34 @@ func newBook() *book {
 	}
 }
 
-func (b *book) Task(id store.ID) (*rules.Row, error) {
-	r := b.tasks[id]
-	if r == nil {
-		return nil, nil
+// Read implements rules.Source.
+func (b *book) Read(w *rules.Want) (*rules.Found, error) {
+	b.rounds++
+	found := &rules.Found{}
+	for _, name := range w.Keys {
+		if k := b.keys[name]; k != nil {
+			found.Keys = append(found.Keys, *k)
+		}
 	}
-	c := *r
-	return &c, nil
-}
-
-func (b *book) Key(name rules.KeyName) (*rules.Key, error) {
-	if k := b.keys[name]; k != nil {
-		return k, nil
+	for _, id := range w.Tasks {
+		if r := b.tasks[id]; r != nil {
+			row := *r
+			found.Tasks = append(found.Tasks, &row)
+		}
 	}
-	return &rules.Key{}, nil
-}
-
-func (b *book) Needs(id store.ID) ([]rules.OpenNeed, error) {
-	return append([]rules.OpenNeed(nil), b.needs[id]...), nil
-}
-
-func (b *book) Children(id store.ID) (edges []rules.Edge, err error) {
+	for _, id := range w.Needs {
+		for _, n := range b.needs[id] {
+			found.Needs = append(found.Needs, rules.OwnNeed{Child: id, OpenNeed: n})
+		}
+	}
 	for child, needs := range b.needs {
 		for _, n := range needs {
-			if n.Open && n.Task == id {
-				edges = append(edges, rules.Edge{Child: child, Need: n.Need})
+			if n.Open && slices.Contains(w.Children, n.Task) {
+				found.Children = append(found.Children, rules.Edge{Child: child, Need: n.Need})
 			}
 		}
 	}
-	return edges, nil
+	return found, nil
 }
 
 // do runs one verb in a batch of its own and applies what comes of it, as often as asked.
@@ -133,12 +134,16 @@ func (b *book) finish(n int, o store.Outcome) {
 	if o.Attempt == 0 {
 		o.Attempt = t.Attempt
 	}
-	b.do(func(batch *rules.Batch) error { return batch.Finish(&o) })
+	b.do(func(batch *rules.Batch) error {
+		_, err := batch.Finish([]*store.Outcome{&o})
+		return err
+	})
 }
 
 func (b *book) edit(n int, c store.Change) (done store.Edited) {
-	b.do(func(batch *rules.Batch) (err error) {
-		done, err = batch.Edit(id(n), &c)
+	b.do(func(batch *rules.Batch) error {
+		all, err := batch.Edit([]store.ID{id(n)}, &c)
+		done = all[0]
 		return err
 	})
 	return done
@@ -150,10 +155,8 @@ func (b *book) doom() (cancelled int) {
 		of := b.doubts[0]
 		b.doubts = b.doubts[1:]
 		b.do(func(batch *rules.Batch) error {
-			did, err := batch.Doom(of)
-			if did {
-				cancelled++
-			}
+			did, err := batch.Doom([]store.ID{of})
+			cancelled += did
 			return err
 		})
 	}
@@ -183,17 +186,17 @@ func TestTheRules(t *testing.T) {
 			b.enqueue(store.NewTask{ID: id(1), Delay: time.Minute})
 			before := b.state(1)
 			b.now = b.now.Add(time.Minute)
-			b.do(func(batch *rules.Batch) error { _, err := batch.Admit(id(1)); return err })
+			b.do(func(batch *rules.Batch) error { _, err := batch.Admit([]store.ID{id(1)}); return err })
 			return []check{{"before", before, store.Scheduled}, {"after", b.state(1), store.Available}}
 		},
 		"a task that runs in turns waits for its turn, and gets it once": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Turn: true})
 			before, line := b.state(1), b.tasks[id(1)].InLine()
-			var first, second bool
-			b.do(func(batch *rules.Batch) (err error) { first, err = batch.Grant(id(1)); return err })
-			b.do(func(batch *rules.Batch) (err error) { second, err = batch.Grant(id(1)); return err })
+			var first, second int
+			b.do(func(batch *rules.Batch) (err error) { first, err = batch.Grant([]store.ID{id(1)}); return err })
+			b.do(func(batch *rules.Batch) (err error) { second, err = batch.Grant([]store.ID{id(1)}); return err })
 			return []check{{"before", before, store.Pending}, {"in line", line, true}, {"after", b.state(1), store.Available},
-				{"granted", first, true}, {"granted again", second, false}}
+				{"granted", first, 1}, {"granted again", second, 0}}
 		},
 		"the second task of a key is skipped": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
@@ -256,7 +259,7 @@ func TestTheRules(t *testing.T) {
 		"a turn is given back when an attempt ends, and kept when the task is handed back": func(b *book) []check {
 			for n := 1; n <= 3; n++ {
 				b.enqueue(store.NewTask{ID: id(n), Turn: true})
-				b.do(func(batch *rules.Batch) error { _, err := batch.Grant(id(n)); return err })
+				b.do(func(batch *rules.Batch) error { _, err := batch.Grant([]store.ID{id(n)}); return err })
 				b.claim(n)
 			}
 			b.finish(1, store.Outcome{State: store.Completed})
@@ -341,6 +344,41 @@ func TestTheRules(t *testing.T) {
 			b.edit(2, store.Change{Op: store.Cancel})
 			free := b.edit(1, store.Change{Op: store.Retry})
 			return []check{{"taken", taken.Result, store.KeyTaken}, {"free", free, store.Edited{ID: id(1), Result: store.Changed, State: store.Available}}}
+		},
+		"an outcome counts once, and only under the lease of the attempt": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1)})
+			b.claim(1)
+			mine, forged := b.tasks[id(1)].Task, b.tasks[id(1)].Task
+			forged.Lease = store.Token{9}
+			var lost []store.ID
+			b.do(func(batch *rules.Batch) (err error) {
+				lost, err = batch.Finish([]*store.Outcome{{Task: &forged, State: store.Discarded},
+					{Task: &mine, State: store.Completed}, {Task: &mine, State: store.Available}})
+				return err
+			})
+			return []check{{"lost", len(lost), 2}, {"state", b.state(1), store.Completed}, {"attempts", len(b.attempts[id(1)]), 1}}
+		},
+		"a batch asks in three rounds, whatever its size": func(b *book) []check {
+			var outcomes []*store.Outcome
+			for n := 1; n <= 20; n++ {
+				b.enqueue(store.NewTask{ID: id(n), Key: fmt.Sprint(n), OnConflict: store.Rerun})
+				b.enqueue(store.NewTask{ID: id(n + 20), Needs: []store.Need{{Task: id(n)}}})
+				b.claim(n)
+				b.enqueue(store.NewTask{ID: id(n + 40), Key: fmt.Sprint(n), OnConflict: store.Rerun})
+				t := b.tasks[id(n)].Task
+				outcomes = append(outcomes, &store.Outcome{Task: &t, State: store.Completed,
+					Then: []store.NewTask{{ID: id(n + 60), Queue: "q", Key: fmt.Sprint("then", n)}}})
+			}
+			b.rounds = 0
+			b.do(func(batch *rules.Batch) error { _, err := batch.Finish(outcomes); return err })
+			ends := b.rounds
+			b.rounds = 0
+			b.do(func(batch *rules.Batch) error {
+				_, err := batch.Edit([]store.ID{id(21), id(22), id(41), id(61)}, &store.Change{Op: store.Cancel})
+				return err
+			})
+			return []check{{"finish", ends, 3}, {"edit", b.rounds <= 3, true}, {"child", b.state(21), store.Cancelled},
+				{"rerun", b.state(42), store.Available}, {"then", b.state(80), store.Available}}
 		},
 		"a rerun that waits can be called off": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun})

@@ -1,0 +1,151 @@
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Want names what a batch has to know. Each list is sorted and names nothing twice, and a
+// batch never asks again for what it knows. An engine that locks rows takes the locks of
+// one Want in the order of its fields and lists.
+type Want struct {
+	Keys     []KeyName
+	Tasks    []store.ID
+	Needs    []store.ID // tasks whose needs are asked for
+	Children []store.ID // tasks for which the open needs of others are asked for
+}
+
+// Found answers a Want. What does not exist is left out. Rows and slices are the batch's
+// afterwards.
+type Found struct {
+	Keys     []Key
+	Tasks    []*Row
+	Needs    []OwnNeed // of each task in the order in which they were given
+	Children []Edge    // of each task in the order in which they were stored
+}
+
+// OwnNeed is a need of a task.
+type OwnNeed struct {
+	Child store.ID
+	OpenNeed
+}
+
+// Source reads what a batch asks for, under the engine's locks. A verb asks in at most
+// three rounds, whatever the number of its tasks: for what it was given, for what that refers
+// to, and for the tasks behind that. An error ends the verb that asked.
+type Source interface {
+	Read(w *Want) (*Found, error)
+}
+
+// read asks for what is not known yet.
+func (b *Batch) read(w Want) error {
+	w.Keys = sorted(w.Keys, KeyName.compare, func(n KeyName) bool { return n.Key == "" || b.named[n] != nil })
+	w.Tasks = sorted(w.Tasks, byID, func(id store.ID) bool { return b.tasks[id] != nil })
+	w.Needs = sorted(w.Needs, byID, func(id store.ID) bool { _, known := b.needed[id]; return known })
+	w.Children = sorted(w.Children, byID, func(id store.ID) bool { _, known := b.children[id]; return known })
+	if len(w.Keys)+len(w.Tasks)+len(w.Needs)+len(w.Children) == 0 {
+		return nil
+	}
+	found, err := b.source.Read(&w)
+	if err != nil {
+		return err
+	}
+	b.know(&w, found)
+	return nil
+}
+
+// know takes in what was found.
+func (b *Batch) know(w *Want, found *Found) {
+	for _, name := range w.Keys {
+		b.named[name] = &keyChange{Key{KeyName: name}, Key{KeyName: name}}
+		b.keys = append(b.keys, b.named[name])
+	}
+	for _, k := range found.Keys {
+		*b.named[k.KeyName] = keyChange{k, k}
+	}
+	for _, id := range w.Tasks {
+		b.tasks[id] = &Change{}
+	}
+	for _, r := range found.Tasks {
+		before, c := *r, b.tasks[r.ID]
+		c.Before, c.After = &before, r
+		b.changes = append(b.changes, c)
+	}
+	for _, id := range w.Needs {
+		b.needed[id] = nil
+	}
+	for _, n := range found.Needs {
+		b.needed[n.Child] = append(b.needed[n.Child], n.OpenNeed)
+	}
+	for _, id := range w.Children {
+		b.children[id] = nil
+	}
+	for _, e := range found.Children {
+		b.children[e.Task] = append(b.children[e.Task], e)
+	}
+}
+
+// reach reads what is wanted, and all that the end of some of the tasks, or a change of
+// them, touches: their keys, the tasks of those, and the tasks that need them. With needs
+// it also reads what they need.
+func (b *Batch) reach(w Want, of []store.ID, needs bool) error {
+	w.Tasks = append(w.Tasks, of...)
+	if err := b.read(w); err != nil {
+		return err
+	}
+	next := Want{Tasks: b.holders(w.Keys)}
+	for _, id := range of {
+		r := b.tasks[id].After
+		if r == nil {
+			continue
+		}
+		next.Keys = append(next.Keys, r.key())
+		if r.Needed {
+			next.Children = append(next.Children, id)
+		}
+		if needs {
+			next.Needs = append(next.Needs, id)
+		}
+	}
+	if err := b.read(next); err != nil {
+		return err
+	}
+	last := Want{Tasks: b.holders(next.Keys)}
+	for _, id := range next.Children {
+		for _, e := range b.children[id] {
+			last.Tasks = append(last.Tasks, e.Child)
+		}
+	}
+	for _, id := range next.Needs {
+		for _, n := range b.needed[id] {
+			last.Tasks = append(last.Tasks, n.Task)
+		}
+	}
+	return b.read(last)
+}
+
+// holders returns the tasks that have keys, and those that wait for these.
+func (b *Batch) holders(names []KeyName) (tasks []store.ID) {
+	for _, name := range names {
+		if k := b.named[name]; k != nil {
+			tasks = append(tasks, k.after.Holder, k.after.Awaiting)
+		}
+	}
+	return tasks
+}
+
+// sorted returns those that are not known, each once.
+func sorted[T comparable](all []T, compare func(a, b T) int, known func(T) bool) []T {
+	all = slices.DeleteFunc(slices.Clone(all), known)
+	slices.SortFunc(all, compare)
+	return slices.Compact(all)
+}
+
+func byID(a, b store.ID) int { return bytes.Compare(a[:], b[:]) }
+
+func (n KeyName) compare(o KeyName) int {
+	return cmp.Or(cmp.Compare(n.Queue, o.Queue), cmp.Compare(n.Tenant, o.Tenant), cmp.Compare(n.Key, o.Key))
+}
