@@ -52,14 +52,18 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if a.Task.Crashes > 0 {
 		w.suspects.begin(ctx, a.Task)
 	}
-	if w.handle == nil {
+	handle := w.handle
+	if w.follow != nil && (a.Followed() || d.info != nil && len(d.info.TraceContext) > 0) {
+		handle = w.follow
+	}
+	if handle == nil {
 		return w.dispatch(ctx, d)
 	}
 	t := &Task[json.RawMessage]{Args: args, attempt: a, client: w.client}
 	if err := d.describe(&t.TaskInfo); err != nil {
 		return err
 	}
-	return w.handle(ctx, t)
+	return handle(ctx, t)
 }
 
 // dispatch finds the handler; middleware is wrapped around it.

@@ -22,6 +22,17 @@ type HandlerFunc func(ctx context.Context, t *Task[json.RawMessage]) error
 // should be told of, transactions, and whatever else all handlers share.
 type Middleware func(next HandlerFunc) HandlerFunc
 
+// Tracer follows some attempts, and costs the others nothing: middleware costs each a
+// Task. Package telemetry/tracing has one.
+type Tracer interface {
+	// Claimed is told of the tasks of a claim before they run, and when the worker asked for
+	// them. It returns the context that their handlers' contexts are made of, and whether to
+	// follow all of them. Tasks that carry a trace context are followed in any case.
+	Claimed(ctx context.Context, tasks []store.Task, asked time.Time) (context.Context, bool)
+	// Follow wraps the handlers of the attempts that are followed.
+	Follow(next HandlerFunc) HandlerFunc
+}
+
 // Mux knows the handler of each kind. Register all handlers before a worker is
 // made with it.
 type Mux struct {

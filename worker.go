@@ -61,6 +61,8 @@ type WorkerConfig struct {
 
 	// Middleware wraps every handler; the first is outermost.
 	Middleware []Middleware
+	// Tracer follows attempts, outside all middleware. Nil: none is followed.
+	Tracer Tracer
 	// Retention says how long finished tasks are kept. Zero fields take the
 	// default: completed and cancelled ones a day, discarded ones a week,
 	// statistics 30 days. It counts while this worker leads; what Client.SetRetention
@@ -89,6 +91,7 @@ type Worker struct {
 	config WorkerConfig
 	log    *slog.Logger
 	handle HandlerFunc // nil: there is no middleware
+	follow HandlerFunc // nil: there is no tracer
 
 	slots  *run.Slots
 	finish *finish.Gatherer
@@ -132,15 +135,17 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
 	w.suspects.worker, w.suspects.client = w.ID, w.client
-	if len(c.Middleware) > 0 {
-		w.handle = func(ctx context.Context, t *Task[json.RawMessage]) error {
-			return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
-		}
-	}
+	wrapped := HandlerFunc(func(ctx context.Context, t *Task[json.RawMessage]) error {
+		return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
+	})
 	for _, middleware := range slices.Backward(c.Middleware) {
-		w.handle = middleware(w.handle)
+		wrapped = middleware(wrapped)
+		w.handle = wrapped
 	}
 	w.slots = run.NewSlots(c.Concurrency + c.ReadAhead)
+	if c.Tracer != nil {
+		w.follow, w.slots.Claimed = c.Tracer.Follow(wrapped), c.Tracer.Claimed
+	}
 	w.slots.Handle, w.slots.Limits, w.slots.Done = w.runAttempt, w.limits, w.ended
 	w.slots.Grace, w.slots.Late = c.HungGrace, w.returned
 	w.finish = finish.New(s, finish.Options{Largest: max(1000, c.Concurrency+c.ReadAhead), Linger: 2 * time.Millisecond, Soon: w.slots.Ending,

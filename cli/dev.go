@@ -93,7 +93,7 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	defer closeStore()
 	d.worker.Concurrency = 10
 	if app.tracer != nil {
-		d.worker.Middleware = []tusk.Middleware{app.tracer.Middleware}
+		d.worker.Tracer = app.tracer
 	}
 	worker, err := tusk.NewWorker(client, mux, &d.worker)
 	if err != nil {

@@ -153,7 +153,7 @@ func (app *App) work(ctx context.Context, kinds *kindFlags, c tusk.WorkerConfig,
 	}
 	defer closeStore()
 	if app.tracer != nil {
-		c.Middleware = []tusk.Middleware{app.tracer.Middleware}
+		c.Tracer = app.tracer
 	}
 	worker, err := tusk.NewWorker(client, mux, &c)
 	if err != nil {

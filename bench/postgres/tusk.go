@@ -62,13 +62,13 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 	if err != nil {
 		return 0, err
 	}
-	var middleware []tusk.Middleware
+	var tracer tusk.Tracer
 	if r.watch != nil {
 		if client, err = tusk.NewClient(r.watch.wrap(client.Store()), &tusk.ClientConfig{Logger: discard}); err != nil {
 			return 0, err
 		}
 		r.watch.begin(client)
-		middleware = []tusk.Middleware{r.watch.tracer.Middleware}
+		tracer = r.watch.tracer
 	}
 	if r.held {
 		release, err := hold(ctx, pool)
@@ -98,7 +98,7 @@ func (r tuskRun) run(ctx context.Context, pool *pgxpool.Pool, clock *clock) (int
 		return int(handled.Load()), errors.Join(err, workers.Wait())
 	}
 	for range hands {
-		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: r.batch, Middleware: middleware})
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: r.batch, Tracer: tracer})
 		if err != nil {
 			return stopped(err)
 		}

@@ -64,7 +64,7 @@ func TestAClaimOfOneTaskTakesTheOutcomeAlong(t *testing.T) {
 		w := &worker{id: store.ID{1}, room: 1}
 		s := w.along(e, shelf)
 		took := 0
-		s.o.Take = func(tasks []store.Task) { took += len(tasks); shelf.left++ } // each is done at once
+		s.o.Take = func(tasks []store.Task, _ time.Time) { took += len(tasks); shelf.left++ } // each is done at once
 		run(t, s, func() { time.Sleep(100 * time.Millisecond) })
 		if took != 5 || shelf.left != 0 || !slices.Equal(shelf.settled, slices.Repeat([]string{"stored"}, 5)) {
 			t.Errorf("%d tasks, %d outcomes left, settled: %v", took, shelf.left, shelf.settled)
@@ -105,7 +105,7 @@ func TestHalfAnExchangeThatFailsIsRepeatedByItself(t *testing.T) {
 		w := &worker{id: store.ID{1}, room: 1}
 		s := w.along(e, shelf)
 		took := 0
-		s.o.Take = func(tasks []store.Task) { took += len(tasks) }
+		s.o.Take = func(tasks []store.Task, _ time.Time) { took += len(tasks) }
 		run(t, s, func() { time.Sleep(500 * time.Millisecond) })
 		if took != 3 {
 			t.Errorf("%d tasks were taken, want 3", took)

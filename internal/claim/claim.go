@@ -31,13 +31,13 @@ type Lender interface {
 // Options of a Source. All are needed but those that say otherwise.
 type Options struct {
 	Worker func() (id store.ID, alive bool)
-	Dead   func(id store.ID)                   // the store calls the worker dead
-	Asks   func() []Ask                        // what to claim from
-	Room   func() (n int, after time.Duration) // how many tasks could be taken now; if none, when to ask again at the latest
-	Take   func(tasks []store.Task)            // takes them
-	Poll   time.Duration                       // the longest pause between polls of idle queues
-	Along  store.Exchanger                     // takes outcomes along; nil: the engine cannot
-	Lender Lender                              // has them; not asked without Along
+	Dead   func(id store.ID)                         // the store calls the worker dead
+	Asks   func() []Ask                              // what to claim from
+	Room   func() (n int, after time.Duration)       // how many tasks could be taken now; if none, when to ask again at the latest
+	Take   func(tasks []store.Task, asked time.Time) // takes what was asked for at a time
+	Poll   time.Duration                             // the longest pause between polls of idle queues
+	Along  store.Exchanger                           // takes outcomes along; nil: the engine cannot
+	Lender Lender                                    // has them; not asked without Along
 	Log    *slog.Logger
 }
 
@@ -105,6 +105,7 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	}
 	c.name(r.Token)
 	var along errand
+	asked := time.Now()
 	defer along.settle()
 	tasks, err := c.ask(ctx, r, &along)
 	if errors.Is(err, store.ErrWorkerDead) {
@@ -123,7 +124,7 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 		c.hints.add(r.Queues...) // the first request got nothing, or never will
 		return 0, nil
 	}
-	pause := c.pause(r, tasks)
+	pause := c.pause(r, tasks, asked)
 	c.name(store.Token{}) // who takes the tasks names it from now on
 	return pause, nil
 }
@@ -207,11 +208,11 @@ func rotated[T any](all []T, by int) []T {
 	return append(append(make([]T, 0, len(all)), all[by:]...), all[:by]...)
 }
 
-func (c *Source) pause(r store.ClaimRequest, tasks []store.Task) time.Duration {
+func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time) time.Duration {
 	more := c.hints.learn(r, tasks)
 	if len(tasks) > 0 {
 		c.found = true
-		c.o.Take(tasks)
+		c.o.Take(tasks, asked)
 	}
 	if len(c.round) > 0 || len(tasks) == r.Limit {
 		return 0

@@ -68,7 +68,7 @@ func (w *worker) source(c *counter, queues ...string) *Source {
 		Dead:   func(id store.ID) { w.died = append(w.died, id); w.id[0]++ },
 		Asks:   func() []Ask { return append([]Ask{{Queues: slices.Clone(queues)}}, w.limited...) },
 		Room:   func() (int, time.Duration) { return w.room, time.Second },
-		Take:   func(tasks []store.Task) { w.taken += len(tasks); w.room -= len(tasks) },
+		Take:   func(tasks []store.Task, _ time.Time) { w.taken += len(tasks); w.room -= len(tasks) },
 		Poll:   time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 }
@@ -197,7 +197,7 @@ func TestAFullAnswerIsFollowedAtOnce(t *testing.T) {
 		c := &counter{stock: 25}
 		w := &worker{id: store.ID{1}, room: 10}
 		s := w.source(c, "q")
-		s.o.Take = func(tasks []store.Task) { w.taken += len(tasks) } // finished at once
+		s.o.Take = func(tasks []store.Task, _ time.Time) { w.taken += len(tasks) } // finished at once
 		began := time.Now()
 		run(t, s, func() { time.Sleep(time.Millisecond) })
 		if w.taken != 25 || len(c.at) < 3 || c.at[2] != began {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -50,6 +51,12 @@ func WithTraceContext(stored []byte, trace map[string]string) ([]byte, error) {
 		return stored, nil
 	}
 	return with(stored, "trace_context", trace)
+}
+
+// Traced reports whether stored settings have a trace context. Other text that looks like
+// one passes for it.
+func Traced(stored []byte) bool {
+	return len(stored) > 0 && bytes.Contains(stored, []byte(`"trace_context"`))
 }
 
 // with sets one field and keeps all others, those that this version does not know included.

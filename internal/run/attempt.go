@@ -28,8 +28,8 @@ type Attempt struct {
 	claim *claimed // that it came with
 
 	mu      sync.Mutex
-	ctx     context.Context         // nil until the handler runs; the slot's until the handler asks its own for something
-	cancel  context.CancelCauseFunc // nil: ctx is the slot's
+	ctx     context.Context         // nil until the handler runs; the claim's until the handler asks its own for something
+	cancel  context.CancelCauseFunc // nil: ctx is the claim's
 	stopped error                   // why it was stopped
 	over    bool                    // it has ended
 	// Its handler was given up and ran on.
@@ -74,6 +74,9 @@ func (a *Attempt) Age() time.Duration {
 	return a.Since() - a.begun
 }
 
+// Followed reports whether all attempts of the claim are followed.
+func (a *Attempt) Followed() bool { return a.claim.followed }
+
 // Since is how long ago the task was claimed.
 func (a *Attempt) Since() time.Duration { return time.Since(a.claim.at) }
 
@@ -113,13 +116,13 @@ func (a *Attempt) Stopped() error {
 }
 
 // begin returns the context of the handler, unless the attempt was stopped.
-func (a *Attempt) begin(ctx context.Context, after time.Duration) (context.Context, error) {
+func (a *Attempt) begin(after time.Duration) (context.Context, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped != nil {
 		return nil, a.stopped
 	}
-	a.begun, a.ctx = after, ctx
+	a.begun, a.ctx = after, a.claim.ctx
 	return (*handlerContext)(a), nil
 }
 

@@ -34,7 +34,7 @@ func (c *handlerContext) Done() <-chan struct{} { return c.real().Done() }
 func (c *handlerContext) Err() error { return c.real().Err() }
 
 // Value implements context.Context. While nothing has ended the context, the values are
-// those of the slot's, the cause of an end included: the real one need not be made.
+// those of the claim's, the cause of an end included: the real one need not be made.
 func (c *handlerContext) Value(key any) any {
 	c.mu.Lock()
 	ctx, live := c.ctx, c.stopped == nil && !c.over

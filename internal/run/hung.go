@@ -129,7 +129,7 @@ func (s *Slots) giveUp(a *Attempt) {
 	s.learn(r.Ran)
 	s.Done(a, r)
 	s.release(a.claim)
-	go s.slot(s.ctx)
+	go s.slot()
 }
 
 // forsake is end for a handler that runs on. It reports whether the attempt had not ended.

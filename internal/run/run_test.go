@@ -49,7 +49,7 @@ func through(n, tasks int, timeout time.Duration, handle func(ctx context.Contex
 	for i := range tasks {
 		taken = append(taken, store.Task{ID: store.ID{byte(i)}, Lease: store.Token{1}})
 	}
-	s.Take(taken)
+	s.Take(taken, time.Now())
 	if meanwhile != nil {
 		meanwhile(s)
 	}

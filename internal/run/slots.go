@@ -28,6 +28,10 @@ type Result struct {
 // Slots runs attempts, as many at a time as it has slots, and knows all that the
 // worker holds: those that run and those read ahead.
 type Slots struct {
+	// Claimed is told of the tasks of a claim before they run. It returns the context that
+	// their handlers' contexts come from, and whether their attempts are followed. Nil: that
+	// of Start, and none is followed.
+	Claimed func(ctx context.Context, tasks []store.Task, asked time.Time) (context.Context, bool)
 	// Handle runs the handler of an attempt. Its error is the attempt's.
 	Handle func(ctx context.Context, a *Attempt) error
 	// Limits returns what bounds an attempt from now on.
@@ -61,6 +65,8 @@ type claimed struct {
 	open     atomic.Int64 // how many were not handed on to Done
 	left     atomic.Int64 // see Attempt.Left
 	at       time.Time
+	ctx      context.Context
+	followed bool
 }
 
 // NewSlots makes slots that can hold up to capacity tasks.
@@ -73,13 +79,17 @@ func (s *Slots) Start(ctx context.Context, n int) {
 	s.ctx = ctx
 	for range n {
 		s.slots.Add(1)
-		go s.slot(ctx)
+		go s.slot()
 	}
 }
 
-// Take adds claimed tasks. It must not be given more than there is room for.
-func (s *Slots) Take(tasks []store.Task) {
-	c := &claimed{attempts: make([]Attempt, len(tasks)), at: time.Now()}
+// Take adds the tasks of a claim that was asked for at a time. It must not be given more
+// than there is room for.
+func (s *Slots) Take(tasks []store.Task, asked time.Time) {
+	c := &claimed{attempts: make([]Attempt, len(tasks)), at: time.Now(), ctx: s.ctx}
+	if s.Claimed != nil {
+		c.ctx, c.followed = s.Claimed(s.ctx, tasks, asked)
+	}
 	c.open.Store(int64(len(tasks)))
 	c.left.Store(int64(len(tasks)))
 	for i := range tasks {
@@ -176,7 +186,7 @@ func (s *Slots) Tokens() []store.Token {
 // slot runs attempts one after another. A handler that leaves its goroutine by
 // runtime.Goexit takes the slot with it, so that a new one starts in its place. One that
 // is given up has got a new slot already when it returns.
-func (s *Slots) slot(ctx context.Context) {
+func (s *Slots) slot() {
 	id := goroutineID()
 	var a *Attempt
 	drained := false
@@ -186,12 +196,12 @@ func (s *Slots) slot(ctx context.Context) {
 		case drained:
 			s.slots.Done()
 		default:
-			go s.slot(ctx)
+			go s.slot()
 		}
 	}()
 	for a = range s.queue {
 		a.goroutine = id
-		if forsaken := s.attempt(ctx, a); forsaken {
+		if forsaken := s.attempt(a); forsaken {
 			return
 		}
 	}
@@ -199,7 +209,7 @@ func (s *Slots) slot(ctx context.Context) {
 }
 
 // attempt runs one and reports whether it was given up before its handler returned.
-func (s *Slots) attempt(ctx context.Context, a *Attempt) (forsaken bool) {
+func (s *Slots) attempt(a *Attempt) (forsaken bool) {
 	s.running.Add(1)
 	var r Result
 	started := a.Since()
@@ -220,13 +230,13 @@ func (s *Slots) attempt(ctx context.Context, a *Attempt) (forsaken bool) {
 		s.Done(a, r)
 		s.release(a.claim)
 	}()
-	r.Err = s.call(ctx, a, started)
+	r.Err = s.call(a, started)
 	returned = true
 	return false
 }
 
-func (s *Slots) call(ctx context.Context, a *Attempt, started time.Duration) error {
-	ctx, err := a.begin(ctx, started)
+func (s *Slots) call(a *Attempt, started time.Duration) error {
+	ctx, err := a.begin(started)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -12,11 +14,29 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
 )
 
-// Middleware makes a span of each attempt. What the handler enqueues, its children and
-// the next stage of its pipeline belong to the trace of the attempt.
-func (t *Tracer) Middleware(next tusk.HandlerFunc) tusk.HandlerFunc {
+// Claimed implements tusk.Tracer: it makes a span of a claim that brought tasks which carry
+// no trace context. If that is sampled, it is the parent of their attempts. Otherwise the
+// attempts have no spans, and neither has what their handlers do: the sampler is asked
+// once for all.
+func (t *Tracer) Claimed(ctx context.Context, tasks []store.Task, asked time.Time) (context.Context, bool) {
+	if !slices.ContainsFunc(tasks, func(task store.Task) bool { return !lifecycle.Traced(task.Settings) }) {
+		return ctx, false
+	}
+	ctx, span := t.spans.Start(ctx, "receive "+tasks[0].Queue, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(asked))
+	defer span.End()
+	sampled := span.SpanContext().IsSampled()
+	if sampled {
+		describeReceive(span, tasks)
+	}
+	return ctx, sampled
+}
+
+// Follow implements tusk.Tracer: it makes a span of an attempt. What the handler enqueues,
+// its children and the next stage of its pipeline belong to the trace of the attempt.
+func (t *Tracer) Follow(next tusk.HandlerFunc) tusk.HandlerFunc {
 	return func(ctx context.Context, task *tusk.Task[json.RawMessage]) (err error) {
 		ctx, span := t.begin(ctx, task)
 		if !span.SpanContext().IsSampled() {
@@ -45,7 +65,8 @@ func (t *Tracer) Middleware(next tusk.HandlerFunc) tusk.HandlerFunc {
 var errAway = errors.New("the handler panicked or left its goroutine")
 
 // begin starts the span of an attempt: a child of what enqueued the task, or for a retry
-// a new trace that links to it.
+// a new trace that links to it. That of a task that carries no trace context is a child of
+// the claim.
 func (t *Tracer) begin(ctx context.Context, task *tusk.Task[json.RawMessage]) (context.Context, trace.Span) {
 	options := [3]trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	used := options[:1]
@@ -58,6 +79,17 @@ func (t *Tracer) begin(ctx context.Context, task *tusk.Task[json.RawMessage]) (c
 		}
 	}
 	return t.spans.Start(ctx, "process "+task.Queue, used...)
+}
+
+func describeReceive(span trace.Span, tasks []store.Task) {
+	first := &tasks[0]
+	span.SetAttributes(system, semconv.MessagingOperationTypeReceive, semconv.MessagingOperationName("receive"),
+		semconv.MessagingBatchMessageCount(len(tasks)))
+	if slices.ContainsFunc(tasks, func(task store.Task) bool { return task.Queue != first.Queue }) {
+		span.SetName("receive")
+		return
+	}
+	span.SetAttributes(semconv.MessagingDestinationName(first.Queue))
 }
 
 func describeProcess(span trace.Span, task *tusk.Task[json.RawMessage]) {

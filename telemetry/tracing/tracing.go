@@ -4,7 +4,8 @@
 // Each call that enqueues is a span "send QUEUE", and each attempt a span "process QUEUE".
 // If the first is sampled, its trace context travels with the tasks: the first attempt is
 // its child; a retry begins a new trace that links to it. Tasks of a span that is not
-// sampled carry nothing.
+// sampled carry nothing. Attempts of tasks that carry nothing are children of their claim's
+// span "receive QUEUE", and have no spans if that is not sampled.
 package tracing
 
 import (
@@ -23,7 +24,7 @@ const (
 )
 
 // Tracer makes the spans. Make it with New: wrap the store that a client is made of in
-// Wrap, and give Middleware to the worker.
+// Wrap, and make it the worker's Tracer.
 type Tracer struct {
 	spans trace.Tracer
 	w3c   propagation.TraceContext

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/telemetry/tracing"
 )
@@ -58,7 +60,7 @@ func newTraced(t *testing.T, sampler sdk.Sampler) *traced {
 func (d *traced) work(queues ...string) {
 	d.t.Helper()
 	w, err := tusk.NewWorker(d.client, d.mux, &tusk.WorkerConfig{Queues: queues, Poll: 10 * time.Millisecond,
-		Middleware: []tusk.Middleware{d.tracer.Middleware}})
+		Tracer: d.tracer})
 	must(d.t, err)
 	ctx, stop := context.WithTimeout(d.t.Context(), time.Minute)
 	defer stop()
@@ -229,6 +231,62 @@ func TestWhatIsNotSampledCarriesNothing(t *testing.T) {
 	must(t, err)
 	if task.State != tusk.StateCompleted || task.Settings != nil || len(d.names()) > 0 {
 		t.Errorf("the task is %v with settings %s; spans %v", task.State, task.Settings, d.names())
+	}
+}
+
+// asked is a sampler that counts the questions, and samples nothing.
+type asked struct{ times atomic.Int64 }
+
+func (a *asked) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {
+	a.times.Add(1)
+	return sdk.SamplingResult{Decision: sdk.Drop}
+}
+
+func (a *asked) Description() string { return "asked" }
+
+func TestTheSamplerIsAskedOnceForABatch(t *testing.T) {
+	const tasks = 200
+	sampler := &asked{}
+	d := newTraced(t, sdk.ParentBased(sampler))
+	tusk.HandleKind(d.mux, "k", func(ctx context.Context, _ *tusk.Task[map[string]int]) error {
+		_, span := d.user.Start(ctx, "query")
+		span.End()
+		return nil
+	})
+	_, err := d.client.EnqueueMany(t.Context(), slices.Repeat([]tusk.NewTask{{Args: tusk.RawArgs{Name: "k"}}}, tasks))
+	must(t, err)
+	d.work("default")
+	if n := sampler.times.Load(); n == 0 || n > tasks/2 {
+		t.Errorf("the sampler was asked %d times for %d tasks", n, tasks)
+	}
+}
+
+func TestAttemptsOfTasksWithoutATraceBelongToTheirClaim(t *testing.T) {
+	d := newTraced(t, sdk.AlwaysSample())
+	tusk.HandleKind(d.mux, "k", func(_ context.Context, task *tusk.Task[map[string]int]) error {
+		if task.Attempt == 1 {
+			return tusk.RetryAfter(0, errors.New("the server is busy"))
+		}
+		return nil
+	})
+	untraced, err := tusk.NewClient(d.client.Store().(interface{ Unwrap() store.Store }).Unwrap(), nil)
+	must(t, err)
+	_, err = untraced.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)
+	must(t, err)
+	d.work("default")
+	claims, attempts := d.named("receive default"), d.named("process default")
+	if len(claims) != 2 || len(attempts) != 2 {
+		t.Fatalf("the spans are %q, want two claims and two attempts", d.names())
+	}
+	for i := range attempts {
+		if attempts[i].Parent.SpanID() != claims[i].SpanContext.SpanID() || claims[i].Parent.IsValid() {
+			t.Errorf("attempt %d is below %v, want the claim %v, which has no parent", i+1, attempts[i].Parent, claims[i].SpanContext)
+		}
+	}
+	want := map[string]string{"messaging.system": "tusk", "messaging.operation.type": "receive", "messaging.operation.name": "receive",
+		"messaging.destination.name": "default", "messaging.batch.message_count": "1"}
+	if got := values(claims[0]); !maps.Equal(got, want) || claims[0].SpanKind != trace.SpanKindClient {
+		t.Errorf("the claim has %v, want %v", got, want)
 	}
 }
 
