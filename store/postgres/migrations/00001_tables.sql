@@ -1,6 +1,9 @@
 -- up
 set local lock_timeout = '5s';
 
+-- Text is compared by its bytes, whatever the collation of the database: an index in that
+-- collation is damaged when the operating system's C library learns another order.
+
 create sequence tusk.task_n start 256 increment 256 cache 500;
 
 -- The log: a row is a task that is ready for an attempt, or a pack: up to 255 tasks of
@@ -16,19 +19,19 @@ create table tusk.log (
   enqueued_at timestamptz not null default statement_timestamp(),
   attempt     int         not null default 0,
   crashes     int         not null default 0,
-  kind        text        not null,
+  kind        text collate "C" not null,
   args        bytea       not null,
   run_at      timestamptz, -- null: enqueued_at
   expires_at  timestamptz,
   claimed_at  timestamptz,
-  tenant      text,
-  key         text,
-  tags        text[],
+  tenant      text collate "C",
+  key         text collate "C",
+  tags        text[] collate "C",
   settings    bytea,
-  failure     text,        -- fingerprint of the latest failed attempt
+  failure     text collate "C", -- fingerprint of the latest failed attempt
   workflow    uuid,
   turn        boolean,     -- it runs only in its turn; null: it does not
-  partition   text,
+  partition   text collate "C",
   packed      bytea[]      -- of a pack: the args of each
 ) partition by range (xid);
 -- A pack stays in one piece.
@@ -100,7 +103,7 @@ $$;
 -- The log's segments. A segment holds the xids below hi, from where the one
 -- before it ends; the last one has no hi, so that an insert never fails.
 create table tusk.segment (
-  name     text        not null primary key,
+  name     text collate "C" not null primary key,
   hi       xid8,
   made_xid xid8        not null default pg_current_xact_id(),
   made_at  timestamptz not null default clock_timestamp()
@@ -109,8 +112,8 @@ create table tusk.segment (
 -- The tables of those segments that are no single one: the tasks of queues that are
 -- kept for another time than the rest have their own, which goes when they do.
 create table tusk.segment_part (
-  name    text     not null primary key,
-  segment text     not null,
+  name    text collate "C" not null primary key,
+  segment text collate "C" not null,
   queues  bigint[]          -- null: all that the others do not name
 );
 
@@ -118,7 +121,7 @@ create table tusk.segment_part (
 -- longer. Segments that are made from now on are made so.
 create table tusk.class (
   queue bigint not null primary key,
-  class text   not null check (class in ('short', 'long'))
+  class text collate "C" not null check (class in ('short', 'long'))
 );
 
 -- Makes the first segments of an empty log.
@@ -144,7 +147,7 @@ select tusk.first_segments();
 -- The names behind lanes. Rows may come twice; nobody waits for anybody here.
 create table tusk.lane (
   id    bigint not null,
-  queue text   not null
+  queue text collate "C" not null
 );
 create index lane_id on tusk.lane (id);
 
@@ -252,18 +255,18 @@ create table tusk.waiting (
   enqueued_at timestamptz not null,
   attempt     int         not null,
   crashes     int         not null,
-  kind        text        not null,
+  kind        text collate "C" not null,
   args        bytea       not null,
   expires_at  timestamptz,
   claimed_at  timestamptz,
-  tenant      text,
-  key         text,
-  tags        text[],
+  tenant      text collate "C",
+  key         text collate "C",
+  tags        text[] collate "C",
   settings    bytea,
-  failure     text,
+  failure     text collate "C",
   workflow    uuid,
   turn        boolean,
-  partition   text,
+  partition   text collate "C",
   line        timestamptz -- since when it waits for its turn and for nothing else; null: it does not
 );
 create index waiting_due on tusk.waiting (run_at, n) where state <> 2;
@@ -304,8 +307,8 @@ create index doubt_n_order on tusk.doubt (n);
 create table tusk.turn (
   id        uuid   not null primary key,
   queue     bigint not null,
-  tenant    text   not null,
-  partition text   not null
+  tenant    text collate "C" not null,
+  partition text collate "C" not null
 );
 
 -- Tasks that ended in another way than by plain completion: dead letters,
@@ -318,20 +321,20 @@ create table tusk.dead (
   enqueued_at timestamptz not null,
   attempt     int         not null,
   crashes     int         not null,
-  kind        text        not null,
+  kind        text collate "C" not null,
   args        bytea       not null,
   expires_at  timestamptz,
   claimed_at  timestamptz,
-  tenant      text,
-  key         text,
-  tags        text[],
+  tenant      text collate "C",
+  key         text collate "C",
+  tags        text[] collate "C",
   settings    bytea,
-  failure     text,
-  reason      text        not null,
+  failure     text collate "C",
+  reason      text collate "C" not null,
   finished_at timestamptz not null,
   workflow    uuid,
   turn        boolean,
-  partition   text,
+  partition   text collate "C",
   xid         xid8        not null default pg_current_xact_id() -- that ended it
 );
 create index dead_finished on tusk.dead (finished_at);
@@ -347,9 +350,9 @@ create table tusk.attempt (
   started_at  timestamptz not null,
   ended_at    timestamptz not null,
   state       smallint    not null,
-  error       text        not null,
-  trace       text        not null,
-  fingerprint text        not null,
+  error       text collate "C" not null,
+  trace       text collate "C" not null,
+  fingerprint text collate "C" not null,
   xid         xid8        not null default pg_current_xact_id()
 );
 create index attempt_id on tusk.attempt (id, n);
@@ -358,12 +361,12 @@ create index attempt_xid on tusk.attempt (xid) where state >= 6 or error like 'w
 -- Groups of like errors.
 create table tusk.failure (
   queue       bigint      not null,
-  kind        text        not null,
-  fingerprint text        not null,
+  kind        text collate "C" not null,
+  fingerprint text collate "C" not null,
   count       bigint      not null,
   first_at    timestamptz not null,
   last_at     timestamptz not null,
-  sample      text        not null,
+  sample      text collate "C" not null,
   sample_task uuid        not null,
   primary key (queue, kind, fingerprint)
 );
@@ -380,7 +383,7 @@ create table tusk.note (
 -- belongs to its tenant: `key` is what tusk.tenant_key makes of the two.
 create table tusk.key (
   queue     bigint not null,
-  key       text   not null,
+  key       text collate "C" not null,
   holder    uuid,
   awaiting  uuid,
   source_at timestamptz,
@@ -392,7 +395,7 @@ create table tusk.key (
 create table tusk.stop (
   id     uuid not null primary key,
   token  uuid not null,
-  reason text not null
+  reason text collate "C" not null
 );
 
 -- While attended is when this server was started, a session of the worker's process
@@ -425,8 +428,8 @@ insert into tusk.leader (id, term, expires_at, renewed_at) values (null, 0, '-in
 
 create sequence tusk.record_version;
 create table tusk.record (
-  kind       text        not null,
-  name       text        not null,
+  kind       text collate "C" not null,
+  name       text collate "C" not null,
   version    bigint      not null default nextval('tusk.record_version'),
   body       bytea       not null,
   updated_at timestamptz not null default clock_timestamp(),

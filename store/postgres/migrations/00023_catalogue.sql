@@ -8,8 +8,8 @@ set local lock_timeout = '5s';
 -- in the lane and no ids.
 create table tusk.catalogue (
   lane     bigint      not null,
-  kind     text,       -- null: by tag
-  tag      text,       -- null: by kind
+  kind     text collate "C", -- null: by tag
+  tag      text collate "C", -- null: by kind
   lo       xid8        not null,
   hi       xid8        not null,
   newest   uuid        not null,
