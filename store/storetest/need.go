@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -123,6 +124,56 @@ var needClauses = []clause{
 		t.admit(10)
 		t.is(child, store.Cancelled)
 		t.is(waits, store.Pending)
+	}},
+	{"need/a parent that is past its retention when its child's transaction commits has ended as it did", func(t *T) {
+		t.transactor()
+		if t.engine.OneWriter {
+			t.Skip("the engine has one writer: nothing ends beside an open transaction that wrote")
+		}
+		worker := t.worker()
+		t.addMany(2)
+		parents := t.take(worker, 2)
+		tx, commit, _ := t.begin()
+		var children []store.NewTask
+		for _, policy := range []store.OnFailure{store.CancelOnFailure, store.ContinueOnFailure, store.WaitOnFailure} {
+			children = append(children, newTask(needs(policy, parents[0].ID)))
+		}
+		doomed := newTask(needs(store.CancelOnFailure, parents[1].ID))
+		if _, err := tx.Enqueue(t.ctx(), append(children, doomed)); err != nil {
+			t.Fatal(err)
+		}
+		outcomes := []store.Outcome{to(store.Completed, &parents[0]), failed(&parents[1], store.Discarded, "x")}
+		_, err := t.Finish(t.ctx(), outcomes)
+		held := errors.As(err, new(*store.HeldError)) // it may say so, and wait for the commit
+		if err != nil && !held {
+			t.Fatal(err)
+		}
+		prune := func() {
+			keep := store.Retention{Completed: time.Nanosecond, Cancelled: time.Hour, Discarded: time.Nanosecond}
+			if _, err := t.Prune(t.ctx(), t.lead(), keep, 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			prune()
+		}
+		commit()
+		if held {
+			t.end(outcomes...)
+		}
+		for i := range children {
+			t.eventually("a child is set free", func() bool {
+				t.admit(10)
+				return t.get(children[i].ID).State == store.Available
+			})
+		}
+		if got := t.is(doomed.ID, store.Cancelled); !strings.Contains(got.Reason, "discarded") {
+			t.Errorf("%+v", got)
+		}
+		t.eventually("the parents are pruned", func() bool {
+			prune()
+			return len(t.list(store.Filter{IDs: idsOfTasks(parents)})) == 0
+		})
 	}},
 	{"need/a cancelled child that is retried waits for what it needs", func(t *T) {
 		worker := t.worker()

@@ -303,6 +303,17 @@ create table tusk.doubt (
 );
 create index doubt_n_order on tusk.doubt (n);
 
+-- Transactions that wrote when a task ended may have seen it unfinished. What ended in over
+-- did so before any transaction that is open now began to write; what ended in next did once
+-- the xids below upto have ended.
+create table tusk.grace (
+  one  boolean     not null primary key default true check (one),
+  over pg_snapshot not null default '1:1:',
+  next pg_snapshot not null default '1:1:',
+  upto xid8        not null default '0'
+);
+insert into tusk.grace default values;
+
 -- Tasks that have their turn: granted, and neither ended nor put off since.
 create table tusk.turn (
   id        uuid   not null primary key,
@@ -443,6 +454,7 @@ drop view tusk.task;
 drop function tusk.short_tags, tusk.short_kind, tusk.ids_between, tusk.id_after, tusk.block_of;
 drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
-  tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn;
+  tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn,
+  tusk.grace;
 drop function tusk.first_segments;
 drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n, tusk.beside;

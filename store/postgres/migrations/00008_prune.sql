@@ -1,8 +1,34 @@
 -- up
 set local lock_timeout = '5s';
 
+-- The ends that no open transaction may have missed, as a snapshot in which they are visible.
+-- A transaction that took a task for unfinished had an xid before that task ended, so what
+-- is visible here ended for it when all xids up to one drawn now have ended.
+create function tusk.over() returns pg_snapshot language plpgsql as $$
+declare
+  _here pg_snapshot := pg_current_snapshot();
+  _mine xid8 := pg_current_xact_id();
+  g     tusk.grace;
+begin
+  select * into g from tusk.grace;
+  if pg_snapshot_xmin(pg_current_snapshot()) >= _mine then -- nobody else writes
+    return _here;
+  elsif pg_snapshot_xmin(pg_current_snapshot()) >= g.upto then
+    update tusk.grace set over = g.next, next = _here, upto = _mine;
+    return g.next;
+  end if;
+  return g.over;
+end $$;
+
+-- Says whether a task that ended in a transaction may go. An xid from the future is that of
+-- another server, from before a rebase.
+create function tusk.may_go(_xid xid8, _over pg_snapshot) returns boolean language sql stable as $$
+  select pg_visible_in_snapshot(_xid, _over) or _xid >= pg_snapshot_xmax(pg_current_snapshot())
+$$;
+
 -- Deletes finished tasks whose retention is over, at most _limit of them, but those
--- that somebody holds or whose key somebody holds: they go another time. The
+-- that somebody holds or whose key somebody holds: they go another time. So do those that
+-- an open transaction may have seen unfinished: it may bring a task that needs them. The
 -- completed ones go with their batch's row: their rows in the log mean nothing
 -- without it, and leave with their segment. Retentions are in microseconds, for
 -- completed, cancelled, discarded; 0 keeps for ever.
@@ -16,6 +42,7 @@ language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
+  _over  pg_snapshot;
   _look  int := 0;
   _ids   uuid[];
   _all   uuid[];
@@ -34,6 +61,11 @@ begin
   hand := 0;
   perform tusk.need_read_committed();
   perform tusk.lead(_term);
+  _young := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep[1]) k where k > 0);
+  if exists (select from tusk.dead x where x.finished_at <= _now)
+    or (select x.finished_at <= _young from tusk.outcome x order by x.xid limit 1) then
+    _over := tusk.over();
+  end if;
   perform tusk.classify(_term, _keep[1], _queues, _completed);
   for d in
     select x.id, x.tenant, x.key, x.lane from tusk.dead x
@@ -41,6 +73,7 @@ begin
     where x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
+      and tusk.may_go(x.xid, _over)
     order by x.finished_at
     limit _limit
     for update of x skip locked
@@ -55,7 +88,6 @@ begin
   delete from tusk.dead x where x.id = any(_ids);
   perform tusk.forget_tasks(_ids);
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
-  _young := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep[1]) k where k > 0);
   for f in
     select x.ctid as at, x.xid, x.finished_at,
       x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us' as over
@@ -70,7 +102,7 @@ begin
       hand := f.xid::text::bigint;
       exit;
     end if;
-    continue when f.over is not true;
+    continue when f.over is not true or tusk.may_go(f.xid, _over) is not true;
     select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed into o
     from tusk.outcome x where x.ctid = f.at
     for update skip locked;
@@ -162,4 +194,4 @@ end $$;
 
 -- down
 set local lock_timeout = '5s';
-drop function tusk.forget_tasks, tusk.classify, tusk.prune;
+drop function tusk.forget_tasks, tusk.classify, tusk.prune, tusk.may_go, tusk.over;

@@ -79,6 +79,7 @@ begin
   get diagnostics _open = row_count;
   delete from tusk.catalogue;
   update tusk.catalogue_end e set upto = '0', added = 0;
+  update tusk.grace g set over = '1:1:', next = '1:1:', upto = '0';
   update tusk.worker w set dead = true;
   update tusk.leader l set id = null, expires_at = '-infinity';
   update tusk.server s set system_identifier = (select c.system_identifier from pg_control_system() c);

@@ -25,9 +25,12 @@ create function tusk.is_met(_policy smallint, _state smallint) returns boolean l
 $$;
 
 -- Judges needs before their child is stored. What comes in the same call is
--- open without a look, for nobody else can see it yet; with a key, it may not come.
+-- open without a look, for nobody else can see it yet; with a key, it may not come. The
+-- transaction has an xid before it looks: what it takes for unfinished is not pruned before
+-- it has ended.
 create function tusk.judge_needs(_parents uuid[], _policies smallint[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
+  select pg_current_xact_id();
   with n as materialized (
     select n.k::int, n.parent, n.policy, i.place::int
     from unnest(_parents, _policies) with ordinality n(parent, policy, k)
