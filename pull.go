@@ -51,6 +51,7 @@ type Puller struct {
 	order []Receipt            // of ended, oldest first
 	asked map[store.Token]bool // claims that are under way, up to where their tasks are in lent
 	lost  []store.ClaimRequest // claims whose answer was lost
+	wants appetite             // what was asked for of late
 	hint  chan struct{}        // closed when there may be tasks
 }
 
@@ -113,11 +114,12 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 // NewPuller makes a puller. Its Run has to be running for tasks to be lent.
 func (c *Client) NewPuller() *Puller {
 	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{}),
+		wants:   appetite{queues: map[string]time.Time{}},
 		looking: make(chan struct{}, maxLooking)}
 	log := c.config.Logger
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
-		Worker: store.Worker{Host: host, PID: os.Getpid(), Concurrency: MaxLent, Version: Version() + " pull"},
+		Worker: func() store.Worker { return p.about(host) },
 		NewID:  NewID, TTL: 30 * time.Second, Every: beatEvery(c.store),
 		Holds: p.holds, Notes: p.notes, Noted: p.noted, Stop: p.stop, Lost: p.forgetAll, Away: p.forgetAll, Log: log,
 	})
@@ -153,6 +155,7 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 	if err := r.complete(); err != nil {
 		return nil, err
 	}
+	defer p.want(r.Queues, r.Limit)()
 	deadline := time.Now().Add(r.Wait)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		hint := p.hinted()

@@ -152,8 +152,10 @@ func (w *Worker) assemble() {
 		Deadline: 30 * time.Second, Log: w.log, Done: w.written})
 	host, _ := os.Hostname()
 	w.heart = lease.New(s, lease.Options{
-		Worker: store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version(),
-			Kinds: w.mux.Kinds()},
+		Worker: func() store.Worker {
+			return store.Worker{Host: host, PID: os.Getpid(), Queues: c.Queues, Concurrency: c.Concurrency, Version: Version(),
+				Kinds: w.mux.Kinds(), Hung: w.Hung()}
+		},
 		NewID: NewID, TTL: c.Lease, Every: c.Beat,
 		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Away: w.away, Log: w.log,
 	})

@@ -15,7 +15,9 @@ type workerRow struct {
 	Host        string   `json:"host" col:"HOST"`
 	PID         int      `json:"pid" col:"PID"`
 	Queues      []string `json:"queues" col:"QUEUES"`
+	Kinds       []string `json:"kinds" one:"KINDS"`
 	Running     int      `json:"running" col:"RUNNING"`
+	Hung        int      `json:"hung" col:"HUNG"`
 	Concurrency int      `json:"concurrency" col:"CONCURRENCY"`
 	StartedAt   instant  `json:"started_at" col:"STARTED"`
 	BeatAt      instant  `json:"beat_at" col:"BEAT"`
@@ -37,5 +39,6 @@ func newWorkersCommand(app *App) *cobra.Command {
 }
 
 func workerOf(w store.Worker) workerRow {
-	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Running, w.Concurrency, instant(w.StartedAt), instant(w.BeatAt), instant(w.ExpiresAt), w.Version}
+	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, instant(w.StartedAt), instant(w.BeatAt),
+		instant(w.ExpiresAt), w.Version}
 }

@@ -149,8 +149,10 @@ type Worker struct {
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Queues      []string  `json:"queues"`
+	Kinds       []string  `json:"kinds" doc:"that it has handlers for; none: it hands tasks of any kind to workers over HTTP"`
 	Concurrency int       `json:"concurrency"`
 	Running     int       `json:"running"`
+	Hung        int       `json:"hung" doc:"handlers that ignore the end of their contexts"`
 	Version     string    `json:"version"`
 	StartedAt   time.Time `json:"started_at"`
 	BeatAt      time.Time `json:"beat_at"`
@@ -163,11 +165,8 @@ type WorkerList struct {
 }
 
 func viewWorker(w store.Worker) Worker {
-	queues := w.Queues
-	if queues == nil {
-		queues = []string{}
-	}
-	return Worker{w.ID.String(), w.Host, w.PID, queues, w.Concurrency, w.Running, w.Version, utc(w.StartedAt), utc(w.BeatAt), utc(w.ExpiresAt)}
+	return Worker{w.ID.String(), w.Host, w.PID, append([]string{}, w.Queues...), append([]string{}, w.Kinds...), w.Concurrency, w.Running,
+		w.Hung, w.Version, utc(w.StartedAt), utc(w.BeatAt), utc(w.ExpiresAt)}
 }
 
 func listWorkers(c *call, _ struct{}) (WorkerList, error) {

@@ -64,6 +64,7 @@ type Worker struct {
 	Concurrency int      `json:"concurrency"`
 	Version     string   `json:"version"`
 	Kinds       []string `json:"kinds,omitempty"` // that it has handlers for; none: any kind
+	Hung        int      `json:"hung,omitempty"`  // handlers that it has given up and that have not returned
 
 	// Set by the engine in answers.
 	StartedAt time.Time `json:"started_at"`

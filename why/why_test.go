@@ -299,6 +299,42 @@ var reasons = []made{
 		b.worker("k")
 		return b.add(tusk.Options{})
 	}},
+	{why.Ready, nil, func(b *bench) tusk.ID { // only workers over HTTP take from its queue
+		b.pull()
+		return b.add(tusk.Options{})
+	}},
+	{why.Turn, []string{"as soon as a worker has room", "tusk limits show"}, func(b *bench) tusk.ID {
+		b.must(b.SetLimits(b.Context(), b.queue, tusk.Limits{Concurrency: 1}))
+		b.lead()
+		b.worker()
+		return b.add(tusk.Options{})
+	}},
+	{why.TurnsBehind, []string{"1 task of its partition", "--priority -1"}, func(b *bench) tusk.ID {
+		b.must(b.SetLimits(b.Context(), b.queue, tusk.Limits{Concurrency: 1}))
+		b.lead()
+		b.worker()
+		b.add(tusk.Options{})
+		return b.add(tusk.Options{})
+	}},
+	{why.RatePartition, []string{"doc", "--partition-rate 2/1h"}, func(b *bench) tusk.ID {
+		return b.second(tusk.Limits{PartitionRate: &tusk.Rate{Allowed: 1, Period: hour}}, tusk.Options{Partition: "doc"})
+	}},
+}
+
+// pull has a worker over HTTP ask for tasks of the queue, of which there are none yet.
+func (b *bench) pull() {
+	b.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	puller, done := b.NewPuller(), make(chan error, 1)
+	go func() { done <- puller.Run(ctx) }()
+	b.Cleanup(func() { stop(); <-done })
+	_, err := puller.Claim(b.Context(), tusk.Pull{Queues: []string{b.queue}})
+	b.must(err)
+	for told := false; !told; time.Sleep(5 * time.Millisecond) {
+		workers, err := b.Workers(b.Context())
+		b.must(err)
+		told = len(workers) == 1 && slices.Contains(workers[0].Queues, b.queue)
+	}
 }
 
 // past waits until a millisecond has gone by on the database's clock.

@@ -25,7 +25,7 @@ type Extender interface {
 
 // Options of a Heart. All are needed.
 type Options struct {
-	Worker store.Worker             // its ID is not read
+	Worker func() store.Worker      // what a beat says of the worker; its ID is not read
 	NewID  func() store.ID          // mints identities
 	TTL    time.Duration            // of a lease without a beat
 	Every  time.Duration            // between beats
@@ -47,10 +47,11 @@ type Heart struct {
 
 	mu    sync.Mutex
 	id    store.ID
-	good  time.Time // when the last beat that succeeded was sent; zero: none under this id
-	alive bool      // the id has beaten at least once
-	seq   int64     // of the last beat that was sent
-	seen  int64     // of the last one under this id whose answer came
+	good  time.Time    // when the last beat that succeeded was sent; zero: none under this id
+	told  store.Worker // what it said of the worker
+	alive bool         // the id has beaten at least once
+	seq   int64        // of the last beat that was sent
+	seen  int64        // of the last one under this id whose answer came
 }
 
 // New makes a heart with a fresh identity.
@@ -109,13 +110,13 @@ func (h *Heart) next() store.Beat {
 const noteEvery = time.Second
 
 func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
-	notes := h.o.Notes()
-	if left := h.due(); left > 0 && len(notes) == 0 {
+	notes, about := h.o.Notes(), h.o.Worker()
+	if left := h.due(&about); left > 0 && len(notes) == 0 {
 		return min(left, noteEvery), nil
 	}
 	beat := h.next()
 	id := beat.Worker.ID
-	beat.Worker = h.o.Worker
+	beat.Worker = about
 	beat.Worker.ID = id
 	// What is asked for after this is younger than the beat whose answer has come.
 	beat.TTL, beat.Every, beat.Notes, beat.Holds = h.o.TTL, h.o.Every, notes, h.o.Holds()
@@ -135,7 +136,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	h.o.Noted(notes)
 	h.mu.Lock()
 	if h.id == id {
-		h.good, h.alive, h.seen = sent, true, beat.Seq
+		h.good, h.alive, h.seen, h.told = sent, true, beat.Seq, about
 	}
 	h.mu.Unlock()
 	if len(stops) > 0 {
@@ -144,11 +145,12 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	return min(h.o.Every, noteEvery), nil
 }
 
-// due is how long the next beat may wait.
-func (h *Heart) due() time.Duration {
+// due is how long the next beat may wait. One that says something new of the worker does
+// not wait.
+func (h *Heart) due(about *store.Worker) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.alive {
+	if !h.alive || about.Hung != h.told.Hung || !slices.Equal(about.Queues, h.told.Queues) {
 		return 0
 	}
 	return h.o.Every - time.Since(h.good)

@@ -40,6 +40,7 @@ type chest struct {
 	stops  []store.Stop
 	lost   []time.Duration
 	ids    byte
+	about  store.Worker
 	heart  *Heart
 }
 
@@ -57,9 +58,9 @@ func (c *chest) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 // live runs a heart while a test goes on.
 func live(t *testing.T, c *chest, test func()) {
 	synctest.Test(t, func(t *testing.T) {
-		c.began = time.Now()
+		c.began, c.about.Host = time.Now(), "h"
 		c.heart = New(c, Options{
-			Worker: store.Worker{Host: "h"}, TTL: ttl, Every: every,
+			Worker: func() store.Worker { c.mu.Lock(); defer c.mu.Unlock(); return c.about }, TTL: ttl, Every: every,
 			NewID: func() store.ID { c.ids++; return store.ID{c.ids} },
 			Holds: func() []store.Token { return []store.Token{{byte(len(c.beats))}} },
 			Notes: func() []store.Note { c.mu.Lock(); defer c.mu.Unlock(); return c.notes },
@@ -108,6 +109,20 @@ func TestItBeatsAndMayClaimFromTheFirstBeatOn(t *testing.T) {
 	}
 	if len(c.beats) != 31 || c.beats[0].TTL != ttl || c.beats[0].Worker.Host != "h" {
 		t.Errorf("%d beats, the first %+v", len(c.beats), c.beats[0])
+	}
+}
+
+func TestWhatIsNewOfTheWorkerIsToldSoon(t *testing.T) {
+	c := &chest{}
+	live(t, c, func() {
+		time.Sleep(time.Second / 2)
+		c.mu.Lock()
+		c.about.Queues, c.about.Hung = []string{"q"}, 1
+		c.mu.Unlock()
+		time.Sleep(every / 2)
+	})
+	if len(c.beats) != 2 || c.beats[1].at > 2*time.Second || len(c.beats[1].Worker.Queues) != 1 || c.beats[1].Worker.Hung != 1 {
+		t.Errorf("%+v", c.beats)
 	}
 }
 

@@ -297,7 +297,8 @@ func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 		}
 		return c.each(ctx, "worker.list", func(r row) error {
 			w := store.Worker{ID: r.id(0), Host: r.text(1), PID: int(r.int(2)), Concurrency: int(r.int(4)), Version: r.text(5),
-				StartedAt: r.time(7), BeatAt: r.time(8), ExpiresAt: r.time(9), Running: int(held[r.id(0)])}
+				StartedAt: r.time(7), BeatAt: r.time(8), ExpiresAt: r.time(9), Running: int(held[r.id(0)]),
+				Hung: int(r.int(10))}
 			_ = json.Unmarshal(r.blob(3), &w.Queues) // a worker that cannot be read hides no other
 			_ = json.Unmarshal(r.blob(6), &w.Kinds)
 			living = append(living, w)

@@ -181,7 +181,8 @@ func sortIDs(ids []store.ID) {
 var extendClauses = []clause{
 	{"extend/a living worker is listed with its labels, and signs off", func(t *T) {
 		id := NewID()
-		w := store.Worker{ID: id, Host: "hö'st", PID: 42, Queues: []string{"a", "b"}, Concurrency: 7, Version: "v1"}
+		w := store.Worker{ID: id, Host: "hö'st", PID: 42, Queues: []string{"a", "b"}, Concurrency: 7, Version: "v1",
+			Kinds: []string{"k"}, Hung: 3}
 		if _, err := t.Extend(t.ctx(), store.Beat{Worker: w, TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
@@ -190,17 +191,22 @@ var extendClauses = []clause{
 			t.Fatalf("%+v, %v", all, err)
 		}
 		got := all[0]
-		if got.ID != id || got.Host != w.Host || got.PID != 42 || !slices.Equal(got.Queues, w.Queues) || got.Concurrency != 7 || got.Version != "v1" || got.Running != 0 {
+		if got.ID != id || got.Host != w.Host || got.PID != 42 || !slices.Equal(got.Queues, w.Queues) || got.Concurrency != 7 || got.Version != "v1" || got.Running != 0 ||
+			!slices.Equal(got.Kinds, w.Kinds) || got.Hung != 3 {
 			t.Errorf("%+v", got)
 		}
 		t.near("expiry", got.ExpiresAt, got.BeatAt.Add(time.Minute))
 		if got.StartedAt.IsZero() || got.StartedAt.After(got.BeatAt) {
 			t.Errorf("started at %v, beat at %v", got.StartedAt, got.BeatAt)
 		}
+		w.ID, w.Hung = id, 0
+		if _, err := t.Extend(t.ctx(), store.Beat{Worker: w, TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
 		t.addMany(3)
 		t.take(id, 2)
-		if all, _ := t.Workers(t.ctx()); all[0].Running != 2 {
-			t.Errorf("running %d of 2", all[0].Running)
+		if all, _ := t.Workers(t.ctx()); all[0].Running != 2 || all[0].Hung != 0 {
+			t.Errorf("%+v, want 2 running, none hung", all[0])
 		}
 		other := t.worker()
 		if all, _ := t.Workers(t.ctx()); len(all) != 2 || all[0].ID != id || all[1].ID != other {

@@ -229,6 +229,7 @@ create table if not exists tusk_worker (
     seq         bigint not null default 0, -- of the last beat
     since       bigint not null default 0, -- a lease from before that holds does not name is not known to it; 0: it did not say
     holds       longblob not null,         -- tokens
+    hung        int not null default 0,
     primary key (id),
     key tusk_worker_dead (dead, expires_at)
 ) engine = innodb default charset = utf8mb4;

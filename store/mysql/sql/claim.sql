@@ -6,21 +6,21 @@ select dead, started_at, seq from tusk_worker where id = ? for update
 
 -- name: worker.insert
 insert into tusk_worker (id, host, pid, queues, concurrency, version, kinds, started_at, beat_at, late_at, expires_at, dead, watched, seq,
-  holds)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)
+  holds, hung)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?)
 
 -- name: worker.beat
 update tusk_worker
 set since = if(? = 0, 0, if(? > 0 and ? = seq, beat_at, since)),
     host = ?, pid = ?, queues = ?, concurrency = ?, version = ?, kinds = ?, beat_at = ?, late_at = ?, expires_at = ?, watched = ?, seq = ?,
-    holds = ?
+    holds = ?, hung = ?
 where id = ?
 
 -- name: worker.leave
 update tusk_worker set dead = 2, watched = 0 where id = ?
 
 -- name: worker.living
-select id, host, pid, queues, concurrency, version, kinds, started_at, beat_at, expires_at
+select id, host, pid, queues, concurrency, version, kinds, started_at, beat_at, expires_at, hung
 from tusk_worker
 where dead = 0
 order by started_at, id

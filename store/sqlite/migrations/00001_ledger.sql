@@ -140,7 +140,8 @@ create table tusk_worker (
     dead        integer not null default 0, -- 1: declared dead, 2: signed off
     seq         integer not null default 0, -- of the last beat
     since       integer not null default 0, -- a lease from before that holds does not name is not known to it; 0: it did not say
-    holds       blob not null default x''   -- tokens
+    holds       blob not null default x'',  -- tokens
+    hung        integer not null default 0
 ) without rowid;
 create index tusk_worker_living on tusk_worker (expires_at) where dead = 0;
 create index tusk_worker_dead on tusk_worker (beat_at) where dead > 0;

@@ -59,7 +59,7 @@ where available > 0 or running > 0;
 select queue, state, tasks from tusk_waiting;
 
 -- name: worker.list
-select w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.kinds, w.started_at, w.beat_at, w.expires_at
+select w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.kinds, w.started_at, w.beat_at, w.expires_at, w.hung
 from tusk_worker w indexed by tusk_worker_living
 where w.dead = 0
 order by w.started_at, w.id;
