@@ -19,7 +19,12 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, wrap("check", err)
 	}
-	return weaknesses(is), wrap("check", checkSettings(is, s.galera))
+	warnings = weaknesses(is)
+	if most := s.db.Stats().MaxOpenConnections; most > 0 && s.spare == nil {
+		warnings = append(warnings, fmt.Sprintf("the pool has at most %d connections: while handlers hold all of them, beats and claims wait, and "+
+			"workers may be taken for dead; pass mysql.WithSpare to mysql.New", most))
+	}
+	return warnings, wrap("check", checkSettings(is, s.galera))
 }
 
 // inspect looks at the server once, before anything is asked of it.
@@ -50,7 +55,7 @@ func (s *Store) inspect(ctx context.Context) error {
 
 // readSession finds out what the pool's connections can do, and what time it is.
 func (s *Store) readSession(ctx context.Context) error {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return err
 	}

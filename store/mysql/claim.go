@@ -69,24 +69,17 @@ func (s *Store) probe(ctx context.Context, r store.ClaimRequest) (found []string
 		args = append(args, i, []byte(queue))
 	}
 	living := false
-	s.trips.Add(1)
-	rows, err := s.db.QueryContext(ctx, strings.Join(parts, " union all "), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = s.query(ctx, func(rows *sql.Rows) error {
 		var queue, dead int
-		if err := rows.Scan(&queue, &dead); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&queue, &dead)
 		if queue < 0 {
 			living = dead == 0
 		} else {
 			found = append(found, r.Queues[queue])
 		}
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, strings.Join(parts, " union all "), args...)
+	if err != nil {
 		return nil, err
 	}
 	if !living {

@@ -35,22 +35,16 @@ type partition struct {
 
 // partitions returns the days of a table, oldest first.
 func (s *Store) partitions(ctx context.Context, table string) (all []partition, err error) {
-	rows, err := s.db.QueryContext(ctx, `select partition_name, partition_description from information_schema.partitions
-		where table_schema = database() and table_name = ? and partition_name is not null order by partition_ordinal_position`, table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = s.query(ctx, func(rows *sql.Rows) error {
 		var p partition
 		var until string
-		if err := rows.Scan(&p.name, &until); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&p.name, &until)
 		p.until, _ = strconv.ParseInt(until, 10, 64) // "MAXVALUE" has no end
 		all = append(all, p)
-	}
-	return all, rows.Err()
+		return err
+	}, `select partition_name, partition_description from information_schema.partitions
+		where table_schema = database() and table_name = ? and partition_name is not null order by partition_ordinal_position`, table)
+	return all, err
 }
 
 // makeDays cuts partitions for today and the days to come off the last one,
@@ -87,7 +81,7 @@ func (s *Store) makeDays(ctx context.Context) error {
 
 // alter changes a table, unless it would have to wait, and keep others waiting.
 func (s *Store) alter(ctx context.Context, text string) error {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return err
 	}

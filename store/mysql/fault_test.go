@@ -48,6 +48,18 @@ func TestLockTimeoutsAreSurvived(t *testing.T) {
 	})
 }
 
+// awaitLockWait waits until a transaction waits for a lock.
+func awaitLockWait(t *testing.T, s *mysql.Store) {
+	t.Helper()
+	waits := "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
+	for until := time.Now().Add(20 * time.Second); number(t, s, waits) == 0; {
+		if time.Now().After(until) {
+			t.Fatal("nobody waits for a lock")
+		}
+		time.Sleep(200 * time.Millisecond) // the server renews that table only when nobody has read it for 100 ms
+	}
+}
+
 func TestARealDeadlockIsSurvived(t *testing.T) {
 	s := fresh(t)
 	ctx := t.Context()
@@ -71,9 +83,7 @@ func TestARealDeadlockIsSurvived(t *testing.T) {
 		_, err := s.Enqueue(ctx, again)
 		ended <- err
 	}()
-	for number(t, s, "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'") == 0 {
-		time.Sleep(200 * time.Millisecond) // the server renews that table only when nobody has read it for 100 ms
-	}
+	awaitLockWait(t, s)
 	_, err = tx.Exec("select 1 from tusk_key where queue = 'q' and tenant = '' and tkey = 'k0' for update")
 	if err == nil { // the other one was the victim
 		err = tx.Rollback()
@@ -347,5 +357,37 @@ func TestOneHeldTaskHoldsUpNoneBesideIt(t *testing.T) {
 	}
 	if lost, err := s.Finish(ctx, completed(tasks[7:8])); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
+	}
+}
+
+// A batch of completions that lie together is split at the row that a user's transaction
+// holds, and nobody waits for that row on the way.
+func TestCompletionsDoNotWaitForAHeldRow(t *testing.T) {
+	s := fresh(t)
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(200, "q")...)
+	tasks := claim(t, s, w, 200)
+	tx, err := s.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("update tusk_task set needed = 1 where id = ?", tasks[70].ID[:]); err != nil {
+		t.Fatal(err)
+	}
+	waited := func() (ms int64) {
+		name := ""
+		if err := s.DB().QueryRow("show global status like 'Innodb_row_lock_time'").Scan(&name, &ms); err != nil {
+			t.Fatal(err)
+		}
+		return ms
+	}
+	before, held := waited(), new(store.HeldError)
+	lost, err := s.Finish(t.Context(), completed(tasks))
+	if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != tasks[70].ID {
+		t.Fatalf("lost %v, error %v: want one task to be held", lost, err)
+	}
+	if ms := waited() - before; ms > 0 {
+		t.Errorf("the server counted %d ms of waiting for locks", ms)
 	}
 }

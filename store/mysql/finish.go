@@ -43,7 +43,11 @@ func heldError(tasks []store.ID) error {
 // finishApart writes outcomes without taking any for granted, which locks no more rows
 // than it has to and waits for none. It returns those that are held.
 func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost, busy []store.ID, err error) {
-	err = s.hurry(ctx, hastyTries, func(w *work) error {
+	tried := fewTries
+	if len(outcomes) > 1 {
+		tried = oneTry // halves are sooner done than the lock is gone
+	}
+	err = s.hurry(ctx, tried, func(w *work) error {
 		lost, err = w.finish(outcomes, true)
 		return err
 	})

@@ -17,7 +17,7 @@ var _ store.Examiner = (*Store)(nil)
 // known to users with the privilege PROCESS, the disk when the server runs on this machine.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return h, wrap("examine", err)
 	}

@@ -34,9 +34,7 @@ func TestSumsAreAddedUpByOneAtATime(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Maintain(t.Context(), term) }()
-	for number(t, s, "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'") == 0 {
-		time.Sleep(200 * time.Millisecond) // the server renews that table only when nobody has read it for 100 ms
-	}
+	awaitLockWait(t, s)
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -32,9 +33,10 @@ import (
 // store.Witness and store.Meter.
 type Store struct {
 	db       *sql.DB
-	owned    bool // opened by Open: closed by Close
-	multi    bool // its connections take several statements at once
-	isolated bool // its sessions are READ COMMITTED by themselves
+	spare    *sql.DB // nil: New was given no way to connect
+	owned    bool    // the pool was opened by Open: closed by Close
+	multi    bool    // its connections take several statements at once
+	isolated bool    // its sessions are READ COMMITTED by themselves
 	galera   bool
 	log      *slog.Logger
 
@@ -67,13 +69,14 @@ func AllowGalera() Option { return func(s *Store) { s.galera = true } }
 // New makes a store on an open pool and looks at the server, which it may refuse:
 // too old, or only like MySQL. Check says more. The pool stays the caller's.
 // Open makes better use of the connection than a pool that knows neither
-// multiStatements nor interpolateParams.
+// multiStatements nor interpolateParams. Where the pool is limited, give it WithSpare, too.
 func New(db *sql.DB, options ...Option) (*Store, error) {
 	s := &Store{db: db, log: slog.Default()}
 	for _, option := range options {
 		option(s)
 	}
 	if err := s.inspect(context.Background()); err != nil {
+		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
 	return s, nil
@@ -82,13 +85,13 @@ func New(db *sql.DB, options ...Option) (*Store, error) {
 // Open makes a store with a pool of its own; see Pool for the DSN. It logs
 // through slog.Default. Migrate makes the tables, or brings them up to date.
 func Open(ctx context.Context, dsn string) (*Store, error) {
-	db, galera, err := Pool(dsn)
+	db, spare, galera, err := pools(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
-	s := &Store{db: db, owned: true, galera: galera, log: slog.Default()}
+	s := &Store{db: db, spare: spare, owned: true, galera: galera, log: slog.Default()}
 	if err := s.inspect(ctx); err != nil {
-		db.Close()
+		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
 	return s, nil
@@ -100,10 +103,17 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close ends what New and Open began.
 func (s *Store) Close() error {
 	s.witness.close()
-	if s.owned {
-		return s.db.Close()
+	return s.closePools()
+}
+
+func (s *Store) closePools() (err error) {
+	if s.spare != nil {
+		err = s.spare.Close()
 	}
-	return nil
+	if s.owned {
+		err = errors.Join(err, s.db.Close())
+	}
+	return err
 }
 
 // ready fails unless the schema is the one that this program needs.

@@ -39,6 +39,7 @@ var engine = storetest.Engine{
 		}
 		return tx, tx.Commit, tx.Rollback
 	},
+	Crowded: crowded,
 	TakenBack: func(err error) bool {
 		said := (*driver.MySQLError)(nil)
 		return errors.As(err, &said) && said.Number == 1213

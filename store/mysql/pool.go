@@ -26,6 +26,32 @@ const setup = "set session transaction isolation level read committed; set sessi
 //
 // It reports whether Galera is allowed. No connection is made yet.
 func Pool(dsn string) (db *sql.DB, galera bool, err error) {
+	connector, galera, err := connect(dsn)
+	if err != nil {
+		return nil, false, err
+	}
+	return newPool(connector), galera, nil
+}
+
+// pools opens a pool, and one of spare connections beside it.
+func pools(dsn string) (db, spare *sql.DB, galera bool, err error) {
+	connector, galera, err := connect(dsn)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	return newPool(connector), newSpare(connector), galera, nil
+}
+
+func newPool(connector driver.Connector) *sql.DB {
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(32)
+	db.SetMaxIdleConns(32)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db
+}
+
+// connect reads a DSN and returns what makes connections whose sessions are set up.
+func connect(dsn string) (_ driver.Connector, galera bool, err error) {
 	config, galera, err := parse(dsn)
 	if err != nil {
 		return nil, false, err
@@ -34,11 +60,7 @@ func Pool(dsn string) (db *sql.DB, galera bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("database URL: %w", err)
 	}
-	db = sql.OpenDB(&sessions{connector})
-	db.SetMaxOpenConns(32)
-	db.SetMaxIdleConns(32)
-	db.SetConnMaxIdleTime(5 * time.Minute)
-	return db, galera, nil
+	return &sessions{connector}, galera, nil
 }
 
 // parse reads a DSN. Its errors never tell the password.

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 )
 
@@ -12,19 +13,13 @@ func (s *Store) missingProcedures(ctx context.Context) (map[string]string, error
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.db.QueryContext(ctx, `select routine_name from information_schema.routines where routine_schema = database() and routine_name like 'tusk\_%'`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = s.query(ctx, func(rows *sql.Rows) error {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&name)
 		delete(missing, strings.ToLower(name))
-	}
-	return missing, rows.Err()
+		return err
+	}, `select routine_name from information_schema.routines where routine_schema = database() and routine_name like 'tusk\_%'`)
+	return missing, err
 }
 
 // makeProcedures makes the procedures that are missing from a database that was

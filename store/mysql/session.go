@@ -133,6 +133,7 @@ func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
 const (
 	patientTries = 2     // of a transaction that waits for locks
 	hastyTries   = tries // of one that does not: others of the engine hold a lock for milliseconds
+	fewTries     = 4     // of one whose caller comes again
 	oneTry       = 1     // of one for which there is another way
 )
 
@@ -188,7 +189,7 @@ func pause(ctx context.Context, n int) {
 
 // attempt runs a transaction once. It reports whether the commit was sent.
 func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error) (committing bool, err error) {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -220,7 +221,7 @@ func (s *Store) isolate() []stmt {
 // call runs a procedure that is a transaction by itself, and reports whether it was
 // sent.
 func (s *Store) call(ctx context.Context, each func(*sql.Rows) error, name string, args ...any) (sent bool, err error) {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -281,7 +282,7 @@ func (s *Store) view(ctx context.Context, fn func(w *work) error) error {
 }
 
 func (s *Store) look(ctx context.Context, fn func(w *work) error) error {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return err
 	}

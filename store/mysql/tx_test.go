@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"net/url"
 	"strings"
@@ -20,6 +21,13 @@ import (
 // at a time, prepared, at the server's own isolation.
 func plain(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
+	db := sql.OpenDB(connector(t, dsn))
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func connector(t testing.TB, dsn string) sqldriver.Connector {
+	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -31,9 +39,7 @@ func plain(t testing.TB, dsn string) *sql.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := sql.OpenDB(connector)
-	t.Cleanup(func() { db.Close() })
-	return db
+	return connector
 }
 
 func TestAPoolOfTheUsersKeepsTheContract(t *testing.T) {

@@ -59,7 +59,7 @@ func newWitness(s *Store) *witness {
 // one node, and say nothing.
 func (w *witness) usable() bool {
 	limit := w.store.db.Stats().MaxOpenConnections
-	return !w.store.galera && (limit == 0 || limit >= 4)
+	return !w.store.galera && (w.store.spare != nil || limit == 0 || limit >= 4)
 }
 
 // watch takes the lock of a worker of this process, and returns the run of the
@@ -95,7 +95,7 @@ func (w *witness) renew(ctx context.Context) {
 		return
 	}
 	if w.conn == nil {
-		conn, err := w.store.db.Conn(ctx)
+		conn, err := w.connect(ctx)
 		if err != nil {
 			return
 		}
@@ -121,6 +121,15 @@ func (w *witness) renew(ctx context.Context) {
 		}
 		w.held[worker] = got.Int64 == 1
 	}
+}
+
+// connect takes the connection that has the locks, which is none of the pool's where there are
+// others.
+func (w *witness) connect(ctx context.Context) (*sql.Conn, error) {
+	if w.store.spare != nil {
+		return w.store.spare.Conn(ctx)
+	}
+	return w.store.db.Conn(ctx)
 }
 
 // startOf tells the runs of servers apart: by when they began, to the second.
@@ -160,7 +169,7 @@ func lockName(prefix string, worker store.ID) string {
 func (w *witness) lockPrefix(ctx context.Context) (string, error) {
 	if w.prefix == "" {
 		var database string
-		if err := w.store.db.QueryRowContext(ctx, "select database()").Scan(&database); err != nil {
+		if err := w.store.query(ctx, func(rows *sql.Rows) error { return rows.Scan(&database) }, "select database()"); err != nil {
 			return "", err
 		}
 		sum := sha256.Sum256([]byte(database))
@@ -211,7 +220,10 @@ func (w *witness) keep(stop, ended chan struct{}) {
 func (w *witness) disown(ctx context.Context) {
 	for worker, holds := range w.held {
 		if holds {
-			_, _ = w.store.db.ExecContext(ctx, q("witness.disown"), worker[:])
+			_ = w.store.write(ctx, func(to *work) error {
+				to.do(q("witness.disown"), worker[:])
+				return nil
+			})
 		}
 	}
 }
@@ -278,7 +290,12 @@ func (w *witness) gone(ctx context.Context) (gone []departed) {
 	if w.looks = looks; err != nil || len(gone) == 0 {
 		return nil
 	}
-	run, err := startOf(ctx, w.store.db)
+	conn, err := w.store.conn(ctx)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	run, err := startOf(ctx, conn)
 	if err != nil {
 		return nil
 	}
@@ -294,21 +311,14 @@ func (w *witness) free(ctx context.Context, each func(worker store.ID, beatAt, l
 	if err != nil {
 		return err
 	}
-	rows, err := w.store.db.QueryContext(ctx, q("witness.watched"), prefix)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	return w.store.query(ctx, func(rows *sql.Rows) error {
 		var id []byte
 		var beatAt, lateAt, run, now int64
 		var holder sql.NullInt64
-		if err := rows.Scan(&id, &beatAt, &lateAt, &run, &holder, &now); err != nil {
-			return err
-		}
-		if !holder.Valid {
+		err := rows.Scan(&id, &beatAt, &lateAt, &run, &holder, &now)
+		if err == nil && !holder.Valid {
 			each(store.ID(id), beatAt, lateAt, run, now)
 		}
-	}
-	return rows.Err()
+		return err
+	}, q("witness.watched"), prefix)
 }

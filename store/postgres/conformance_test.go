@@ -46,6 +46,7 @@ func engineThrough(through func(t testing.TB, dsn string) string, begin func(t t
 			dsn, _ := dsns.Load(s)
 			return begin(t, dsn.(string))
 		},
+		Crowded: crowded,
 	}
 }
 

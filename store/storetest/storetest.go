@@ -27,6 +27,10 @@ type Engine struct {
 	// Begin opens a user's own transaction on the handle's database: what
 	// Transactor.Tx takes, and its end. Nil: the engine is no Transactor.
 	Begin func(t testing.TB, s store.Store) (tx any, commit, rollback func() error)
+	// Crowded opens a handle on a database of its own through a small pool that users have
+	// given; crowd begins transactions until they hold every connection of it, and ends them
+	// with the test. Nil: users give the engine no pool.
+	Crowded func(t testing.TB) (s store.Store, crowd func())
 	// TakenBack reports whether an error of a user's own transaction means that the
 	// database took it back because of others, so that its user begins anew, as is
 	// usual with that database. Nil: it never does.
@@ -54,7 +58,7 @@ type clause struct {
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
 		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses)
+		raceCommitClauses, endClauses, crowdClauses)
 }
 
 // T is a test of one clause on a database of its own.

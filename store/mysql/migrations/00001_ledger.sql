@@ -413,12 +413,14 @@ begin
     declare the_place, the_claim, the_age bigint;
     declare the_first, the_last smallint;
     declare the_lap, the_turn int;
-    declare changed int default 0;
+    declare changed, locked int default 0;
     while length(done) > 0 do
         set the_place = conv(hex(substring(done, 1, 8)), 16, 10), the_lap = conv(hex(substring(done, 9, 4)), 16, 10),
             the_first = conv(hex(substring(done, 13, 2)), 16, 10), the_last = conv(hex(substring(done, 15, 2)), 16, 10),
             the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10),
             the_turn = ord(substring(done, 49, 1));
+        /*!80001 select count(*) into locked from (select 1 from tusk_task force index (primary)
+            where place = the_place and n between the_first and the_last for update nowait) t; */
         update tusk_task force index (primary)
         set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim, worker = substring(done, 33, 16),
             finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
@@ -444,11 +446,11 @@ end
 create procedure tusk_finish(in done longblob, in tasks int, in delta longblob, in leases longblob)
     sql security invoker
 begin
-    -- tusk_complete as a transaction by itself. On MariaDB it waits for a row that
-    -- somebody holds for a second at most, whatever the session says.
+    -- tusk_complete as a transaction by itself, which waits for no task that somebody holds.
+    -- MariaDB is told so by a setting of the statement, MySQL by nowait in tusk_complete.
     declare exit handler for sqlexception begin rollback; resignal; end;
     start transaction;
-    /*M!100600 set statement innodb_lock_wait_timeout = 1 for */ call tusk_complete(done, tasks, delta, leases);
+    /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ call tusk_complete(done, tasks, delta, leases);
     commit;
     select 'tusk_finish' as ended;
 end
@@ -463,10 +465,12 @@ begin
     declare the_place bigint;
     declare the_first, the_last smallint;
     declare the_lap int;
-    declare changed int default 0;
+    declare changed, locked int default 0;
     while length(granted) > 0 do
         set the_place = conv(hex(substring(granted, 1, 8)), 16, 10), the_lap = conv(hex(substring(granted, 9, 4)), 16, 10),
             the_first = conv(hex(substring(granted, 13, 2)), 16, 10), the_last = conv(hex(substring(granted, 15, 2)), 16, 10);
+        /*!80001 select count(*) into locked from (select 1 from tusk_task force index (primary)
+            where place = the_place and n between the_first and the_last for update nowait) t; */
         /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ update tusk_task force index (primary)
         set state = 3, run_at = clock, turn = 2
         where place = the_place and n between the_first and the_last and lap = the_lap and state = 2 and turn = 1 and needs = 0 and awaits = 0;

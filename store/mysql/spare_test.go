@@ -1,0 +1,67 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+)
+
+// crowded opens a handle through a pool of two connections, which crowd takes.
+func crowded(t testing.TB) (s store.Store, crowd func()) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	db := plain(t, dsn)
+	db.SetMaxOpenConns(2)
+	own, err := mysql.New(db, mysql.WithSpare(connector(t, dsn)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { own.Close() })
+	return own, func() { hold(t, db) }
+}
+
+// hold begins as many transactions as a pool has connections.
+func hold(t testing.TB, db *sql.DB) {
+	t.Helper()
+	for range db.Stats().MaxOpenConnections {
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tx.Rollback() })
+	}
+}
+
+func TestAStoreThatWasOpenedHasSpareConnections(t *testing.T) {
+	s := fresh(t)
+	worker := startWorker(t, s)
+	s.DB().SetMaxOpenConns(2)
+	enqueue(t, s, newTasks(2, "q")...)
+	hold(t, s.DB())
+	finish(t, s, claim(t, s, worker, 2))
+	if !s.Witnesses() {
+		t.Error("the death of this process would not be seen")
+	}
+}
+
+func TestALimitedPoolWithoutSpareConnectionsIsSaid(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	for limit, want := range map[int]bool{0: false, 8: true} {
+		db := plain(t, dsn)
+		db.SetMaxOpenConns(limit)
+		s, err := mysql.New(db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings, err := s.Check(t.Context())
+		if said := strings.Contains(strings.Join(warnings, " "), "mysql.WithSpare"); err != nil || said != want {
+			t.Errorf("at most %d connections: %q, %v", limit, warnings, err)
+		}
+		s.Close()
+	}
+}
