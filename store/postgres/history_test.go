@@ -119,7 +119,11 @@ func (h *history) run(length time.Duration) {
 		others.Go(func() { h.loop(h.read) })
 	}
 	if h.length >= 10*time.Second {
-		others.Go(func() { h.large(25000) })
+		others.Go(func() {
+			if err := bounded(func(ctx context.Context) error { return h.large(ctx, 25000) }); err != nil {
+				h.t.Error(err)
+			}
+		})
 	}
 	time.Sleep(length / 3)
 	h.inside.Store(true)
@@ -136,13 +140,22 @@ func (h *history) run(length time.Duration) {
 	h.check()
 }
 
+// historyCall bounds each step, so that one that hangs fails by its name.
+const historyCall = 2 * time.Minute
+
 func (h *history) loop(do func(ctx context.Context, r *rand.Rand) error) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	for !h.stop.Load() && !h.t.Failed() {
-		if err := do(context.Background(), r); err != nil {
+		if err := bounded(func(ctx context.Context) error { return do(ctx, r) }); err != nil {
 			h.t.Error(err)
 		}
 	}
+}
+
+func bounded(do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), historyCall)
+	defer cancel()
+	return do(ctx)
 }
 
 // keep is the leader: it rescues, and hands back what the dead held.
@@ -228,7 +241,8 @@ func (h *history) cancel(ctx context.Context, r *rand.Rand) error {
 
 // drain finishes all that is left.
 func (h *history) drain() {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), historyCall)
+	defer cancel()
 	w := startWorker(h.t, h.s)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline) && !h.t.Failed(); {
 		tasks, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: historyQueues, Limit: 1000, Token: store.NewToken()})

@@ -76,49 +76,45 @@ func (h *history) read(ctx context.Context, r *rand.Rand) error {
 
 // large ends a lease of many tasks, one of them inside an open transaction. Nobody else
 // meets its tasks.
-func (h *history) large(n int) {
-	ctx := context.Background()
+func (h *history) large(ctx context.Context, n int) error {
 	tasks := newTasks(n, "large")
 	for some := range slices.Chunk(tasks, 5000) {
 		if _, err := h.s.Enqueue(ctx, some); err != nil {
-			h.t.Error(err)
-			return
+			return err
 		}
 	}
 	w := newID()
 	_, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w}, TTL: time.Hour})
 	if err != nil {
-		h.t.Error(err)
-		return
+		return err
 	}
 	lease, err := h.s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"large"}, Limit: n, Token: store.NewToken()})
 	if err != nil || len(lease) != n {
-		h.t.Errorf("claimed %d of %d: %v", len(lease), n, err)
-		return
+		return fmt.Errorf("claimed %d of %d: %v", len(lease), n, err)
 	}
 	tx, err := h.pool.Begin(ctx)
 	if err != nil {
-		h.t.Error(err)
-		return
+		return err
 	}
 	defer tx.Rollback(ctx)
 	u, err := h.s.Tx(tx)
 	if err != nil {
-		h.t.Error(err)
-		return
+		return err
 	}
 	if lost, err := u.Finish(ctx, completed(lease[:1])); err != nil || len(lost) > 0 {
-		h.t.Errorf("finish of one of %d tasks inside a transaction: lost %d, %v", n, len(lost), err)
-	} else if lost, err := h.s.Finish(ctx, completed(lease[1:])); err != nil || len(lost) > 0 {
-		h.t.Errorf("finish of %d tasks beside an open transaction: lost %d, %v", n-1, len(lost), err)
-	} else if err := tx.Commit(ctx); err != nil {
-		h.t.Error(err)
+		return fmt.Errorf("finish of one of %d tasks inside a transaction: lost %d, %v", n, len(lost), err)
 	}
+	if lost, err := h.s.Finish(ctx, completed(lease[1:])); err != nil || len(lost) > 0 {
+		return fmt.Errorf("finish of %d tasks beside an open transaction: lost %d, %v", n-1, len(lost), err)
+	}
+	return tx.Commit(ctx)
 }
 
 // checkPooler looks at each connection that a pooler has to the server.
 func (h *history) checkPooler(dsn string, connections int) {
 	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), historyCall)
+	defer cancel()
 	h.engine.Reset()
 	_, pool := open(h.t, dsn+"&pool_max_conns="+fmt.Sprint(connections), false)
 	const ask = `select pg_backend_pid(), current_setting('statement_timeout') || ' ' || current_setting('lock_timeout'),
@@ -126,14 +122,14 @@ func (h *history) checkPooler(dsn string, connections int) {
 	looked := map[int]bool{}
 	var all []pgx.Tx
 	for range connections {
-		tx, err := pool.Begin(context.Background())
+		tx, err := pool.Begin(ctx)
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		all = append(all, tx)
 		var pid, locks int
 		var timeouts string
-		if err := tx.QueryRow(context.Background(), ask).Scan(&pid, &timeouts, &locks); err != nil {
+		if err := tx.QueryRow(ctx, ask).Scan(&pid, &timeouts, &locks); err != nil {
 			h.t.Fatal(err)
 		}
 		if looked[pid] = true; timeouts != "0 0" || locks > 0 {
@@ -141,7 +137,7 @@ func (h *history) checkPooler(dsn string, connections int) {
 		}
 	}
 	for _, tx := range all {
-		if err := tx.Rollback(context.Background()); err != nil {
+		if err := tx.Rollback(ctx); err != nil {
 			h.t.Error(err)
 		}
 	}

@@ -16,7 +16,6 @@ import (
 // one follows.
 func (h *history) work() {
 	r := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	ctx := context.Background()
 	s, err := postgres.New(h.engine, postgres.Options{}) // its own, with what it remembers of its last claim
 	if err != nil {
 		h.t.Error(err)
@@ -25,7 +24,11 @@ func (h *history) work() {
 	s.PackAll()
 	for !h.stop.Load() && !h.t.Failed() {
 		id := newID()
-		if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); err != nil {
+		beat := func(ctx context.Context) error {
+			_, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second})
+			return err
+		}
+		if err := bounded(beat); err != nil {
 			h.t.Error(err)
 			return
 		}
@@ -35,7 +38,7 @@ func (h *history) work() {
 			c.Queues, c.Limit = c.Queues[:1], 1
 		}
 		for range 100 {
-			err := h.attempt(ctx, r, s, c)
+			err := bounded(func(ctx context.Context) error { return h.attempt(ctx, r, s, c) })
 			if errors.Is(err, store.ErrWorkerDead) {
 				break
 			}
@@ -43,7 +46,7 @@ func (h *history) work() {
 				h.t.Error(err)
 				return
 			}
-			if _, err := h.s.Extend(ctx, store.Beat{Worker: store.Worker{ID: id}, TTL: 2 * time.Second}); errors.Is(err, store.ErrWorkerDead) {
+			if errors.Is(bounded(beat), store.ErrWorkerDead) {
 				break
 			}
 		}

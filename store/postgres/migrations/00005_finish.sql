@@ -407,7 +407,7 @@ end $$;
 -- tasks, so it is taken apart once, and never in a loop.
 -- In the model (docs/design/model.md): FinishTry, FinishOpen.
 create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
-language plpgsql set enable_nestloop = off as $$
+language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
   _held uuid[] := '{}';
@@ -446,9 +446,10 @@ create function tusk.try_finish(_token uuid, _id uuid) returns boolean language 
   select pg_try_advisory_xact_lock(hashtextextended(_token::text || _id::text, 0))
 $$;
 
--- Closes some tasks of a lease, and with the last one the lease.
+-- Closes some tasks of a lease, and with the last one the lease. A plan that is forbidden and
+-- taken all the same, as that of ids_of, counts as dear enough to be compiled for a second.
 create function tusk.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
-language plpgsql set enable_nestloop = off as $$
+language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
   l     tusk.lease;

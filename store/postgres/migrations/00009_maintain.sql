@@ -12,16 +12,15 @@ declare
   _held tid[];
   x     record;
 begin
-  -- A procedure that commits cannot have settings of its own.
-  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), tusk.lead(_term);
+  -- A procedure that commits cannot have settings of its own, and loses them with each commit.
+  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk.lead(_term);
   foreach _lane in array tusk.untidy_lanes(_keep_positions, _idle_xids) loop
     if tusk.try_lane(_lane) then
       perform tusk.tidy_lane(_lane, _keep_positions, _idle_xids);
     end if;
     commit;
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), tusk.lead(_term);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk.lead(_term);
   end loop;
-  set local jit = off;
   for x in
     select l.token, l.lane from tusk.lease l
     where bit_count(l.open) = 0 or exists (select from tusk.finished f where f.token = l.token)
@@ -33,7 +32,7 @@ begin
       perform tusk.close(x.token, x.lane, '{}', _held);
     end if;
     commit;
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true);
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
   delete from tusk.stop s where not exists (select from tusk.running r where r.token = s.token and r.id = s.id);
