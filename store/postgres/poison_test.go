@@ -14,6 +14,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // What no check lets in, the owner of the tables can put there. It holds up nobody else.
@@ -98,6 +99,43 @@ func TestWorkersGoOnPastDamagedTasks(t *testing.T) {
 			if _, err := at.MarshalJSON(); err != nil {
 				t.Errorf("task %v cannot be shown: %v", list[i].ID, err)
 			}
+		}
+	}
+}
+
+// An exchange that knows the lane reads the row itself; any other leaves that to a claim.
+func TestAnExchangeTellsDamagedTags(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	w := startWorker(t, s)
+	for _, knows := range []bool{true, false} {
+		if _, err := s.Enqueue(ctx, newTasks(1, "default")); err != nil {
+			t.Fatal(err)
+		}
+		request := func() store.ClaimRequest {
+			return store.ClaimRequest{Worker: w, Queues: []string{"default"}, Limit: 1, Token: store.NewToken()}
+		}
+		tasks, err := s.Claim(ctx, request())
+		if err != nil || len(tasks) != 1 {
+			t.Fatal(len(tasks), err)
+		}
+		by := s
+		if !knows {
+			if by, err = postgres.New(pool, postgres.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			defer by.Close()
+		}
+		id := spoil(t, s, pool, "tags = array[['a','b'],['c','d']]")
+		x := by.Exchange(ctx, completed(tasks)[0], request())
+		if x.ClaimErr != nil || x.FinishErr != nil || x.Lost || len(x.Tasks) != 1 || x.Tasks[0].ID != id {
+			t.Fatalf("knows the lane %v: %+v", knows, x)
+		}
+		if !strings.HasPrefix(x.Tasks[0].Damage, "its tags ") {
+			t.Errorf("knows the lane %v: tags %q, damage %q", knows, x.Tasks[0].Tags, x.Tasks[0].Damage)
+		}
+		if lost, err := s.Finish(ctx, completed(x.Tasks)); err != nil || len(lost) > 0 {
+			t.Error(lost, err)
 		}
 	}
 }

@@ -74,7 +74,7 @@ begin
       case when pg_visible_in_snapshot(_lo, _win) then _win else _look end, _lo, _row, _claimed + 1);
   else
     select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1],
-      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], array(select json_array_elements_text(c.tags[1]::json)), c.settings[1],
+      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], tusk.tags_of(c.tags[1]), c.settings[1],
       c.workflows[1], c.turns[1], c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, partition
     from tusk.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
@@ -119,6 +119,14 @@ begin
   from tusk.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}', '{}', '{}') f;
 end $$;
 
+-- The tags that a claim tells as JSON. Those of more than one dimension stay so: they are
+-- damage, which whoever reads them has to see.
+create function tusk.tags_of(_tags text) returns text[] language sql immutable as $$
+  select case when json_typeof(_tags::json -> 0) = 'array' then array[array(select json_array_elements_text(_tags::json))]
+    else array(select json_array_elements_text(_tags::json)) end
+$$;
+
 -- down
 set local lock_timeout = '5s';
 drop procedure tusk.exchange;
+drop function tusk.tags_of;
