@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -21,11 +22,9 @@ func (b *Batch) Finish(outcomes []*store.Outcome) (lost []store.ID, err error) {
 		w.Keys = append(w.Keys, KeyName{o.Task.Queue, o.Task.Tenant, o.Task.Key})
 		w.enqueue(o.Then)
 		w.needs(o.Needs)
-		if o.State == store.Pending {
-			w.Needs = append(w.Needs, o.Task.ID)
-		}
 	}
-	if err := b.reach(w, of, false); err != nil {
+	again := func(o *store.Outcome) bool { return o.State == store.Pending }
+	if err := b.reach(w, of, slices.ContainsFunc(outcomes, again)); err != nil {
 		return nil, err
 	}
 	for _, o := range outcomes {
@@ -33,7 +32,7 @@ func (b *Batch) Finish(outcomes []*store.Outcome) (lost []store.ID, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if r == nil || r.State != store.Running || r.Lease != o.Task.Lease {
+		if r == nil || r.State != store.Running || r.Lease != o.Task.Lease || r.Lease == (store.Token{}) {
 			lost = append(lost, o.Task.ID)
 			continue
 		}

@@ -9,6 +9,7 @@ func (b *Batch) need(r *Row, needs []store.Need) error {
 		return err
 	}
 	b.needNothing(r)
+	r.Needs = len(needs) > 0
 	own := b.anew[r.ID]
 	if own == nil {
 		own = &NewNeeds{Child: r.ID}
@@ -80,7 +81,7 @@ func (b *Batch) needs(r *Row) ([]OpenNeed, error) {
 	if own := b.anew[r.ID]; own != nil {
 		return own.Needs, nil
 	}
-	if b.tasks[r.ID].Before == nil {
+	if b.tasks[r.ID].Before == nil || !r.Needs {
 		return nil, nil
 	}
 	err := b.read(Want{Needs: []store.ID{r.ID}})

@@ -106,7 +106,7 @@ func (b *Batch) reach(w Want, of []store.ID, needs bool) error {
 		if r.Needed {
 			next.Children = append(next.Children, id)
 		}
-		if needs {
+		if needs && r.Needs {
 			next.Needs = append(next.Needs, id)
 		}
 	}

@@ -27,6 +27,7 @@ import (
 type Row struct {
 	store.Task
 	Open       int    // how many of the tasks that it needs have not ended as it needs
+	Needs      bool   // it needs others, or did
 	Needed     bool   // other tasks may need it
 	Awaits     bool   // pending until the running task of its key has ended
 	HasTurn    bool   // it was granted its turn
@@ -160,7 +161,7 @@ func (b *Batch) Keys() (changed []Key, tasks []int64) {
 // same reports whether nothing that an engine writes has changed.
 func (r *Row) same(was *Row) bool {
 	return r.Place == 0 && !r.Values && r.State == was.State && r.Reason == was.Reason && r.RunAt.Equal(was.RunAt) &&
-		r.Open == was.Open && r.Needed == was.Needed && r.Awaits == was.Awaits && r.HasTurn == was.HasTurn &&
+		r.Open == was.Open && r.Needs == was.Needs && r.Needed == was.Needed && r.Awaits == was.Awaits && r.HasTurn == was.HasTurn &&
 		r.Stopping == was.Stopping && r.StopReason == was.StopReason
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Enqueue implements store.Enqueuer.
@@ -23,165 +26,57 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-func (w *work) enqueue(tasks []store.NewTask) ([]store.Enqueued, error) {
-	results := make([]store.Enqueued, len(tasks))
+func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {
+	if slices.ContainsFunc(tasks, func(n store.NewTask) bool { return n.Key != "" || len(n.Needs) > 0 || n.Turn }) {
+		err := w.decide(func(b *rules.Batch) error {
+			results, err = b.Enqueue(tasks)
+			return err
+		})
+		return results, err
+	}
+	results = make([]store.Enqueued, len(tasks))
+	now := w.time()
 	for i := range tasks {
-		var err error
-		if results[i], err = w.enqueueOne(&tasks[i]); err != nil {
+		if err := w.enqueuePlain(&tasks[i], now); err != nil {
 			return nil, err
 		}
+		results[i] = store.Enqueued{ID: tasks[i].ID, Result: store.Added}
 	}
 	return results, nil
 }
 
-func (w *work) enqueueOne(n *store.NewTask) (store.Enqueued, error) {
-	added := store.Enqueued{ID: n.ID, Result: store.Added}
-	if n.Key == "" {
-		return added, w.add(n, store.Scheduled)
+// enqueuePlain stores a task that nothing but its run time keeps from running.
+func (w *work) enqueuePlain(n *store.NewTask, now time.Time) error {
+	r := rules.Row{Task: store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Tenant: n.Tenant, Priority: n.Priority,
+		Args: n.Args, Tags: n.Tags, Settings: n.Settings, Workflow: n.Workflow, EnqueuedAt: now, Partition: n.Partition,
+		RunAt: rules.RunAt(n.RunAt, n.Delay, now), ExpiresAt: rules.ExpiresAt(n, now), State: store.Available}}
+	if r.RunAt.After(now) {
+		r.State = store.Scheduled
 	}
-	key, err := w.key(keyName{n.Queue, n.Tenant, n.Key})
-	if err != nil {
-		return added, err
-	}
-	if n.OnConflict == store.Rerun && !key.learn(n, w.now) {
-		return store.Enqueued{ID: key.standsFor(), Result: store.Stale}, nil
-	}
-	if key.task.IsZero() {
-		key.task = n.ID
-		key.tasks++
-		if err := w.writeKey(key); err != nil {
-			return added, err
-		}
-		return added, w.add(n, store.Scheduled)
-	}
-	return w.conflict(key, n)
+	return w.insert(&r)
 }
 
-// conflict enqueues a task whose key has an unfinished one.
-func (w *work) conflict(key *identity, n *store.NewTask) (done store.Enqueued, err error) {
-	holder, err := w.find(key.task)
+// add writes a new task, and reports whether it is new.
+func (w *work) add(r *rules.Row, at spot) (bool, error) {
+	kind, err := w.kind(r.Queue, r.Kind)
 	if err != nil {
-		return done, err
+		return false, err
 	}
-	if holder == nil {
-		return done, fmt.Errorf("key %q of tenant %q in queue %q belongs to task %s, which does not exist", n.Key, n.Tenant, n.Queue, key.task)
-	}
-	running := holder.State == store.Running
-	switch {
-	case n.OnConflict == store.Rerun && running && key.awaiting.IsZero():
-		key.awaiting = n.ID
-		done = store.Enqueued{ID: n.ID, Result: store.Awaiting}
-		err = w.add(n, store.Pending)
-	case n.OnConflict == store.Rerun && running:
-		done = store.Enqueued{ID: key.awaiting, Result: store.Awaiting}
-		var pending *stored
-		if pending, err = w.find(key.awaiting); err == nil && pending != nil {
-			err = w.become(pending, n, store.Pending, runAt(n, w.now))
-		}
-	case n.OnConflict == store.Skip || running:
-		return store.Enqueued{ID: holder.ID, Result: store.Skipped}, nil
-	default:
-		done = store.Enqueued{ID: holder.ID, Result: store.Replaced}
-		err = w.replace(holder, n)
-	}
-	if err == nil && n.OnConflict == store.Rerun {
-		err = w.writeKey(key)
-	}
-	return done, err
-}
-
-// add stores a new task, in the given state unless it may run at once.
-func (w *work) add(n *store.NewTask, state store.State) error {
-	kind, err := w.kind(n.Queue, n.Kind)
+	tags, err := encodeTags(r.Tags)
 	if err != nil {
-		return err
+		return false, err
 	}
-	tags, err := encodeTags(n.Tags)
-	if err != nil {
-		return err
+	var partition any // null for a task that does not run in turns
+	if r.Turn {
+		partition = r.Partition
 	}
-	due := runAt(n, w.now)
-	var l *lane
-	var id, pos any
-	var line, place int64
-	awaits := state == store.Pending
-	switch {
-	case awaits:
-	case len(n.Needs) > 0:
-		state = store.Pending
-	case due > w.now:
-	case n.Turn:
-		if line, err = w.turnsOf(turn{n.Queue, n.Tenant, n.Partition}); err != nil {
-			return err
-		}
-		state, place = store.Pending, w.nextPlace()
-	default:
-		if l, err = w.lane(n.Queue, n.Priority); err != nil {
-			return err
-		}
-		state, id, pos = store.Available, l.id, l.tail+1
+	added, err := w.run("task.add", r.ID, kind, r.Priority, at.state, nullCount(at.lane), nullCount(at.pos), nullBytes(r.Args),
+		nullText(r.Tenant), tags, nullText(r.Key), nullBytes(r.Settings), r.EnqueuedAt, r.RunAt, r.ExpiresAt, nullID(r.Workflow),
+		partition, openOf(r), nullBool(r.Needed), nullCount(at.turn), nullCount(at.place))
+	if err != nil || added == 0 {
+		return false, err
 	}
-	stored, err := w.run("task.add", n.ID, kind, n.Priority, state, id, pos, nullBytes(n.Args), nullText(n.Tenant), tags,
-		nullText(n.Key), nullBytes(n.Settings), w.now, due, expiresAt(n, w.now),
-		nullID(n.Workflow), partition(n), nullCount(len(n.Needs)), nullCount(line), nullCount(place))
-	if err != nil || stored == 0 {
-		return err // nothing stored: the same task has come before
-	}
-	if l != nil {
-		l.next()
-		w.wake(n.Queue)
-	} else {
-		w.waits(n.Queue, state, 1)
-	}
-	if line != 0 {
-		w.came(line, place)
-	}
-	if err := w.addTags(n.ID, n.Tags); err != nil {
-		return err
-	}
-	if len(n.Needs) == 0 {
-		return nil
-	}
-	if err := w.addNeeds(n.ID, n.Needs); err != nil || awaits {
-		return err
-	}
-	return w.release(n.ID)
-}
-
-// replace gives a task that is not running new values. It keeps its place in
-// its lane when it can.
-func (w *work) replace(t *stored, n *store.NewTask) error {
-	due := runAt(n, w.now)
-	if t.State == store.Available && t.Priority == n.Priority && due <= w.now {
-		return w.become(t, n, store.Available, t.runAt)
-	}
-	if err := w.take(t); err != nil {
-		return err
-	}
-	if err := w.become(t, n, store.Scheduled, due); err != nil {
-		return err
-	}
-	return w.putDue(t, n.Queue, n.Priority, due, store.Scheduled)
-}
-
-// become writes the values that an enqueue may replace.
-func (w *work) become(t *stored, n *store.NewTask, state store.State, due int64) error {
-	kind, err := w.kind(n.Queue, n.Kind)
-	if err != nil {
-		return err
-	}
-	tags, err := encodeTags(n.Tags)
-	if err != nil {
-		return err
-	}
-	if err := w.dropTags(t); err != nil {
-		return err
-	}
-	if _, err := w.run("task.become", kind, n.Priority, nullBytes(n.Args), tags, nullBytes(n.Settings), due, expiresAt(n, w.now), t.num); err != nil {
-		return err
-	}
-	t.Tags = n.Tags
-	return w.addTags(t.ID, n.Tags)
+	return true, w.addTags(r.ID, r.Tags)
 }
 
 func (w *work) addTags(id store.ID, tags []string) error {
@@ -202,43 +97,12 @@ func (w *work) dropTags(t *stored) error {
 	return nil
 }
 
-// runAt returns when a task is due, now at the soonest.
-func runAt(n *store.NewTask, now int64) int64 {
-	at := now
-	if !n.RunAt.IsZero() {
-		at = micros(n.RunAt)
-	}
-	return max(after(at, max(n.Delay, 0)), now)
-}
-
-// expiresAt returns the sooner of a task's two expiries; nil when it has none.
-func expiresAt(n *store.NewTask, now int64) any {
-	switch in := after(now, n.ExpiresIn); {
-	case n.ExpiresAt.IsZero() && n.ExpiresIn <= 0:
-		return nil
-	case n.ExpiresAt.IsZero():
-		return in
-	case n.ExpiresIn <= 0:
-		return micros(n.ExpiresAt)
-	default:
-		return min(in, micros(n.ExpiresAt))
-	}
-}
-
 func encodeTags(tags []string) (any, error) {
 	if len(tags) == 0 {
 		return nil, nil
 	}
 	text, err := json.Marshal(tags)
 	return string(text), err
-}
-
-// partition is null for a task that does not run in turns.
-func partition(n *store.NewTask) any {
-	if !n.Turn {
-		return nil
-	}
-	return n.Partition
 }
 
 func nullText(text string) any {
@@ -253,4 +117,25 @@ func nullBytes(b []byte) any {
 		return nil
 	}
 	return b
+}
+
+func nullID(id store.ID) any {
+	if id.IsZero() {
+		return nil
+	}
+	return id
+}
+
+func nullBool(is bool) any {
+	if !is {
+		return nil
+	}
+	return 1
+}
+
+func nullCount[N int | int64](n N) any {
+	if n == 0 {
+		return nil
+	}
+	return n
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -11,16 +12,14 @@ import (
 // many were discarded; less than zero when they ceased to.
 type standing struct{ waiting, dead int64 }
 
-// blame counts a failed attempt in its error group and returns the group. The
-// task is running, so it is among neither the waiting nor the dead of its former
-// group.
-func (w *work) blame(e *end) (int64, error) {
-	kind, err := w.kind(e.Task.Queue, e.Task.Kind)
+// blame counts a failed attempt in its error group and returns the group.
+func (w *work) blame(o *store.Outcome, ended time.Time) (int64, error) {
+	kind, err := w.kind(o.Task.Queue, o.Task.Kind)
 	if err != nil {
 		return 0, err
 	}
 	w.wrote = true
-	r, err := w.one("error.count", e.Fingerprint, kind, e.ended, e.Error, e.Task.ID)
+	r, err := w.one("error.count", o.Fingerprint, kind, ended, o.Error, o.Task.ID)
 	if err != nil {
 		return 0, err
 	}

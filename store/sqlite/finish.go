@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Finish implements store.Leaser.
@@ -23,243 +24,127 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return lost, nil
 }
 
+// finish writes plain completions at once, and lets the rules decide on all other outcomes.
+// Two outcomes of one task stay in their order.
 func (w *work) finish(outcomes []store.Outcome) (lost []store.ID, err error) {
+	var rest []*store.Outcome
+	later := map[store.ID]bool{}
 	for i := range outcomes {
-		accepted, err := w.finishOne(&outcomes[i])
-		if err != nil {
+		o := &outcomes[i]
+		if plain(o) && !later[o.Task.ID] {
+			done, err := w.complete(o)
+			if err != nil {
+				return nil, err
+			}
+			if done {
+				continue
+			}
+		}
+		if _, err := w.leasesOf(o.Task.Lease); err != nil {
 			return nil, err
 		}
-		if !accepted {
-			lost = append(lost, outcomes[i].Task.ID)
-		}
+		later[o.Task.ID] = true
+		rest = append(rest, o)
 	}
-	return lost, nil
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	err = w.decide(func(b *rules.Batch) error {
+		lost, err = b.Finish(rest)
+		return err
+	})
+	return lost, err
 }
 
-// end is an attempt's end as it is written.
-type end struct {
-	*store.Outcome
-	num     int64 // of the task, when it was looked up
-	lease   *lease
-	state   store.State // where the task goes
-	reason  string
-	ended   int64
-	failure int64 // the error group; 0: the attempt did not fail
+// plain reports whether an attempt did what most do: it completed its task, nothing follows
+// from that, and there is nothing to note about it that the task's row has no room for.
+func plain(o *store.Outcome) bool {
+	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Note == nil && o.Attempt == o.Task.Attempt &&
+		len(o.Then) == 0 && o.Task.Key == "" && !o.Forget
 }
 
-// finishOne ends an attempt if its lease is open, and reports whether it was.
-func (w *work) finishOne(o *store.Outcome) (bool, error) {
+// complete writes a plain completion of a task that no other needs. Its update is the fence
+// as well: it finds the task only while it is in the log, at a position of the lease.
+func (w *work) complete(o *store.Outcome) (bool, error) {
 	leases, err := w.leasesOf(o.Task.Lease)
 	if err != nil {
 		return false, err
 	}
 	for _, l := range leases {
-		e := end{Outcome: o, lease: l, state: o.State, reason: o.Reason, ended: max(after(w.now, -max(o.Ago, 0)), l.claimedAt)}
-		if accepted, err := w.end(&e); accepted || err != nil {
-			return accepted, err
+		claimed := at(l.claimedAt)
+		ended := rules.EndedAt(o, claimed, w.time())
+		done, err := w.run("finish.complete", o.Attempt, o.Crashes, claimed, ended, l.worker, o.Task.ID, l.lane, l.first, l.last)
+		if err != nil {
+			return false, err
+		}
+		if done > 0 {
+			if err := w.unstop(o.Task.ID); err != nil {
+				return false, err
+			}
+			if err := w.release(l, o.Task); err != nil {
+				return false, err
+			}
+			return true, w.account(o, store.Completed, ended, claimed.Sub(o.Task.RunAt))
 		}
 	}
 	return false, nil
 }
 
-// end writes the end of an attempt of a lease. Its update is the fence as well:
-// it finds the task only while it is in the log, at a position of this lease.
-func (w *work) end(e *end) (bool, error) {
-	if e.plain() {
-		if e.Forget {
-			if done, err := w.endForgotten(e); done || err != nil {
-				return done, err
-			}
-		}
-		done, err := w.run("finish.complete", e.Attempt, e.Crashes, e.lease.claimedAt, e.ended, e.lease.worker,
-			e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
-		if err != nil {
-			return false, err
-		}
-		if done > 0 {
-			return true, w.completed(e)
-		}
-	}
-	r, err := w.one("lease.holds", e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
-	if err != nil || r == nil {
-		return false, err
-	}
-	e.num = r.int(0)
-	for _, step := range []func(*end) error{w.override, w.history, w.then, w.settle, w.follow} {
-		if err := step(e); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// endForgotten ends an attempt whose task is not to be kept, unless others need it.
-func (w *work) endForgotten(e *end) (bool, error) {
-	r, err := w.one("finish.forget", e.Task.ID, e.lease.lane, e.lease.first, e.lease.last)
-	if err != nil || r == nil {
-		return false, err
-	}
-	w.wrote = true
-	for _, name := range []string{"forget.attempts", "forget.note", "forget.logs"} {
-		if _, err := w.run(name, r.int(0)); err != nil {
-			return false, err
-		}
-	}
-	if r.int(1) > 0 {
-		if _, err := w.run("need.drop", e.Task.ID); err != nil {
-			return false, err
-		}
-	}
-	if err := w.dropTags(&stored{Task: *e.Task}); err != nil {
-		return false, err
-	}
-	if err := w.completed(e); err != nil || e.Task.Key == "" {
-		return true, err
-	}
-	k, err := w.key(nameOf(e.Task))
+// ended writes the end of an attempt down, but for where the task goes.
+func (w *work) ended(e *rules.End) error {
+	t, o, a := w.rows[e.Task.ID], e.Outcome, &e.Attempt
+	leases, err := w.leasesOf(o.Task.Lease)
 	if err != nil {
-		return false, err
-	}
-	k.tasks--
-	return true, w.writeKey(k)
-}
-
-// completed does what is left to do for a plain end.
-func (w *work) completed(e *end) error {
-	if err := w.then(e); err != nil {
 		return err
 	}
-	return w.follow(e)
-}
-
-// plain reports whether the attempt did what most do: it completed its task, and
-// there is nothing to note about it that the task's row has no room for. What comes
-// after a task with a key must meet it while it still has the key.
-func (e *end) plain() bool {
-	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Attempt == e.Task.Attempt &&
-		(len(e.Then) == 0 || e.Task.Key == "")
-}
-
-// override cancels a task that was to run again when a newer one of its key awaits
-// its end, or somebody has asked it to stop.
-func (w *work) override(e *end) error {
-	if e.state.Finished() {
-		return nil
-	}
-	if e.Task.Key != "" {
-		k, err := w.key(nameOf(e.Task))
-		if err != nil {
-			return err
-		}
-		if k.task == e.Task.ID && !k.awaiting.IsZero() {
-			e.state, e.reason = store.Cancelled, "superseded"
-			return nil
-		}
-	}
-	if any, err := w.anyStops(); !any || err != nil {
+	if err := w.release(covering(leases, t.lane, t.pos), &t.Task); err != nil {
 		return err
 	}
-	r, err := w.one("stop.reason", e.Task.ID)
-	if r != nil {
-		e.state, e.reason = store.Cancelled, r.text(0)
-	}
-	return err
-}
-
-// then enqueues what comes with an outcome, unless that was overridden.
-func (w *work) then(e *end) error {
-	if len(e.Then) == 0 || e.state != e.State {
-		return nil
-	}
-	_, err := w.enqueue(e.Then)
-	return err
-}
-
-// history writes the attempt down, and counts it in its error group.
-func (w *work) history(e *end) error {
-	if _, err := w.run("attempt.trim", e.num); err != nil {
-		return err
-	}
-	if _, err := w.run("attempt.add", e.num, e.Task.Attempt, e.lease.worker, e.lease.claimedAt, e.ended, e.state,
-		nullText(e.Error), nullText(e.Trace), nullText(e.Fingerprint)); err != nil {
-		return err
-	}
-	if e.Error != "" {
-		var err error
-		if e.failure, err = w.blame(e); err != nil {
+	if t.Stopping {
+		if _, err := w.run("stop.drop", t.ID); err != nil {
 			return err
 		}
 	}
-	if e.Note != nil {
-		return w.record(e.num, e.Note)
+	if err := w.account(o, a.Outcome, a.EndedAt, e.Waited); err != nil {
+		return err
+	}
+	if a.Outcome.Finished() && a.Error == "" && a.Trace == "" && a.Fingerprint == "" && a.Number == o.Attempt {
+		t.runner = a.Worker // the task's row has room for the attempt
+	} else if err := w.addAttempt(t.num, a); err != nil {
+		return err
+	}
+	if o.Error != "" {
+		if t.group, err = w.blame(o, a.EndedAt); err != nil {
+			return err
+		}
+	}
+	if o.Note != nil {
+		return w.record(t.num, o.Note)
 	}
 	return nil
 }
 
-// settle puts the task where the outcome says.
-func (w *work) settle(e *end) error {
-	var failure any
-	if e.failure != 0 {
-		failure = e.failure
+// addAttempt writes an attempt into a task's history, which keeps the failed ones and the
+// latest.
+func (w *work) addAttempt(num int64, a *store.Attempt) error {
+	if _, err := w.run("attempt.trim", num); err != nil {
+		return err
 	}
-	r, err := w.one("finish.settle", e.state, e.Attempt, e.Crashes, nullText(e.reason), failure, e.lease.claimedAt, e.num)
+	_, err := w.run("attempt.add", num, a.Number, a.Worker, a.StartedAt, a.EndedAt, a.Outcome,
+		nullText(a.Error), nullText(a.Trace), nullText(a.Fingerprint))
+	return err
+}
+
+// release counts a task out of its lease and of those that run in its lane.
+func (w *work) release(l *lease, t *store.Task) error {
+	of, err := w.lane(t.Queue, t.Priority)
 	if err != nil {
 		return err
 	}
-	w.wrote = true
-	t := &stored{Task: *e.Task, num: e.num, failure: r.int(0), needs: r.int(1), needed: !r.null(2), turn: r.int(3)}
-	if !e.keepsTurn() {
-		if err := w.yield(t); err != nil {
-			return err
-		}
-	}
-	switch {
-	case e.state.Finished():
-		return w.settleFinished(e, t)
-	case e.state == store.Available:
-		return w.putAvailable(t, t.Queue, t.Priority, w.now)
-	case e.state == store.Pending:
-		if err := w.need(t, e.Needs); err != nil {
-			return err
-		}
-		return w.putDue(t, t.Queue, t.Priority, w.now, store.Scheduled)
-	}
-	return w.putWaiting(t, t.Queue, e.state, after(w.now, max(e.Delay, 0)))
-}
-
-func (w *work) settleFinished(e *end, t *stored) error {
-	w.regroup(t.failure, e.state, 1)
-	if _, err := w.run("finish.end", e.ended, e.num); err != nil || !t.needed {
-		return err
-	}
-	return w.tell(t.ID, e.state)
-}
-
-// keepsTurn reports whether a task that will run again keeps its turn: one that is
-// handed back does.
-func (e *end) keepsTurn() bool {
-	return e.state == store.Available || e.KeepTurn && (e.state == store.Retryable || e.state == store.Scheduled)
-}
-
-// follow does what every accepted end brings with it.
-func (w *work) follow(e *end) error {
-	l, err := w.lane(e.Task.Queue, e.Task.Priority)
-	if err != nil {
-		return err
-	}
-	l.running--
+	of.running--
+	of.changed = true
+	l.open--
 	l.changed = true
-	e.lease.open--
-	e.lease.changed = true
-	if err := w.unstop(e.Task.ID); err != nil {
-		return err
-	}
-	if err := w.account(e); err != nil {
-		return err
-	}
-	if e.Task.Key != "" && e.state.Finished() {
-		return w.free(nameOf(e.Task), e.Task.ID)
-	}
 	return nil
 }
 
@@ -287,33 +172,19 @@ func (w *work) anyStops() (bool, error) {
 	return w.stops == some, nil
 }
 
-// account adds the attempt to the statistics of the minute in which it ended.
-func (w *work) account(e *end) error {
-	kind, err := w.kind(e.Task.Queue, e.Task.Kind)
+// account adds an attempt to the statistics of the minute in which it ended.
+func (w *work) account(o *store.Outcome, goes store.State, ended time.Time, waited time.Duration) error {
+	kind, err := w.kind(o.Task.Queue, o.Task.Kind)
 	if err != nil {
 		return err
 	}
-	at := minute{e.ended - e.ended%time.Minute.Microseconds(), kind}
-	sum := w.stats[at]
-	if sum == nil {
-		if w.stats == nil {
-			w.stats = map[minute]*store.Stat{}
-		}
-		sum = &store.Stat{}
-		w.stats[at] = sum
+	at := minute{micros(ended.Truncate(time.Minute)), kind}
+	if w.stats == nil {
+		w.stats = map[minute]*store.Stat{}
 	}
-	sum.Waited.Add(time.Duration(e.lease.claimedAt-micros(e.Task.RunAt)) * time.Microsecond)
-	sum.Ran.Add(e.Ran)
-	switch e.state {
-	case store.Completed:
-		sum.Completed++
-	case store.Discarded:
-		sum.Discarded++
-	case store.Cancelled:
-		sum.Cancelled++
+	if w.stats[at] == nil {
+		w.stats[at] = &store.Stat{}
 	}
-	if e.Error != "" {
-		sum.Failed++
-	}
+	rules.Count(w.stats[at], o, goes, waited)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // chunk is how many tasks a chore moves in one transaction, so that it does not
@@ -58,6 +59,16 @@ func leads(ctx context.Context, c session, term, now int64) error {
 	return nil
 }
 
+// lead runs fn in a durable transaction, if the term is the one that runs.
+func (s *Store) lead(ctx context.Context, term int64, fn func(*work) error) error {
+	return s.write(ctx, true, func(w *work) error {
+		if err := leads(w.ctx, w.session, term, w.now); err != nil {
+			return err
+		}
+		return fn(w)
+	})
+}
+
 // Admit implements store.Keeper.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	done := store.Admitted{Next: -1}
@@ -79,12 +90,12 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 		done.Cancelled += cancelled
 	}
 	for err == nil && done.Next == 0 && done.Count < limit {
-		var admitted []*stored
+		var admitted []*rules.Row
 		admitted, done.Next, err = s.admitSome(ctx, term, min(chunk, limit-done.Count))
 		done.Count += len(admitted)
-		for _, t := range admitted {
-			if !slices.Contains(done.Queues, t.Queue) {
-				done.Queues = append(done.Queues, t.Queue)
+		for _, r := range admitted {
+			if !slices.Contains(done.Queues, r.Queue) {
+				done.Queues = append(done.Queues, r.Queue)
 			}
 		}
 	}
@@ -93,11 +104,18 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 
 // cancelSome cancels tasks that cannot run any more, in one transaction.
 func (s *Store) cancelSome(ctx context.Context, term int64, limit int) (cancelled int, more bool, next time.Duration, err error) {
-	err = s.write(ctx, true, func(w *work) (err error) {
-		if err := leads(w.ctx, w.session, term, w.now); err != nil {
+	err = s.lead(ctx, term, func(w *work) error {
+		ids, err := w.ids("doubt.list", limit)
+		if err != nil {
 			return err
 		}
-		if cancelled, more, err = w.cancelDoomed(limit); err != nil {
+		if _, err := w.run("doubt.drop", len(ids)); err != nil {
+			return err
+		}
+		if err := w.decide(func(b *rules.Batch) (err error) { cancelled, err = b.Doom(ids); return err }); err != nil {
+			return err
+		}
+		if more, err = anyDoomed(w.ctx, w.session); err != nil {
 			return err
 		}
 		next, err = nextDue(w.ctx, w.session, w.now)
@@ -109,18 +127,21 @@ func (s *Store) cancelSome(ctx context.Context, term int64, limit int) (cancelle
 	return cancelled, more, next, nil
 }
 
+// anyDoomed reports whether there may be a task to cancel.
+func anyDoomed(ctx context.Context, c session) (bool, error) {
+	r, err := one(ctx, c, "doubt.any")
+	return r != nil, err
+}
+
 // admitSome lets tasks go whose time has come, in one transaction, and returns
 // those that became available.
-func (s *Store) admitSome(ctx context.Context, term int64, limit int) (admitted []*stored, next time.Duration, err error) {
-	err = s.write(ctx, true, func(w *work) error {
-		if err := leads(w.ctx, w.session, term, w.now); err != nil {
-			return err
-		}
-		due, err := w.due(limit)
+func (s *Store) admitSome(ctx context.Context, term int64, limit int) (admitted []*rules.Row, next time.Duration, err error) {
+	err = s.lead(ctx, term, func(w *work) error {
+		due, err := w.ids("admit.due", w.now, limit)
 		if err != nil {
 			return err
 		}
-		if admitted, err = w.admit(due); err != nil {
+		if err := w.decide(func(b *rules.Batch) (err error) { admitted, err = b.Admit(due); return err }); err != nil {
 			return err
 		}
 		next, err = nextDue(w.ctx, w.session, w.now)
@@ -132,6 +153,15 @@ func (s *Store) admitSome(ctx context.Context, term int64, limit int) (admitted 
 	return admitted, next, nil
 }
 
+// ids reads the ids that a statement returns.
+func (w *work) ids(name string, args ...any) (ids []store.ID, err error) {
+	err = w.all(name, func(r row) error {
+		ids = append(ids, r.id(0))
+		return nil
+	}, args...)
+	return ids, err
+}
+
 // nextDue returns how long until the next waiting task is due; -1: none waits.
 func nextDue(ctx context.Context, c session, now int64) (time.Duration, error) {
 	r, err := one(ctx, c, "admit.next")
@@ -139,42 +169,6 @@ func nextDue(ctx context.Context, c session, now int64) (time.Duration, error) {
 		return -1, err
 	}
 	return time.Duration(max(r.int(0)-now, 0)) * time.Microsecond, nil
-}
-
-// due returns waiting tasks whose time has come, the first ones first.
-func (w *work) due(limit int) ([]*stored, error) {
-	var due []*stored
-	names := w.names()
-	err := w.all("admit.due", func(r row) error {
-		of, err := names(r.int(2))
-		t := &stored{num: r.int(0), runAt: r.int(5), failure: r.int(6), turn: r.int(9)}
-		t.ID, t.Queue, t.Priority, t.State = r.id(1), of.queue, int16(r.int(3)), store.State(r.int(4))
-		t.Tenant, t.Turn, t.Partition = r.text(7), !r.null(8), r.text(8)
-		due = append(due, t)
-		return err
-	}, w.now, limit)
-	return due, err
-}
-
-// admit makes tasks available, but for those that have to wait for their turn, and
-// returns the former.
-func (w *work) admit(due []*stored) (admitted []*stored, err error) {
-	for _, t := range due {
-		if err := w.take(t); err != nil {
-			return nil, err
-		}
-		if t.Turn && !t.holds() {
-			if err := w.putInLine(t, t.Queue, t.runAt); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err := w.putAvailable(t, t.Queue, t.Priority, t.runAt); err != nil {
-			return nil, err
-		}
-		admitted = append(admitted, t)
-	}
-	return admitted, nil
 }
 
 // Rescue implements store.Keeper.
@@ -194,10 +188,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		return err
 	})
 	if err == nil && died {
-		err = s.write(ctx, true, func(w *work) error {
-			if err := leads(w.ctx, w.session, term, w.now); err != nil {
-				return err
-			}
+		err = s.lead(ctx, term, func(w *work) error {
 			if _, err := w.run("rescue.bury", w.now); err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const newest = 5 // the version that this program needs
+const newest = 1 // the version that this program needs
 
 var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectSQLite3, Table: "tusk_migration", Seconds: "unixepoch(tstamp)", Newest: newest}
 
@@ -90,7 +90,7 @@ func (s *Store) foreign(ctx context.Context, at int64, tables map[string]bool) e
 	if at != newest {
 		return nil
 	}
-	_, err = s.db.ExecContext(ctx, "select id, lane, pos, state, failure, claimed_at, needed from tusk_task where num = 0")
+	_, err = s.db.ExecContext(ctx, "select id, lane, pos, state, failure, claimed_at, open from tusk_task where num = 0")
 	if err != nil && strings.Contains(err.Error(), "no such column") {
 		return fmt.Errorf("%w: tusk_task: %w", store.ErrSchemaForeign, err)
 	}

@@ -54,8 +54,10 @@ var small = map[string][]string{
 	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                   // the living
 	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond
 	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
-	"need.any":           {"SCAN tusk_need USING COVERING INDEX tusk_need_failed"},                                                    // its first row
-	"need.failed":        {"SCAN tusk_need USING INDEX tusk_need_failed"},                                                             // as many as are cancelled
+	"doubt.any":          {"SCAN tusk_doubt"},                                                                                         // its first row
+	"doubt.list":         {"SCAN tusk_doubt"},                                                                                         // as many as are shown to the rules
+	"doubt.drop":         {"SCAN tusk_doubt"},                                                                                         // the same
+	"need.list":          {"USE TEMP B-TREE FOR ORDER BY"},                                                                            // what a few tasks need
 	"turn.holders":       {"SCAN h"},                                                                                                  // a row for each group that has turns
 	"turn.waiting":       {"SCAN w"},                                                                                                  // as many as are returned
 }

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -166,15 +165,6 @@ func inJSON[T any](values []T) any {
 	return string(text)
 }
 
-// inHex is a JSON array of ids, each to be read by unhex.
-func inHex(ids []store.ID) any {
-	texts := make([]string, len(ids))
-	for i, id := range ids {
-		texts[i] = hex.EncodeToString(id[:])
-	}
-	return inJSON(texts)
-}
-
 // readLease tells a running task who holds it.
 func (l *list) readLease(t *stored) (err error) {
 	if l.claims == nil {
@@ -194,7 +184,12 @@ func (l *list) readDetail(t *stored) error {
 	if err := l.readAttempts(t); err != nil {
 		return err
 	}
-	if err := l.readNeeds(t); err != nil {
+	err := l.each(l.ctx, "need.states", func(r row) error {
+		need := store.Need{Task: r.id(0), OnFailure: store.OnFailure(r.int(1))}
+		t.Detail.Needs = append(t.Detail.Needs, store.NeedState{Need: need, State: store.State(r.int(2))})
+		return nil
+	}, t.ID)
+	if err != nil {
 		return err
 	}
 	note, err := one(l.ctx, l.session, "list.note", t.num)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // turn is what turns are counted by.
@@ -52,24 +53,6 @@ func (w *work) left(row int64) {
 		w.lines = map[int64]int64{}
 	}
 	w.lines[row] = 0
-}
-
-// leave takes a task out of the line that it stands in.
-func (w *work) leave(t *stored) error {
-	_, err := w.run("line.leave", t.num)
-	w.left(t.turn)
-	t.turn, t.place = 0, 0
-	return err
-}
-
-// yield gives a task's turn back, if it has one.
-func (w *work) yield(t *stored) error {
-	if !t.holds() {
-		return nil
-	}
-	t.turn = 0
-	_, err := w.run("turn.yield", t.num)
-	return err
 }
 
 // flushTurns writes who has waited longest for what this call has changed. That is
@@ -156,54 +139,14 @@ func idsOf(text string) ([]store.ID, error) {
 
 // Grant implements store.Keeper.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
-	err = s.write(ctx, true, func(w *work) error {
-		if err = leads(w.ctx, w.session, term, w.now); err == nil {
-			granted, err = w.grantAll(ids)
-		}
-		return err
+	err = s.lead(ctx, term, func(w *work) error {
+		return w.decide(func(b *rules.Batch) error {
+			granted, err = b.Grant(ids)
+			return err
+		})
 	})
 	if err != nil {
 		return 0, wrap("grant", err)
 	}
 	return granted, nil
-}
-
-func (w *work) grantAll(ids []store.ID) (granted int, err error) {
-	waiting, err := w.inLine(ids)
-	for _, t := range waiting {
-		if err == nil {
-			err = w.grant(t)
-		}
-	}
-	return len(waiting), err
-}
-
-// inLine returns those tasks that wait for their turn, and for nothing else.
-func (w *work) inLine(ids []store.ID) (waiting []*stored, err error) {
-	names, seen := w.names(), map[int64]bool{}
-	err = w.all("grant.find", func(r row) error {
-		t := &stored{num: r.int(0), failure: r.int(3), turn: r.int(4)}
-		of, err := names(r.int(1))
-		t.Queue, t.Priority = of.queue, int16(r.int(2))
-		if !seen[t.num] {
-			seen[t.num] = true
-			waiting = append(waiting, t)
-		}
-		return err
-	}, inHex(ids))
-	return waiting, err
-}
-
-// grant gives a task its turn.
-func (w *work) grant(t *stored) error {
-	l, err := w.lane(t.Queue, t.Priority)
-	if err != nil {
-		return err
-	}
-	w.left(t.turn)
-	w.wake(t.Queue)
-	w.waits(t.Queue, store.Pending, -1)
-	w.regroup(t.failure, store.Pending, -1)
-	_, err = w.run("grant.place", l.id, l.next(), w.now, t.num)
-	return err
 }

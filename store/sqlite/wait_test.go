@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // tally counts the statements that write.
@@ -144,15 +145,14 @@ func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 		"turn.came":     "SCAN json_each VIRTUAL TABLE INDEX 1:\nSEARCH tusk_turn USING INTEGER PRIMARY KEY (rowid=?)",
 		"turn.find":     "(queue=? AND tenant=? AND partition=?)",
 		"turn.left":     "SEARCH tusk_task USING COVERING INDEX tusk_task_turn (turn=? AND priority=? AND place>?)",
-		"grant.find":    "SEARCH t USING INDEX tusk_task_id (id=?)",
-		"need.waiting":  "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
-		"need.end":      "SEARCH tusk_need USING INDEX tusk_need_open (needed=?)",
-		"need.left":     "SEARCH tusk_need USING INDEX tusk_need_left (task=?)",
-		"need.failed":   "SCAN tusk_need USING INDEX tusk_need_failed",
-		"need.parent":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",
+		"task.find":     "SEARCH t USING INDEX tusk_task_id (id=?)",
+		"need.children": "SEARCH n USING INDEX tusk_need_open (needed=?)",
+		"need.meet":     "SEARCH tusk_need USING INDEX tusk_need_open (needed=? AND task=?)",
+		"need.list":     "SEARCH n USING PRIMARY KEY (task=?)",
+		"key.find":      "SEARCH k USING PRIMARY KEY (queue=? AND tenant=? AND key=?)",
 		"lease.holds":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",
 		"prune.tasks":   "tusk_task_finished (kind=? AND state=? AND finished_at<?)",
-		"finish.settle": "SEARCH tusk_task USING INTEGER PRIMARY KEY (rowid=?)",
+		"task.put":      "SEARCH tusk_task USING INTEGER PRIMARY KEY (rowid=?)",
 	} {
 		if steps := plan(t, s, statements()[name]); !strings.Contains(strings.Join(steps, "\n"), want) {
 			t.Errorf("%s: not by %s: %q", name, want, steps)
@@ -284,73 +284,6 @@ func TestNothingIsLeftOfNeedsAndTurns(t *testing.T) {
 	}
 }
 
-func TestTasksOfTheFirstSchemaGoUpAndThoseThatWaitGoDown(t *testing.T) {
-	s := openTest(t)
-	if _, err := s.Migrate(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.db.ExecContext(t.Context(), `
-		insert into tusk_kind (id, queue, kind) values (1, 'q', 'k');
-		insert into tusk_lane (id, queue, priority, tail, available) values (1, 'q', 0, 1, 1);
-		insert into tusk_task (id, kind, priority, state, lane, pos, enqueued_at, run_at) values (x'09000000000000000000000000000000', 1, 0, 3, 1, 1, 0, 0);`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Migrate(t.Context(), newest); err != nil {
-		t.Fatal(err)
-	}
-	needy, turning := store.NewTask{ID: store.ID{7}, Kind: "k", Queue: "q", Needs: []store.Need{{Task: store.ID{9}}}},
-		store.NewTask{ID: store.ID{8}, Kind: "k", Queue: "q", Turn: true}
-	mustEnqueue(t, s, needy, turning)
-	for _, version := range []int64{1, newest} {
-		if _, err := s.Migrate(t.Context(), version); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if did, err := s.Admit(t.Context(), leading(t, s), 10); err != nil || did.Count != 1 {
-		t.Errorf("%+v %v", did, err)
-	}
-	if state, _ := stateOf(t, s, needy.ID); state != store.Pending {
-		t.Error(state)
-	}
-	tasks := claimAll(t, s)
-	if len(tasks) != 2 || tasks[0].ID != (store.ID{9}) || tasks[1].ID != turning.ID {
-		t.Fatalf("%+v", tasks)
-	}
-	counts, err := s.Count(t.Context())
-	if err != nil || len(counts) != 2 || counts[0].State != store.Pending || counts[0].Tasks != 1 || counts[1].Tasks != 2 {
-		t.Errorf("%+v %v", counts, err)
-	}
-}
-
-func TestTurnsAreKeptThroughEarlierSchemas(t *testing.T) {
-	s := openTest(t)
-	term := leading(t, s)
-	tasks := tasksOf(6, func(i int, n *store.NewTask) {
-		n.Turn, n.Tenant, n.Priority = true, fmt.Sprint(i%2), int16(-i/4)
-	})
-	mustEnqueue(t, s, tasks...)
-	if n, err := s.Grant(t.Context(), term, []store.ID{tasks[0].ID, tasks[3].ID}); n != 2 || err != nil {
-		t.Fatal(n, err)
-	}
-	if _, err := s.Finish(t.Context(), ends(claimAll(t, s)[:1], store.Completed)); err != nil {
-		t.Fatal(err)
-	}
-	before, err := s.Turns(t.Context(), term, 10, 10)
-	if err != nil || len(before) != 2 || before[0].Held != 1 || before[1].Held != 0 || len(before[0].Waiting) != 2 {
-		t.Fatal(before, err)
-	}
-	for _, version := range []int64{4, newest} {
-		if _, err := s.Migrate(t.Context(), version); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mustEnqueue(t, s, store.NewTask{ID: store.ID{99}, Kind: "k", Queue: "q", Turn: true, Tenant: "0"})
-	before[1].Waiting = append(before[1].Waiting, store.ID{99})
-	if after, err := s.Turns(t.Context(), term, 10, 10); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Errorf("%v, before %v; %v", after, before, err)
-	}
-}
-
 func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 	s := openTest(t)
 	term := leading(t, s)
@@ -380,7 +313,9 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 		for _, task := range tasks {
 			ids = append(ids, task.ID)
 		}
-		granting := statementsOf(t, s, func(w *work) (err error) { granted, err = w.grantAll(ids); return flushing(w, err) })
+		granting := statementsOf(t, s, func(w *work) error {
+			return flushing(w, w.decide(func(b *rules.Batch) (err error) { granted, err = b.Grant(ids); return err }))
+		})
 		if want := n + 3; granted != n || len(granting) != want { // who waits, the lane, and who is first now
 			t.Errorf("grant of %d: %d statements, want %d: %q", n, len(granting), want, granting)
 		}

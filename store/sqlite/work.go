@@ -78,6 +78,7 @@ type work struct {
 	*transaction
 	caller  context.Context // its end ends the work before the next statement
 	lanes   map[place]*lane
+	rows    map[store.ID]*stored // that the rules have been told of
 	leases  map[store.Token][]*lease
 	claims  []*lease           // all of them, when somebody had to look
 	waiting map[wait]int64     // tasks that came to wait, or ceased to

@@ -6,15 +6,16 @@
 -- +goose Up
 
 -- One row: the highest instant that any process has seen, a random number that
--- tells this ledger from another one in the same place, and the last version
--- given to a record.
+-- tells this ledger from another one in the same place, the last version given
+-- to a record, and the last place given out in a line.
 create table tusk_clock (
     one      integer primary key check (one = 1),
     high     integer not null,
     ledger   integer not null,
-    versions integer not null
+    versions integer not null,
+    places   integer not null
 );
-insert into tusk_clock (one, high, ledger, versions) values (1, 0, random(), 0);
+insert into tusk_clock (one, high, ledger, versions, places) values (1, 0, random(), 0, 0);
 
 -- The kinds seen on each queue, so that tasks carry a small number instead of
 -- two names, and one index serves questions about queues and about kinds.
@@ -40,7 +41,13 @@ create table tusk_lane (
 create index tusk_lane_ready on tusk_lane (queue, priority) where available > 0;
 
 -- `failure` is the error group of the latest failed attempt. `worker` is set on a
--- completed task whose last attempt has no row of its own in tusk_attempt.
+-- finished task whose last attempt has no row of its own in tusk_attempt.
+-- `partition` is set on tasks that run in turns. `open` is how many of the tasks
+-- that this one needs have not ended as it needs, null if it needs none. `needed` is 1 when some task
+-- waits, or has waited, for this one: whoever ends a task without it need not look
+-- for others. `turn` is the row of tusk_turn that the task waits for, or has its
+-- turn from, and `place` where it stands in line, null once it has its turn; `turn`
+-- of a finished task says nothing.
 create table tusk_task (
     num         integer primary key,
     id          blob not null,
@@ -63,7 +70,13 @@ create table tusk_task (
     expires_at  integer,
     claimed_at  integer,
     finished_at integer,
-    worker      blob
+    worker      blob,
+    workflow    blob,
+    partition   text,
+    open        integer,
+    needed      integer,
+    turn        integer,
+    place       integer
 );
 create unique index tusk_task_id on tusk_task (id);
 create index tusk_task_lane on tusk_task (lane, pos) where lane is not null;
@@ -74,6 +87,11 @@ create index tusk_task_state on tusk_task (state, id) where state = 1 or state =
 create index tusk_task_tenant on tusk_task (tenant, id) where tenant is not null;
 create index tusk_task_key on tusk_task (key, id) where key is not null;
 create index tusk_task_failure on tusk_task (failure, id) where failure is not null;
+create index tusk_task_workflow on tusk_task (workflow, id) where workflow is not null;
+-- The second finds who has waited longest, beside those of the usual priority.
+create index tusk_task_turn on tusk_task (turn, priority, place, id) where place is not null;
+create index tusk_task_place on tusk_task (turn, place) where place is not null and priority <> 0;
+create index tusk_task_holds on tusk_task (turn) where turn is not null and place is null and state < 6;
 
 create table tusk_tag (
     tag text not null,
@@ -122,9 +140,41 @@ create table tusk_lease (
 create table tusk_stop (
     task   blob primary key,
     token  blob not null,
-    worker blob not null
+    worker blob not null,
+    reason text
 ) without rowid;
 create index tusk_stop_worker on tusk_stop (worker);
+
+-- What tasks need, in their own order. `open` is 1 until the needed task has ended
+-- as it should.
+create table tusk_need (
+    task       blob not null,
+    n          integer not null,
+    needed     blob not null,
+    on_failure integer not null,
+    open       integer,
+    primary key (task, n)
+) without rowid;
+create index tusk_need_open on tusk_need (needed, task) where open = 1;
+
+-- Pending tasks of which something that they need may have failed.
+create table tusk_doubt (
+    num  integer primary key,
+    task blob not null
+);
+
+-- One row for each queue, tenant and partition in which a task has a turn or waits
+-- for one; `since` is the place of who has waited longest. It stays until it is
+-- pruned, so that a tenant who comes and goes does not make and delete it each time.
+create table tusk_turn (
+    id        integer primary key,
+    queue     text not null,
+    tenant    text not null,
+    partition text not null,
+    since     integer,
+    unique (queue, tenant, partition)
+);
+create index tusk_turn_since on tusk_turn (since);
 
 create table tusk_worker (
     id          blob primary key,
@@ -188,7 +238,7 @@ create table tusk_log (
 
 -- Failed attempts by fingerprint and kind, and the tasks they left behind.
 create table tusk_error (
-    id          integer primary key,
+    id          integer primary key autoincrement,
     fingerprint text not null,
     kind        integer not null,
     count       integer not null,
@@ -247,6 +297,9 @@ drop table tusk_note;
 drop table tusk_attempt;
 drop table tusk_leader;
 drop table tusk_worker;
+drop table tusk_turn;
+drop table tusk_doubt;
+drop table tusk_need;
 drop table tusk_stop;
 drop table tusk_lease;
 drop table tusk_waiting;

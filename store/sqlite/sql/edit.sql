@@ -2,15 +2,20 @@
 insert into tusk_stop (task, token, worker, reason) values (?, ?, ?, ?)
 on conflict (task) do update set token = excluded.token, worker = excluded.worker, reason = excluded.reason;
 
--- name: edit.cancel
-update tusk_task
-set state = 7, lane = null, pos = null, reason = ?, finished_at = ?
-where num = ?;
-
--- name: edit.revive
-update tusk_task
-set attempt = 0, crashes = 0, reason = null, finished_at = null, worker = null, turn = null
-where num = ?;
-
--- name: edit.relocate
+-- name: task.relocate
 update tusk_task set kind = ?, priority = ? where num = ?;
+
+-- name: task.mark
+update tusk_task set open = ?, needed = ? where num = ?;
+
+-- name: task.put
+update tusk_task
+set state = ?, lane = ?, pos = ?, attempt = ?, crashes = ?, reason = ?, failure = ?, run_at = ?, claimed_at = ?,
+    finished_at = ?, worker = ?, open = ?, needed = ?, turn = ?, place = ?
+where num = ?;
+
+-- name: task.end
+update tusk_task
+set state = ?, attempt = ?, crashes = ?, reason = ?, failure = ?, claimed_at = ?, finished_at = ?, worker = ?,
+    needed = ?
+where num = ?;

@@ -1,7 +1,7 @@
 -- name: task.add
 insert into tusk_task (id, kind, priority, state, lane, pos, args, tenant, tags, key, settings, enqueued_at, run_at, expires_at,
-                       workflow, partition, needs, turn, place)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                       workflow, partition, open, needed, turn, place)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing;
 
 -- name: task.become
@@ -10,22 +10,19 @@ set kind = ?, priority = ?, args = ?, tags = ?, settings = ?, run_at = ?, expire
 where num = ?;
 
 -- name: task.find
-select t.num, t.id, t.kind, t.priority, t.state, t.lane, t.pos, t.args, t.tenant, t.tags, t.key, t.settings,
+-- What the rules ask of tasks. They need neither args nor settings.
+select t.num, t.id, t.kind, t.priority, t.state, t.lane, t.pos, null as args, t.tenant, t.tags, t.key, null as settings,
        t.attempt, t.crashes, t.reason, t.failure, t.enqueued_at, t.run_at, t.expires_at, t.workflow, t.partition,
-       t.claimed_at, t.finished_at, t.worker, l.cursor, t.needs, t.needed, t.turn, t.place
-from tusk_task t
-left join tusk_lane l on l.id = t.lane
-where t.id = ?;
-
--- name: task.wait
-update tusk_task
-set state = ?, lane = null, pos = null, run_at = ?
-where num = ?;
-
--- name: task.place
-update tusk_task
-set state = 3, lane = ?, pos = ?, run_at = ?
-where num = ?;
+       t.claimed_at, t.finished_at, t.worker, l.cursor, t.open, t.needed, t.turn, t.place,
+       t.state = 2 and t.key is not null and exists (
+           select 1
+           from tusk_kind d
+           cross join tusk_key k on k.queue = d.queue and k.tenant = coalesce(t.tenant, '') and k.key = t.key
+           where d.id = t.kind and k.awaiting = t.id) as awaits,
+       (select coalesce(s.reason, '') from tusk_stop s where s.task = t.id) as stop
+from json_each(?) j
+cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)
+left join tusk_lane l on l.id = t.lane;
 
 -- name: tag.add
 insert into tusk_tag (tag, id) values (?, ?) on conflict do nothing;
@@ -34,7 +31,10 @@ insert into tusk_tag (tag, id) values (?, ?) on conflict do nothing;
 delete from tusk_tag where tag = ? and id = ?;
 
 -- name: key.find
-select task, awaiting, source, tasks from tusk_key where queue = ? and tenant = ? and key = ?;
+-- Of names, each a list of queue, tenant and key.
+select j.key, k.task, k.awaiting, k.source, k.tasks
+from json_each(?) j
+cross join tusk_key k on k.queue = j.value ->> 0 and k.tenant = j.value ->> 1 and k.key = j.value ->> 2;
 
 -- name: key.write
 insert into tusk_key (queue, tenant, key, task, awaiting, source, tasks) values (?, ?, ?, ?, ?, ?, ?)

@@ -3,20 +3,6 @@ update tusk_task indexed by tusk_task_id
 set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?
 where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null;
 
--- name: finish.forget
-delete from tusk_task indexed by tusk_task_id
-where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null
-returning num, needs;
-
--- name: finish.settle
-update tusk_task
-set state = ?, attempt = ?, crashes = ?, reason = ?, failure = coalesce(?, failure), claimed_at = ?, worker = null
-where num = ?
-returning failure, needs, needed, turn;
-
--- name: finish.end
-update tusk_task set finished_at = ? where num = ?;
-
 -- name: attempt.trim
 delete from tusk_attempt where task = ? and error is null;
 
@@ -26,9 +12,6 @@ values (?1, 1 + coalesce((select max(n) from tusk_attempt where task = ?1), 0), 
 
 -- name: stop.any
 select 1 from tusk_stop limit 1;
-
--- name: stop.reason
-select reason from tusk_stop where task = ?;
 
 -- name: stop.drop
 delete from tusk_stop where task = ?;

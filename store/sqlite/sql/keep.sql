@@ -11,8 +11,7 @@ order by run_at
 limit 1;
 
 -- name: admit.due
-select num, id, kind, priority, state, run_at, failure, tenant, partition, turn
-from tusk_task indexed by tusk_task_waiting
+select id from tusk_task indexed by tusk_task_waiting
 where state in (1, 5) and run_at <= ?
 order by run_at
 limit 0 + ?;
@@ -60,8 +59,7 @@ where kind = ? and state = ? and finished_at <= ?
 limit 1;
 
 -- name: prune.tasks
-select num, id, tags, key, failure, needs, needed, tenant
-from tusk_task indexed by tusk_task_finished
+select id from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ?
 order by finished_at
 limit 0 + ?;
@@ -79,14 +77,17 @@ where since is null
 delete from tusk_worker indexed by tusk_worker_dead
 where dead > 0 and beat_at < ? and id not in (select worker from tusk_lease);
 
--- name: forget.task
-delete from tusk_task where num = ?;
+-- name: forget.tasks
+delete from tusk_task where num in (select value from json_each(?));
 
 -- name: forget.attempts
-delete from tusk_attempt where task = ?;
+delete from tusk_attempt where task in (select value from json_each(?));
 
--- name: forget.note
-delete from tusk_note where task = ?;
+-- name: forget.notes
+delete from tusk_note where task in (select value from json_each(?));
 
 -- name: forget.logs
-delete from tusk_log where task = ?;
+delete from tusk_log where task in (select value from json_each(?));
+
+-- name: forget.needs
+delete from tusk_need where task in (select unhex(value) from json_each(?));

@@ -1,7 +1,7 @@
 -- name: list.columns
 select t.num, t.id, t.kind, t.priority, t.state, t.lane, t.pos, t.args, t.tenant, t.tags, t.key, t.settings,
        t.attempt, t.crashes, t.reason, t.failure, t.enqueued_at, t.run_at, t.expires_at, t.workflow, t.partition,
-       t.claimed_at, t.finished_at, t.worker, l.cursor, t.needs, t.needed, t.turn, t.place
+       t.claimed_at, t.finished_at, t.worker, l.cursor, t.open, t.needed, t.turn, t.place
 
 -- name: list.kinds
 select id from tusk_kind

@@ -22,9 +22,6 @@ set since = (select min(place) from (
         where turn = tusk_turn.id and priority <> 0 and place is not null))
 where id in (select value from json_each(?));
 
--- name: turn.yield
-update tusk_task set turn = null where num = ?;
-
 -- name: turn.waiting
 select id, queue, tenant, partition,
        (select group_concat(hex(w.id), '') from (
@@ -43,22 +40,3 @@ from (select turn, count(*) as held from tusk_task indexed by tusk_task_holds
       where turn is not null and place is null and state < 6
       group by turn) h
 cross join tusk_turn u on u.id = h.turn;
-
--- name: line.join
-update tusk_task
-set state = 2, lane = null, pos = null, run_at = ?, turn = ?, place = ?
-where num = ?;
-
--- name: line.leave
-update tusk_task set turn = null, place = null where num = ?;
-
--- name: grant.find
-select t.num, t.kind, t.priority, t.failure, t.turn
-from json_each(?) j
-cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)
-where t.place is not null;
-
--- name: grant.place
-update tusk_task
-set state = 3, lane = ?, pos = ?, run_at = ?, place = null
-where num = ? and place is not null;

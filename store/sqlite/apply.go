@@ -1,0 +1,314 @@
+package sqlite
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// apply writes what the rules have decided. Counters of lanes and queues, leases and
+// statistics are changed in memory; flush writes them.
+func (w *work) apply(b *rules.Batch) error {
+	for _, e := range b.Ends {
+		if err := w.ended(e); err != nil {
+			return err
+		}
+	}
+	changes := b.Changes()
+	slices.SortStableFunc(changes, func(a, b rules.Change) int { return cmp.Compare(placeOf(a), placeOf(b)) })
+	if err := w.applyTasks(changes); err != nil {
+		return err
+	}
+	if err := w.applyNeeds(b); err != nil {
+		return err
+	}
+	keys, _ := b.Keys()
+	for _, k := range keys {
+		if err := w.writeKey(&k); err != nil {
+			return err
+		}
+	}
+	for _, id := range b.Doubts {
+		if _, err := w.run("doubt.add", id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func placeOf(c rules.Change) int {
+	if c.After == nil {
+		return 0
+	}
+	return c.After.Place
+}
+
+func (w *work) applyTasks(changes []rules.Change) error {
+	var gone []*stored
+	for _, c := range changes {
+		var err error
+		switch {
+		case c.Before == nil:
+			err = w.insert(c.After)
+		case c.After == nil:
+			t := w.rows[c.Before.ID]
+			gone = append(gone, t)
+			err = w.lift(t)
+		default:
+			err = w.change(w.rows[c.Before.ID], c.After)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.forget(gone)
+}
+
+// insert stores a new task; one that has come before stays as it is.
+func (w *work) insert(r *rules.Row) error {
+	at, err := w.find(r, &stored{})
+	if err != nil {
+		return err
+	}
+	added, err := w.add(r, at)
+	if err != nil || !added {
+		return err
+	}
+	w.put(r, at)
+	return nil
+}
+
+// change writes what is new of a task, and takes it from where it stood to where it goes.
+func (w *work) change(t *stored, to *rules.Row) error {
+	if to.Stopping && (!t.Stopping || t.StopReason != to.StopReason) {
+		if err := w.stop(t, to.StopReason); err != nil {
+			return err
+		}
+	}
+	if to.Values {
+		if err := w.become(t, to); err != nil {
+			return err
+		}
+	} else if to.Queue != t.Queue || to.Priority != t.Priority {
+		kind, err := w.kind(to.Queue, to.Kind)
+		if err != nil {
+			return err
+		}
+		if _, err := w.run("task.relocate", kind, to.Priority, t.num); err != nil {
+			return err
+		}
+	}
+	if to.Place == 0 {
+		if to.Open == t.Open && to.Needs == t.Needs && to.Needed == t.Needed {
+			return nil
+		}
+		_, err := w.run("task.mark", openOf(to), nullBool(to.Needed), t.num)
+		return err
+	}
+	return w.move(t, to)
+}
+
+// move takes a task from where it stood to where it goes.
+func (w *work) move(t *stored, to *rules.Row) error {
+	if !t.last.IsZero() { // it begins again: its last attempt goes into the history
+		if err := w.addAttempt(t.num, &store.Attempt{Number: t.Attempt, Worker: t.last,
+			StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: t.State}); err != nil {
+			return err
+		}
+	}
+	if err := w.lift(t); err != nil {
+		return err
+	}
+	at, err := w.find(to, t)
+	if err != nil {
+		return err
+	}
+	w.put(to, at)
+	if t.State == store.Running && at.state.Finished() { // it stays at its position, which no claim reads again
+		_, err = w.run("task.end", at.state, to.Attempt, to.Crashes, nullText(to.Reason), nullCount(t.group), to.ClaimedAt,
+			to.FinishedAt, nullID(t.runner), nullBool(to.Needed), t.num)
+		return err
+	}
+	_, err = w.run("task.put", at.state, nullCount(at.lane), nullCount(at.pos), to.Attempt, to.Crashes, nullText(to.Reason),
+		nullCount(t.group), to.RunAt, to.ClaimedAt, to.FinishedAt, nullID(t.runner), openOf(to), nullBool(to.Needed),
+		nullCount(at.turn), nullCount(at.place), t.num)
+	return err
+}
+
+// spot is where a task stands: in a lane, in line for a turn, or nowhere.
+type spot struct {
+	state                  store.State
+	lane, pos, turn, place int64
+	failure                int64
+	of                     *lane
+}
+
+// find chooses the spot for a task that goes to the end of where its state puts it.
+func (w *work) find(r *rules.Row, was *stored) (at spot, err error) {
+	at = spot{state: r.State, failure: was.group}
+	switch {
+	case r.State == store.Available:
+		if at.of, err = w.lane(r.Queue, r.Priority); err != nil {
+			return at, err
+		}
+		at.lane, at.pos = at.of.id, at.of.tail+1
+	case r.InLine():
+		if at.turn, err = w.turnsOf(turn{r.Queue, r.Tenant, r.Partition}); err != nil {
+			return at, err
+		}
+		at.place = w.nextPlace()
+	}
+	if r.HasTurn {
+		at.turn = was.turn
+	}
+	return at, nil
+}
+
+// put counts a task in at its spot.
+func (w *work) put(r *rules.Row, at spot) {
+	w.regroup(at.failure, at.state, 1)
+	switch at.state {
+	case store.Available:
+		at.of.next()
+		w.wake(r.Queue)
+	case store.Scheduled, store.Retryable, store.Pending:
+		w.waits(r.Queue, at.state, 1)
+		if at.place != 0 {
+			w.came(at.turn, at.place)
+		}
+	}
+}
+
+// lift counts a task out where it stands. A running one is counted out by its end.
+func (w *work) lift(t *stored) error {
+	w.regroup(t.failure, t.State, -1)
+	switch t.State {
+	case store.Available:
+		l, err := w.lane(t.Queue, t.Priority)
+		if err != nil {
+			return err
+		}
+		l.available--
+		l.changed = true
+	case store.Scheduled, store.Retryable, store.Pending:
+		w.waits(t.Queue, t.State, -1)
+		if t.place != 0 {
+			w.left(t.turn)
+		}
+	}
+	return nil
+}
+
+// become writes the values that an enqueue may replace.
+func (w *work) become(t *stored, to *rules.Row) error {
+	kind, err := w.kind(to.Queue, to.Kind)
+	if err != nil {
+		return err
+	}
+	tags, err := encodeTags(to.Tags)
+	if err != nil {
+		return err
+	}
+	if err := w.dropTags(t); err != nil {
+		return err
+	}
+	if _, err := w.run("task.become", kind, to.Priority, nullBytes(to.Args), tags, nullBytes(to.Settings), to.RunAt,
+		to.ExpiresAt, t.num); err != nil {
+		return err
+	}
+	return w.addTags(to.ID, to.Tags)
+}
+
+// stop has the worker of a running task told at its next beat.
+func (w *work) stop(t *stored, reason string) error {
+	if w.claims == nil {
+		var err error
+		if w.claims, err = allLeases(w.ctx, w.session); err != nil {
+			return err
+		}
+	}
+	l := covering(w.claims, t.lane, t.pos)
+	if l == nil {
+		return fmt.Errorf("task %s is running without a lease", t.ID)
+	}
+	_, err := w.run("stop.add", t.ID, l.token, l.worker, nullText(reason))
+	return err
+}
+
+// forget deletes tasks with their history.
+func (w *work) forget(tasks []*stored) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	nums := make([]int64, len(tasks))
+	var needing []store.ID
+	for i, t := range tasks {
+		nums[i] = t.num
+		if t.Needs {
+			needing = append(needing, t.ID)
+		}
+		if err := w.dropTags(t); err != nil {
+			return err
+		}
+	}
+	if err := w.dropNeeds(needing); err != nil {
+		return err
+	}
+	list := inJSON(nums)
+	for _, name := range []string{"forget.attempts", "forget.notes", "forget.logs", "forget.tasks"} {
+		if _, err := w.run(name, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *work) dropNeeds(tasks []store.ID) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	_, err := w.run("forget.needs", inHex(tasks))
+	return err
+}
+
+// openOf is null for a task that never needed others.
+func openOf(r *rules.Row) any {
+	if !r.Needs {
+		return nil
+	}
+	return r.Open
+}
+
+// applyNeeds writes what tasks need from now on, and which needs are met.
+func (w *work) applyNeeds(b *rules.Batch) error {
+	for _, n := range b.Needs {
+		if t := w.rows[n.Child]; t != nil && t.Needs {
+			if err := w.dropNeeds([]store.ID{n.Child}); err != nil {
+				return err
+			}
+		}
+		for i, need := range n.Needs {
+			if _, err := w.run("need.add", n.Child, i, need.Task, int(need.OnFailure), nullBool(need.Open)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range b.Met {
+		if _, err := w.run("need.meet", m.Parent, m.Child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *work) writeKey(k *rules.Key) error {
+	if k.Tasks == 0 {
+		_, err := w.run("key.drop", k.Queue, k.Tenant, k.Key)
+		return err
+	}
+	_, err := w.run("key.write", k.Queue, k.Tenant, k.Key, nullID(k.Holder), nullID(k.Awaiting), source(k.Source), k.Tasks)
+	return err
+}
