@@ -11,9 +11,10 @@ import (
 // Client enqueues, inspects and edits tasks. It is safe for use by many
 // goroutines, and needs no closing: the store it was given does.
 type Client struct {
-	store  store.Store
-	config ClientConfig
-	limits limitCache
+	store     store.Store
+	config    ClientConfig
+	limits    limitCache
+	pipelines pipelineCache
 }
 
 // ClientConfig configures a client. The zero value will do.

@@ -2,8 +2,10 @@ package tusk_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 )
@@ -33,6 +35,42 @@ func ExamplePipeline() {
 	// [words.count words.split]
 	// 3 words
 	// words.split then words.count
+}
+
+// A pipeline that the database knows has stages in any language: here one is worked on by
+// whoever leases its tasks, the other by a handler that runs somebody else's code.
+func ExampleClient_DefinePipeline() {
+	ctx, cancel := context.WithCancel(context.Background())
+	client, mux := newClient(), tusk.NewMux()
+	p, err := tusk.ParsePipeline("words", []byte(`{"stages":[{"name":"split"},{"name":"count","max_attempts":3}]}`))
+	fmt.Println(err, client.DefinePipeline(ctx, p))
+
+	tusk.HandleKind(mux, "words.count", func(ctx context.Context, t *tusk.Task[[]string]) error {
+		return t.RecordOutput(len(t.Args))
+	}, tusk.WithPipeline())
+	worker, _ := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{"words.count"}})
+	puller := client.NewPuller()
+	done := make(chan error)
+	go func() { done <- worker.Run(ctx) }()
+	go func() { done <- puller.Run(ctx) }()
+
+	p, _ = client.Pipeline(ctx, "words")
+	run, _ := client.Enqueue(ctx, p.Start("a task queue"), nil)
+	lent, _ := puller.Claim(ctx, tusk.Pull{Queues: []string{"words.split"}, Wait: 10 * time.Second})
+	_, _ = puller.Finish(ctx, []tusk.Verdict{{Receipt: lent[0].Receipt, Output: json.RawMessage(`["a","task","queue"]`)}})
+	for {
+		if w, _ := client.Workflow(ctx, run.ID); w.Done() {
+			fmt.Println(w.Tasks[1].Kind, string(w.Tasks[1].Detail.Output))
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	<-done
+	<-done
+	// Output:
+	// <nil> <nil>
+	// words.count 3
 }
 
 func ExampleWorkflow() {

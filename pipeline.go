@@ -6,14 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/tuskqueue/tusk/internal/lifecycle"
-	"github.com/tuskqueue/tusk/store"
 )
 
 // Pipeline is a fixed sequence of stages that a task passes. Each stage has a
 // queue, workers, retries and statistics of its own; what one returns is the next
 // one's input, and moving on is one write with finishing.
+//
+// Handlers in Go run a stage by HandleStage. Workers in any language do so where the
+// database knows the pipeline: a worker that has a stage tells of it, and DefinePipeline does.
 //
 // A stage's tasks have the kind, and unless its options say otherwise the queue,
 // "pipeline.stage": depth, age and statistics by queue and kind are those of the
@@ -35,8 +35,8 @@ func NewPipeline(name string) *Pipeline {
 	return &Pipeline{name: name, err: ValidateName("pipeline", name)}
 }
 
-// Stage adds a stage at the end. Options may be nil; run time, key and id are not
-// a stage's to set.
+// Stage adds a stage at the end. Options may be nil; run time, delay, expiry, key, id and metadata
+// are not a stage's to set.
 func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
 	s := pipelineStage{name: name}
 	if o != nil {
@@ -47,8 +47,9 @@ func (p *Pipeline) Stage(name string, o *Options) *Pipeline {
 	if p.index(name) >= 0 {
 		p.fail(invalid("stage", "duplicate_stage", "%q is in the pipeline twice", name))
 	}
-	if s.options.Key != "" || s.options.Unique != nil || !s.options.RunAt.IsZero() || !s.options.ID.IsZero() {
-		p.fail(invalid("stage", "not_for_stages", "%q cannot set key, run time or id", name))
+	if o := s.options; o.Key != "" || o.Unique != nil || !o.ID.IsZero() || o.Metadata != nil ||
+		!o.RunAt.IsZero() || o.Delay != 0 || !o.ExpiresAt.IsZero() || o.ExpiresIn != 0 {
+		p.fail(invalid("stage", "not_for_stages", "%q cannot set run time, delay, expiry, key, id or metadata", name))
 	}
 	setDefault(&s.options.Queue, p.kind(name))
 	p.stages = append(p.stages, s)
@@ -105,12 +106,17 @@ func HandleStage[In, Out any](m *Mux, p *Pipeline, stage string, fn func(ctx con
 		if next < 0 || next == len(p.stages) {
 			return t.RecordOutput(out)
 		}
-		return t.moveOn(ctx, stageArgs{pipeline: p, stage: next, input: out})
+		then, err := t.client.moveOn(ctx, &t.TaskInfo, stageArgs{pipeline: p, stage: next, input: out})
+		if err == nil {
+			t.attempt.SetThen(then)
+		}
+		return err
 	}, options...)
 }
 
 // GoTo is returned by a stage's handler, beside its output, to go on at another
-// stage than the next: an earlier one, too. An empty name ends the pipeline.
+// stage than the next: an earlier one, too. An empty name ends the pipeline. As the Err of a
+// Verdict it does the same for a task that was lent.
 func GoTo(stage string) error { return &goTo{stage} }
 
 type goTo struct{ stage string }
@@ -152,34 +158,6 @@ func (a stageArgs) MarshalJSON() ([]byte, error) {
 		return nil, a.pipeline.err
 	}
 	return json.Marshal(a.input)
-}
-
-// moveOn has the next stage's task enqueued when this one completes. It belongs to
-// the same run, and takes along what describes it.
-func (t *Task[T]) moveOn(ctx context.Context, args stageArgs) error {
-	o := Options{Tenant: t.Tenant, Partition: t.Partition, Tags: t.Tags, Metadata: t.Metadata}
-	if args.Options().Priority == 0 {
-		o.Priority = t.Priority
-	}
-	n, err := t.client.encode(NewTask{Args: args, Options: &o})
-	if err != nil {
-		return Discard(fmt.Errorf("stage %s: %w", args.Kind(), err))
-	}
-	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
-		n.Workflow = t.ID
-	}
-	if n.Settings, err = lifecycle.WithTraceContext(n.Settings, t.TraceContext); err != nil {
-		return err
-	}
-	next := []store.NewTask{n}
-	if err := t.client.takeTurns(ctx, next); err != nil {
-		return err
-	}
-	if err := t.client.config.KeyRing.seal(&next[0]); err != nil {
-		return err
-	}
-	t.attempt.SetThen(next)
-	return nil
 }
 
 func (p *Pipeline) kind(stage string) string { return p.name + "." + stage }

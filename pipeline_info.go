@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// A pipeline is defined by a program. Its workers tell the database of it, so that
-// an operator sees the stages in their order.
+// A pipeline is defined by a program, whose workers tell the database of it, or by an operator. So
+// people see the stages in their order, and workers in any language can run them.
 
 const (
 	pipelineRecord = "pipeline"
 	pipelineTold   = 24 * time.Hour // a definition that nobody changed is told again
 )
 
-// PipelineInfo is a pipeline as its workers tell of it.
+// PipelineInfo is a pipeline as the database knows it.
 type PipelineInfo struct {
 	Name   string
 	Stages []StageInfo
-	ToldAt time.Time // when a worker told of it last; one that starts within a day of that does not tell again
+	ToldAt time.Time // when it was last defined; a worker that starts within a day does not tell of the same again
 }
 
 // StageInfo is a stage of a pipeline.
@@ -31,7 +31,7 @@ type StageInfo struct {
 	Queue string `json:"queue"` // that they go to
 }
 
-// Pipelines lists the pipelines that workers have told of, by name.
+// Pipelines lists the pipelines that the database knows, by name.
 func (c *Client) Pipelines(ctx context.Context) ([]PipelineInfo, error) {
 	records, err := c.store.Records(ctx, pipelineRecord)
 	if err != nil {
@@ -48,9 +48,9 @@ func (c *Client) Pipelines(ctx context.Context) ([]PipelineInfo, error) {
 	return infos, nil
 }
 
-// RemovePipeline forgets what workers told of a pipeline; its tasks stay. A worker
-// that still has it tells of it again at its next start. The error is ErrNotFound
-// when none told of it.
+// RemovePipeline forgets a pipeline; its tasks stay, and end with their stage where no program
+// moves them on. A worker that still has it tells of it again at its next start. The error is
+// ErrNotFound when the database does not know it.
 func (c *Client) RemovePipeline(ctx context.Context, name string) error {
 	err := c.changeRecord(ctx, pipelineRecord, name, func(body []byte) ([]byte, error) {
 		if len(body) == 0 {
@@ -71,11 +71,7 @@ func (w *Worker) tellPipelines(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return 0, err
 		}
-		stages := make([]StageInfo, len(p.stages))
-		for i, s := range p.stages {
-			stages[i] = StageInfo{Name: s.name, Kind: p.kind(s.name), Queue: s.options.Queue}
-		}
-		body, err := json.Marshal(stages)
+		body, err := p.encode()
 		if err != nil {
 			return 0, err
 		}

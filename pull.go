@@ -97,7 +97,7 @@ type Lent struct {
 // does so for later, and so on.
 type Verdict struct {
 	Receipt Receipt
-	Err     error
+	Err     error           // nil: it completed, and so it did with a GoTo
 	Trace   string          // of a failed attempt: a stack, or whatever shows where it failed
 	Output  json.RawMessage // of a completed task, up to MaxOutputBytes
 }
@@ -248,9 +248,13 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	for i, v := range verdicts {
 		if tasks[i] == nil {
 			results[i] = p.again(v)
-		} else {
-			outcomes = append(outcomes, p.decide(tasks[i], v))
+			continue
 		}
+		out, err := p.decide(ctx, tasks[i], v)
+		if err != nil {
+			return nil, fmt.Errorf("finish: %w", err)
+		}
+		outcomes = append(outcomes, out)
 	}
 	if len(outcomes) == 0 {
 		return results, nil

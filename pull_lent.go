@@ -119,7 +119,7 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		case asker.Err() != nil || p.isClosed():
 			outcomes = append(outcomes, lifecycle.After(t, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown}, 0))
 		case err != nil:
-			outcomes = append(outcomes, p.decide(t, Verdict{Err: err}))
+			outcomes = append(outcomes, p.judge(t, Verdict{Err: err}))
 		default:
 			kept := *t
 			kept.Args = nil // whoever has the lease has them
@@ -167,7 +167,32 @@ func (l *loan) bound(until time.Time) time.Time {
 	return until
 }
 
-func (p *Puller) decide(t *store.Task, v Verdict) store.Outcome {
+// decide says what comes of a verdict. A stage of a pipeline that completes goes on. The error is
+// that of the database, which did not say how.
+func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
+	var then []store.NewTask
+	jump := new(goTo)
+	if jumps := errors.As(v.Err, &jump); v.Err == nil || jumps {
+		var info TaskInfo
+		err := info.read(t)
+		if err == nil {
+			then, err = p.client.forward(ctx, &info, v.Output, v.Err)
+		}
+		stop := new(lifecycle.StopError)
+		if err != nil && !errors.As(err, &stop) {
+			return store.Outcome{}, err
+		}
+		v.Err = err
+	}
+	out := p.judge(t, v)
+	if out.State == store.Completed {
+		out.Then = then
+	}
+	return out, nil
+}
+
+// judge turns a verdict into the outcome of the attempt.
+func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	settings, problem := lifecycle.DecodeSettings(t.Settings)
 	if v.Err == nil {
 		v.Err = problem

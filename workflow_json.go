@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 // WorkflowTask is a task of a workflow in its JSON form.
@@ -48,6 +52,36 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 		return invalid("workflow", "invalid_duration", "%s is no duration such as 90s, 1h30m or a number of seconds", cutText(string(text)))
 	}
 	*d = durationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
+	return nil
+}
+
+// textOf writes a duration; empty: zero, which stands for the default.
+func textOf(d time.Duration) durationText {
+	if d == 0 {
+		return ""
+	}
+	return durationText(d.String())
+}
+
+// durationTexts are fields by their names, and where their durations go.
+type durationTexts map[string]durationField
+
+type durationField struct {
+	text durationText
+	to   *time.Duration
+}
+
+func (t durationTexts) parse() error {
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		if t[name].text == "" {
+			continue
+		}
+		d, err := duration.Parse(string(t[name].text))
+		if err != nil {
+			return invalid(name, "invalid_duration", "%q is no duration such as 90s, 1h30m or 7d, or a number of seconds", cutText(string(t[name].text)))
+		}
+		*t[name].to = d
+	}
 	return nil
 }
 
@@ -96,19 +130,10 @@ func ParseWorkflow(text []byte) (*Workflow, error) {
 func (t *WorkflowTask) options() (*Options, OnFailure, error) {
 	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Partition: t.Partition, Priority: t.Priority, Tags: t.Tags, Metadata: t.Metadata,
 		MaxAttempts: t.MaxAttempts, Deadline: t.Deadline, Weight: t.Weight, Ephemeral: t.Ephemeral}
-	for field, to := range map[string]struct {
-		text durationText
-		d    *time.Duration
-	}{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout}, "delay": {t.Delay, &o.Delay}, "expires_in": {t.ExpiresIn, &o.ExpiresIn},
-		"deadline_in": {t.DeadlineIn, &o.DeadlineIn}} {
-		if to.text == "" {
-			continue
-		}
-		d, err := time.ParseDuration(string(to.text))
-		if err != nil {
-			return nil, 0, invalid(field, "invalid_duration", "%q is no duration such as 90s or 1h30m, or a number of seconds", cutText(string(to.text)))
-		}
-		*to.d = d
+	err := durationTexts{"timeout": {t.Timeout, &o.Timeout}, "stall_timeout": {t.StallTimeout, &o.StallTimeout}, "delay": {t.Delay, &o.Delay},
+		"expires_in": {t.ExpiresIn, &o.ExpiresIn}, "deadline_in": {t.DeadlineIn, &o.DeadlineIn}}.parse()
+	if err != nil {
+		return nil, 0, err
 	}
 	switch t.OnFailure {
 	case "", "cancel":

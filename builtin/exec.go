@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -93,16 +94,39 @@ func (a *ExecArgs) check() error {
 
 // Command registers a handler that runs argv with the task's args, as JSON, on
 // its standard input. Environment, output, log and exit status are as with Exec.
+//
+// A kind that is a stage of a pipeline goes on to the next one when the command exits with
+// status 0: its output is the next stage's input. A command that writes the name of a stage to
+// the file that TUSK_GO_TO names goes on there; an empty line ends the pipeline.
 func Command(m *tusk.Mux, kind string, argv []string, env ...string) {
 	var handler func(ctx context.Context, t *tusk.Task[json.RawMessage]) error
 	if len(argv) > 0 && argv[0] != "" {
 		handler = func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 			c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 			c.Stdin = bytes.NewReader(t.Args)
-			return runCommand(ctx, t, c, environment(t, env, nil))
+			next, err := os.CreateTemp("", "tusk-go-to-")
+			if err != nil {
+				return err
+			}
+			defer os.Remove(next.Name())
+			defer next.Close()
+			if err := runCommand(ctx, t, c, append(environment(t, env, nil), "TUSK_GO_TO="+next.Name())); err != nil {
+				return err
+			}
+			return goTo(next)
 		}
 	}
-	tusk.HandleKind(m, kind, handler)
+	tusk.HandleKind(m, kind, handler, tusk.WithPipeline())
+}
+
+// goTo reads where the pipeline is to go on; nil: at the next stage.
+func goTo(next io.Reader) error {
+	const most = 256
+	said, err := io.ReadAll(io.LimitReader(next, most))
+	if err != nil || len(said) == 0 {
+		return err
+	}
+	return tusk.GoTo(strings.TrimSpace(string(said)))
 }
 
 func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd, env []string) error {

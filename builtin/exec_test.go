@@ -271,3 +271,37 @@ func TestACommandDiesWithAKilledWorker(t *testing.T) {
 	worker.Wait()
 	awaitDeath(t, command)
 }
+
+func TestCommandsAreStagesOfAPipeline(t *testing.T) {
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Command(m, "ingest.fetch", []string{"sh", "-c", `printf '{"fetched":%s}' "$(cat)"`})
+		builtin.Command(m, "ingest.parse", []string{"sh", "-c", `cat; echo store > "$TUSK_GO_TO"`})
+		builtin.Command(m, "ingest.index", []string{"cat"})
+		builtin.Command(m, "ingest.store", []string{"sh", "-c", `echo > "$TUSK_GO_TO"; echo '"stored"'`})
+		builtin.Command(m, "alone", []string{"sh", "-c", `echo store > "$TUSK_GO_TO"`})
+	})
+	text := `{"stages":[{"name":"fetch","queue":"default"},{"name":"parse","queue":"default"},{"name":"index","queue":"default"},{"name":"store","queue":"default"},{"name":"never"}]}`
+	p, err := tusk.ParsePipeline("ingest", []byte(text))
+	if err == nil {
+		err = w.client.DefinePipeline(t.Context(), p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := w.client.Enqueue(t.Context(), p.Start(7), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var run *tusk.WorkflowInfo
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if run, err = w.client.Workflow(t.Context(), started.ID); err != nil || run.Done() && len(run.Tasks) > 1 {
+			break
+		}
+	}
+	if err != nil || len(run.Tasks) != 3 || string(run.Tasks[1].Args) != `{"fetched":7}` || run.Tasks[2].Kind != "ingest.store" || string(run.Tasks[2].Detail.Output) != `"stored"` {
+		t.Errorf("%+v, %v", run, err)
+	}
+	if task := w.ended("alone", "1"); task.State != tusk.StateDiscarded || !strings.Contains(lastError(task), "alone is no stage") {
+		t.Errorf("%v: %s", task.State, lastError(task))
+	}
+}

@@ -76,6 +76,17 @@ func (app *App) flagsBeside(command string, allowed ...string) string {
 	return ""
 }
 
+// readInput reads a file, or stdin, as a whole.
+func (app *App) readInput(name string) ([]byte, error) {
+	const longest = 64 << 20
+	file, _, err := app.openInput(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, longest))
+}
+
 // openInput opens a file to read, or stdin; size is 0 when it is not known.
 func (app *App) openInput(name string) (file io.ReadCloser, size int64, err error) {
 	if name == "-" {

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,11 +14,13 @@ import (
 func newPipelinesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pipelines",
-		Short: "Show how the stages of pipelines are doing",
-		Long: `A pipeline is a fixed sequence of stages that a task passes. Programs define
-pipelines; their workers tell the database of them when they start.`,
+		Short: "Define and start pipelines, and show how their stages are doing",
+		Long: `A pipeline is a fixed sequence of stages that a task passes: what one comes to is
+the input of the next. A stage's tasks have the kind PIPELINE.STAGE. Programs in Go
+define pipelines; their workers tell the database of them when they start. For
+workers in other languages, define one here.`,
 	}
-	c.AddCommand(newPipelinesListCommand(app), newPipelinesShowCommand(app), &cobra.Command{
+	c.AddCommand(newPipelinesListCommand(app), newPipelinesShowCommand(app), newPipelinesDefineCommand(app), newPipelinesStartCommand(app), &cobra.Command{
 		Use:   "remove NAME…",
 		Short: "Forget pipelines that no worker has any more; their tasks stay",
 		Args:  between(1, -1, "NAME"),
@@ -24,6 +28,104 @@ pipelines; their workers tell the database of them when they start.`,
 			return app.forEach(cmd.Context(), "pipeline", names, "removed", (*tusk.Client).RemovePipeline)
 		},
 	})
+	return c
+}
+
+func newPipelinesDefineCommand(app *App) *cobra.Command {
+	var dryRun bool
+	c := &cobra.Command{
+		Use:   "define NAME FILE|-",
+		Short: "Define a pipeline from JSON, in place of one of that name",
+		Long: `Define a pipeline from JSON: {"stages": [{"name", "queue", "tenant", "partition",
+"priority", "tags", "max_attempts", "timeout", "stall_timeout", "deadline_in", "weight",
+"backoff": {"shape": "constant"|"linear"|"exponential", "base", "max", "jitter"}}, …]}.
+Only the name is required; the queue of a stage is NAME.STAGE unless it names another.
+
+Workers in any language run the stages: by the HTTP API, as webhooks, or as commands of
+tusk work --exec. What is under way goes on by the new definition.`,
+		Example: `  echo '{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3},{"name":"index"}]}' | tusk pipelines define ingest -
+  tusk work --queue ingest.fetch --exec 'ingest.fetch=./fetch'`,
+		Args: between(2, 2, "NAME", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := app.readInput(args[1])
+			if err != nil {
+				return err
+			}
+			p, err := tusk.ParsePipeline(args[0], text)
+			if err != nil {
+				return firstProblem(err)
+			}
+			if dryRun {
+				app.note("the pipeline is fine; nothing was stored")
+				return nil
+			}
+			client, closeStore, err := app.Client(cmd.Context(), creating)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			if err := client.DefinePipeline(cmd.Context(), p); err != nil {
+				return err
+			}
+			app.note("pipeline %s is defined; its queues: %s", args[0], strings.Join(p.Queues(), ", "))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the definition and store nothing")
+	return c
+}
+
+func newPipelinesStartCommand(app *App) *cobra.Command {
+	var task taskFlags
+	var stage string
+	c := &cobra.Command{
+		Use:   "start NAME [INPUT-JSON|-]",
+		Short: "Enqueue a task that enters a pipeline, at its first stage or another",
+		Long: `Enqueues the task of a stage and prints its id, which is that of the run, and what
+became of it. INPUT-JSON is {} when left out; - reads it from stdin. What flags do not
+say is as the stage's definition has it.`,
+		Example: `  tusk pipelines start ingest '{"url":"https://example.com"}'
+  tusk pipelines start ingest '{"id":17}' --at index --priority -5`,
+		Args: between(1, 2, "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			options, err := task.complete()
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("queue") {
+				options.Queue = "" // the stage's
+			}
+			input := json.RawMessage("{}")
+			if len(args) == 2 {
+				if input, err = app.argsJSON(args[1]); err != nil {
+					return err
+				}
+			}
+			client, closeStore, err := app.Client(cmd.Context(), existing)
+			if err != nil {
+				return err
+			}
+			defer closeStore()
+			p, err := client.Pipeline(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			start := p.Start(input)
+			if stage != "" {
+				start = p.StartAt(stage, input)
+			}
+			result, err := client.Enqueue(cmd.Context(), start, options)
+			if err != nil {
+				return err
+			}
+			return printOne(app, enqueuedRow{result.ID, result.Result.String()})
+		},
+	}
+	c.Flags().StringVar(&stage, "at", "", "enter the pipeline at this `stage`; default: the first")
+	task.addTo(c.Flags())
+	c.Flags().Lookup("queue").DefValue = ""
+	c.Flags().Lookup("queue").Usage = "queue `name`, in place of the stage's"
+	task.addOwnTo(c)
 	return c
 }
 

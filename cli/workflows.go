@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"io"
 	"maps"
 	"slices"
 
@@ -45,12 +44,7 @@ func newWorkflowsEnqueueCommand(app *App) *cobra.Command {
 		Example: `  echo '{"tasks":[{"name":"a","kind":"echo"},{"name":"b","kind":"echo","after":["a"]}]}' | tusk workflows enqueue -`,
 		Args:    between(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, _, err := app.openInput(args[0])
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			text, err := io.ReadAll(io.LimitReader(file, 64<<20))
+			text, err := app.readInput(args[0])
 			if err != nil {
 				return err
 			}

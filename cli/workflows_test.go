@@ -153,6 +153,27 @@ func TestPipelinesAreShownStageByStage(t *testing.T) {
 	sh.must("pipelines", "remove", "ingest")
 }
 
+func TestPipelinesAreDefinedAndStarted(t *testing.T) {
+	sh := newShell(t)
+	sh.stdin = `{"stages":[{"name":"fetch"},{"name":"parse","max_attempts":3}]}`
+	sh.must("pipelines", "define", "ingest", "-", "--dry-run")
+	sh.must("migrate", "up")
+	sh.fails(exitNotFound, "not_found", nil, "pipelines", "start", "ingest")
+	sh.must("pipelines", "define", "ingest", "-")
+	if row := sh.json("pipelines", "list")[0]; row["name"] != "ingest" || len(row["stages"].([]any)) != 2 {
+		t.Errorf("%v", row)
+	}
+	id := sh.json("pipelines", "start", "ingest", `{"n":7}`, "--tags", "a")[0]["id"].(string)
+	sh.fails(exitUsage, "unknown_stage", nil, "pipelines", "start", "ingest", "--at", "store")
+	sh.must("work", "--queue", "ingest.fetch", "--queue", "ingest.parse", "--until-empty",
+		"--exec", `ingest.fetch=sh -c 'cat >/dev/null; echo 8'`, "--exec", "ingest.parse=cat")
+	if text := sh.must("workflows", "show", id); strings.Count(text, "completed") < 2 || !strings.Contains(text, "ingest.parse") {
+		t.Error(text)
+	}
+	sh.stdin = `{"stages":[{"name":"fetch","timeout":"soon"}]}`
+	sh.fails(exitUsage, "invalid_duration", nil, "pipelines", "define", "ingest", "-")
+}
+
 func TestTenantsAreListedAndSet(t *testing.T) {
 	sh := newShell(t)
 	for range 3 {

@@ -105,6 +105,7 @@ type LeaseAction struct {
 type LeaseActionInput struct {
 	LeaseID  string          `json:"lease_id" rule:"lease"`
 	Output   json.RawMessage `json:"output,omitempty" doc:"complete: what the task came to"`
+	GoTo     *string         `json:"go_to,omitempty" rule:"optional-name" doc:"complete: the stage of its pipeline to go on at"`
 	Error    string          `json:"error,omitempty" doc:"fail: what went wrong"`
 	Trace    string          `json:"trace,omitempty" doc:"fail: where"`
 	RetryIn  *Duration       `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
@@ -128,12 +129,13 @@ type LeaseResult struct {
 type completeInput struct {
 	Body struct {
 		LeaseID string          `json:"lease_id" rule:"lease"`
-		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to; up to 256 KiB"`
+		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to, up to 256 KiB; of a stage of a pipeline, the input of the next one"`
+		GoTo    *string         `json:"go_to,omitempty" rule:"optional-name" doc:"the stage of its pipeline to go on at; empty: the pipeline ends; default: the next stage"`
 	}
 }
 
 func completeLease(c *call, in completeInput) (LeaseResult, error) {
-	return c.one("complete", LeaseActionInput{LeaseID: in.Body.LeaseID, Output: in.Body.Output})
+	return c.one("complete", LeaseActionInput{LeaseID: in.Body.LeaseID, Output: in.Body.Output, GoTo: in.Body.GoTo})
 }
 
 type failInput struct {
@@ -272,6 +274,9 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 	v := tusk.Verdict{Receipt: r, Output: a.Output}
 	switch a.Action {
 	case "complete":
+		if a.GoTo != nil {
+			v.Err = tusk.GoTo(*a.GoTo)
+		}
 		if len(a.Output) == 0 {
 			return v, nil
 		}

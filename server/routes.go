@@ -137,7 +137,9 @@ func Routes() []Route {
 		does(get("/tenants", access.Read, "List tenants: those that have limits, and those of the newest unfinished tasks"), listTenants),
 
 		does(sums("/pipelines", "List pipelines: the depth of their stages, what came of them in the last hour, and which are stuck"), listPipelines),
+		does(with(post("/pipelines/{name}", access.Admin, "pipelines.define", "Define a pipeline, so that workers in any language can run its stages"), method("PUT")), definePipeline),
 		does(with(post("/pipelines/{name}", access.Admin, "pipelines.remove", "Forget a pipeline that no worker has any more"), method("DELETE")), removePipeline),
+		does(with(post("/pipelines/{name}/start", access.Enqueue, "", "Enqueue a task that enters a pipeline, at its first stage or another"), createdOrFound), startPipeline),
 		does(with(post("/workflows", access.Enqueue, "", "Enqueue a workflow: tasks that run after others of them"), created), enqueueWorkflow),
 		does(with(get("/workflows", access.Read, "List the workflows that the newest tasks belong to"), large), listWorkflows),
 		does(with(get("/workflows/{id}", access.Read, "Get a workflow with its tasks and what each needs"), large), getWorkflow),

@@ -61,6 +61,7 @@ func init() {
 		"tenants":       func(s *huma.Schema) { fields(0, maxTenants)(s); named(s, "name") },
 		"duration":      func(s *huma.Schema) { *s = *durationSchema(s.Description) },
 		"on-failure":    choice("cancel", "continue", "wait"),
+		"backoff":       choice("constant", "linear", "exponential"),
 	}
 }
 
@@ -69,6 +70,10 @@ var fieldRules = map[reflect.Type]map[string]string{
 	reflect.TypeFor[tusk.WorkflowTask](): {"name": "name", "kind": "name", "after": "name", "on_failure": "on-failure", "queue": "optional-name",
 		"tenant": "optional-name", "partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts", "weight": "weight",
 		"timeout": "duration", "stall_timeout": "duration", "delay": "duration", "expires_in": "duration", "deadline_in": "duration"},
+	reflect.TypeFor[tusk.PipelineStage](): {"name": "name", "kind": "optional-name", "queue": "optional-name", "tenant": "optional-name",
+		"partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts", "weight": "weight",
+		"timeout": "duration", "stall_timeout": "duration", "deadline_in": "duration"},
+	reflect.TypeFor[tusk.StageBackoff](): {"shape": "backoff", "base": "duration", "max": "duration"},
 	reflect.TypeFor[tusk.Limits](): {"concurrency": "limit", "per_tenant": "limit", "per_partition": "limit", "per_worker": "limit",
 		"tenants": "tenants"},
 	reflect.TypeFor[tusk.TenantLimits](): {"concurrency": "limit", "weight": "weight"},

@@ -61,6 +61,9 @@ func bodyOf(l tusk.Lent, now time.Time) ([]byte, error) {
 	return bytes.TrimSpace(out.Bytes()), err
 }
 
+// goTo is the header of an answer that names the stage of its pipeline at which a task goes on.
+const goTo = "Tusk-Go-To"
+
 var errHandedOver = errors.New("the endpoint ends the task by the API")
 
 // send calls the endpoint with one task and says how the attempt ended.
@@ -206,6 +209,9 @@ func (s *sender) judge(r *http.Response, answer []byte) (output json.RawMessage,
 		s.heard(0, "")
 		if json.Valid(answer) && tusk.ValidateOutput(answer) == nil {
 			output = answer
+		}
+		if stage, given := r.Header[goTo]; given {
+			return output, tusk.GoTo(stage[0])
 		}
 		return output, nil
 	}

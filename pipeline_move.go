@@ -1,0 +1,140 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// How a task goes on to the next stage of its pipeline, whoever ran it.
+
+// WithPipeline has a completed task go on in the pipeline that its kind is a stage of, as the
+// database knows it: what the handler recorded as its output is the next stage's input. A handler
+// that returns GoTo completes the task, too. Tasks of other kinds end as ever.
+//
+// It is for handlers that run somebody else's code. Where the program has the Pipeline itself,
+// HandleStage needs no look at the database.
+func WithPipeline() HandlerOption {
+	return func(h *handler) {
+		inner := h.run
+		h.run = func(ctx context.Context, d delivery) error {
+			err := inner(ctx, d)
+			if jump := new(goTo); err != nil && !errors.As(err, &jump) {
+				return err
+			}
+			var info TaskInfo
+			if err := d.describe(&info); err != nil {
+				return err
+			}
+			var output json.RawMessage
+			if note := d.attempt.Final(); note != nil {
+				output = note.Output
+			}
+			then, err := d.client.forward(ctx, &info, output, err)
+			if err == nil && then != nil {
+				d.attempt.SetThen(then)
+			}
+			return err
+		}
+	}
+}
+
+// forward returns the task that comes after one that completes: that of the next stage, or of the
+// stage that end, a GoTo, names. Nil: the task is of no stage, or of the last.
+func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessage, end error) ([]store.NewTask, error) {
+	p, stage, err := c.pipelines.find(ctx, c, t.Kind)
+	if err != nil {
+		return nil, err
+	}
+	jump := new(goTo)
+	jumps := errors.As(end, &jump)
+	switch {
+	case p == nil && jumps:
+		return nil, Discard(fmt.Errorf("%s is no stage of a pipeline that the database knows: it cannot go to %q", t.Kind, jump.stage))
+	case p == nil:
+		return nil, nil
+	case jumps && jump.stage == "":
+		return nil, nil
+	case jumps:
+		if stage = p.index(jump.stage); stage < 0 {
+			return nil, Discard(fmt.Errorf("pipeline %s: goes to the unknown stage %q", p.name, cutText(jump.stage)))
+		}
+	default:
+		if stage++; stage == len(p.stages) {
+			return nil, nil
+		}
+	}
+	if len(output) == 0 {
+		output = json.RawMessage("{}")
+	}
+	return c.moveOn(ctx, t, stageArgs{pipeline: p, stage: stage, input: output})
+}
+
+// moveOn makes the next stage's task, to be enqueued when t completes. It belongs to the same run,
+// and takes along what describes it.
+func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]store.NewTask, error) {
+	o := Options{Tenant: t.Tenant, Partition: t.Partition, Tags: t.Tags, Metadata: t.Metadata}
+	if args.Options().Priority == 0 {
+		o.Priority = t.Priority
+	}
+	n, err := c.encode(NewTask{Args: args, Options: &o})
+	if err != nil {
+		return nil, Discard(fmt.Errorf("stage %s: %w", args.Kind(), err))
+	}
+	if n.Workflow = t.Workflow; n.Workflow.IsZero() {
+		n.Workflow = t.ID
+	}
+	if n.Settings, err = lifecycle.WithTraceContext(n.Settings, t.TraceContext); err != nil {
+		return nil, err
+	}
+	next := []store.NewTask{n}
+	if err := c.takeTurns(ctx, next); err != nil {
+		return nil, err
+	}
+	return next, c.config.KeyRing.seal(&next[0])
+}
+
+// pipelineCache remembers the pipelines that the database knows for a moment.
+type pipelineCache struct {
+	mu     sync.Mutex
+	read   time.Time
+	places map[string]place // by kind
+}
+
+// place is a stage in its pipeline.
+type place struct {
+	pipeline *Pipeline
+	stage    int
+}
+
+// find returns the pipeline that has a stage of that kind, and which it is, as they were within
+// pipelineAge; nil: none has.
+func (l *pipelineCache) find(ctx context.Context, c *Client, kind string) (*Pipeline, int, error) {
+	if !strings.Contains(kind, ".") {
+		return nil, 0, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.read.IsZero() || time.Since(l.read) >= pipelineAge {
+		now := time.Now()
+		all, err := c.definitions(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		l.places, l.read = map[string]place{}, now
+		for _, p := range all {
+			for i, s := range p.stages {
+				l.places[p.kind(s.name)] = place{p, i}
+			}
+		}
+	}
+	at := l.places[kind]
+	return at.pipeline, at.stage, nil
+}

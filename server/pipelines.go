@@ -1,0 +1,151 @@
+package server
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// Pipeline is a fixed sequence of stages, as the database knows it.
+type Pipeline struct {
+	Name   string    `json:"name"`
+	ToldAt time.Time `json:"told_at"`
+	Stages []Stage   `json:"stages"`
+}
+
+// Stage is a stage of a pipeline, and how it is doing.
+type Stage struct {
+	Name      string           `json:"name"`
+	Kind      string           `json:"kind"`
+	Queue     string           `json:"queue"`
+	Paused    bool             `json:"paused"`
+	Tasks     map[string]int64 `json:"tasks" doc:"its unfinished tasks, by state; where stages share a queue, at most 1,000 of each are counted"`
+	Oldest    float64          `json:"oldest_seconds"`
+	Stuck     string           `json:"stuck,omitempty" doc:"why its tasks do not move on; absent: they do, or there are none"`
+	Completed int64            `json:"completed" doc:"attempts of the last hour"`
+	Failed    int64            `json:"failed"`
+	Waited    Span             `json:"waited" doc:"from due to claimed"`
+	Ran       Span             `json:"ran"`
+}
+
+// PipelineList is a list of pipelines, by name.
+type PipelineList struct {
+	Pipelines []Pipeline `json:"pipelines"`
+}
+
+func listPipelines(c *call, _ struct{}) (PipelineList, error) {
+	list := PipelineList{Pipelines: []Pipeline{}}
+	all, err := c.client.Pipelines(c.r.Context())
+	if err != nil {
+		return list, err
+	}
+	every, err := c.client.AllPipelineStats(c.r.Context(), time.Now().Add(-time.Hour))
+	if err != nil {
+		return list, err
+	}
+	for _, p := range all {
+		stats := every[p.Name] // none: removed meanwhile
+		v := Pipeline{Name: p.Name, ToldAt: utc(p.ToldAt), Stages: []Stage{}}
+		for i := range stats {
+			if c.who.SeesQueue(stats[i].Queue) {
+				v.Stages = append(v.Stages, viewStage(&stats[i]))
+			}
+		}
+		if len(v.Stages) > 0 {
+			list.Pipelines = append(list.Pipelines, v)
+		}
+	}
+	return list, nil
+}
+
+func viewStage(s *tusk.StageStats) Stage {
+	v := Stage{Name: s.Name, Kind: s.Kind, Queue: s.Queue, Paused: s.Paused, Tasks: map[string]int64{}, Oldest: s.Oldest.Seconds(), Stuck: s.Stuck,
+		Completed: s.Completed, Failed: s.Failed, Waited: viewSpan(&s.Waited), Ran: viewSpan(&s.Ran)}
+	for state, n := range s.Tasks {
+		v.Tasks[state.String()] = n
+	}
+	return v
+}
+
+func removePipeline(c *call, in bySchedule) (nothing, error) {
+	c.target = short(in.Name)
+	return nothing{}, c.client.RemovePipeline(c.r.Context(), in.Name)
+}
+
+type definePipelineInput struct {
+	Name string `path:"name" rule:"name"`
+	Body struct {
+		Stages []tusk.PipelineStage `json:"stages" minItems:"1" maxItems:"100"`
+	}
+}
+
+func definePipeline(c *call, in definePipelineInput) (nothing, error) {
+	c.target = short(in.Name)
+	text, err := json.Marshal(in.Body)
+	if err != nil {
+		return nothing{}, err
+	}
+	p, err := tusk.ParsePipeline(in.Name, text)
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, c.client.DefinePipeline(c.r.Context(), p)
+}
+
+type startPipelineInput struct {
+	Name string `path:"name" rule:"name"`
+	Body PipelineStart
+}
+
+// PipelineStart is a task that enters a pipeline.
+type PipelineStart struct {
+	Input      json.RawMessage   `json:"input,omitempty" doc:"of the first stage, any JSON; default: {}"`
+	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"where it enters; default: the first stage"`
+	Tenant     string            `json:"tenant,omitempty" rule:"optional-name"`
+	Partition  string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
+	Priority   int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
+	Tags       []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	RunAt      *Instant          `json:"run_at,omitempty" doc:"not before"`
+	Delay      Duration          `json:"delay,omitempty"`
+	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
+	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
+	SourceTime *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
+}
+
+func startPipeline(c *call, in startPipelineInput) (EnqueuedTask, error) {
+	c.target = short(in.Name)
+	p, err := c.client.Pipeline(c.r.Context(), in.Name)
+	if err != nil {
+		return EnqueuedTask{}, err
+	}
+	b := in.Body
+	if len(b.Input) == 0 {
+		b.Input = json.RawMessage("{}")
+	}
+	args := p.Start(b.Input)
+	if b.Stage != "" {
+		args = p.StartAt(b.Stage, b.Input)
+	}
+	stage := args.(interface{ Options() tusk.Options }).Options() // what an unknown stage has is refused below
+	if err := allowed(c.who, stage.Queue, cmp.Or(b.Tenant, stage.Tenant)); err != nil {
+		return EnqueuedTask{}, err
+	}
+	o, err := TaskInput{Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags, Metadata: b.Metadata, RunAt: b.RunAt, Delay: b.Delay,
+		Key: b.Key, OnConflict: b.OnConflict, SourceTime: b.SourceTime}.options()
+	if err != nil {
+		return EnqueuedTask{}, err
+	}
+	enqueued, err := c.client.Enqueue(c.r.Context(), args, o)
+	if err != nil {
+		return EnqueuedTask{}, err
+	}
+	view := results([]tusk.Enqueued{enqueued})[0]
+	if view.Duplicate {
+		c.status = http.StatusOK
+	}
+	return view, nil
+}
