@@ -18,7 +18,7 @@ var (
 	// operation or workflow of that name.
 	ErrNotFound = errors.New("not found")
 	// ErrRefused says that a task's state, or another task with its key, does not
-	// allow the change.
+	// allow the change, or that a queue is in use (*QueueInUseError).
 	ErrRefused = errors.New("refused")
 	// ErrUnsupported says that the engine cannot do what was asked.
 	ErrUnsupported = store.ErrUnsupported

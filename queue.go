@@ -117,8 +117,9 @@ func (c *Client) Paused(ctx context.Context, name string) (bool, error) {
 	return s.Paused, nil
 }
 
-// Queues lists the queues that have unfinished tasks, settings, limits or a living worker,
-// by name.
+// Queues lists by name the queues that have or had tasks, settings, limits or a living
+// worker. A queue without any of these but tasks that it had stays listed until RemoveQueue;
+// the process that leads notes it within seconds.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	counts, err := c.store.Count(ctx)
 	if err != nil {
@@ -133,6 +134,10 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	workers, err := c.store.Workers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	named, err := c.namedQueues(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
@@ -158,6 +163,9 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	}
 	for _, r := range limits {
 		find(r.Name)
+	}
+	for _, name := range named {
+		find(name)
 	}
 	for _, w := range workers {
 		for _, name := range w.Queues {

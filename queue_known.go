@@ -2,13 +2,17 @@ package tusk
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/tuskqueue/tusk/internal/allot"
+	"github.com/tuskqueue/tusk/internal/tend"
 )
 
-// KnowsQueue reports whether there is anything of a queue: a task, a setting, a limit, a
-// schedule, or a living worker that takes its tasks. Whoever asks before a change finds
-// misspelt names.
+// KnowsQueue reports whether there is anything of a queue: a task, now or before, a setting,
+// a limit, a schedule, or a living worker that takes its tasks. Whoever asks before a change
+// finds misspelt names.
 func (c *Client) KnowsQueue(ctx context.Context, name string) (bool, error) {
 	if err := ValidateName("queue", name); err != nil {
 		return false, err
@@ -43,18 +47,106 @@ func (c *Client) QueueNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// RemoveQueue forgets the settings of a queue: its pause, its aging, how long it keeps
-// its tasks. A queue is listed for as long as it has unfinished tasks. The error is
-// ErrNotFound when it has no settings.
+// QueueInUseError says why a queue cannot be removed. It is an ErrRefused.
+type QueueInUseError struct {
+	Queue    string
+	Tasks    int64  // unfinished ones
+	Workers  int    // that take its tasks
+	Schedule string // one that enqueues into it
+}
+
+func (e *QueueInUseError) Error() string {
+	switch {
+	case e.Tasks > 0:
+		return fmt.Sprintf("queue %s: unfinished tasks: %d: cancel, move or finish them first", e.Queue, e.Tasks)
+	case e.Schedule != "":
+		return fmt.Sprintf("queue %s: the schedule %s enqueues into it: remove that or change its queue first", e.Queue, e.Schedule)
+	default:
+		return fmt.Sprintf("queue %s: workers that take its tasks: %d: stop them first", e.Queue, e.Workers)
+	}
+}
+
+// Is makes errors.Is(err, ErrRefused) true.
+func (e *QueueInUseError) Is(target error) bool { return target == ErrRefused }
+
+// RemoveQueue takes a queue off the lists and forgets its settings: its pause, its aging,
+// its limits, how long it keeps its tasks. Finished tasks stay until their retention is
+// over. The next task of that queue brings it back.
+//
+// Errors: ErrNotFound when nothing is known of the queue; a *QueueInUseError when it has
+// unfinished tasks, a schedule or a worker.
 func (c *Client) RemoveQueue(ctx context.Context, name string) error {
-	err := c.changeRecord(ctx, queueRecord, name, func(body []byte) ([]byte, error) {
-		if len(body) == 0 {
-			return nil, ErrNotFound
+	known, err := c.KnowsQueue(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return fmt.Errorf("queue %s: %w", name, ErrNotFound)
+	}
+	if err := c.queueInUse(ctx, name); err != nil {
+		return err
+	}
+	gone := func([]byte) ([]byte, error) { return nil, nil }
+	for _, kind := range []string{queueRecord, allot.RecordKind} {
+		if err := c.changeRecord(ctx, kind, name, gone); err != nil {
+			return fmt.Errorf("queue %s: %w", name, err)
 		}
-		return nil, nil
-	})
+	}
+	c.limits.forget()
+	err = c.changeRecord(ctx, tend.NameKind, name, func([]byte) ([]byte, error) { return json.Marshal(tend.Name{Removed: true}) })
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", name, err)
 	}
 	return nil
+}
+
+func (c *Client) queueInUse(ctx context.Context, name string) error {
+	use := QueueInUseError{Queue: name}
+	counts, err := c.store.Count(ctx)
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", name, err)
+	}
+	for _, n := range counts {
+		if n.Queue == name {
+			use.Tasks += n.Tasks
+		}
+	}
+	schedules, err := c.Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range schedules {
+		if s.Queue == name {
+			use.Schedule = s.Name
+		}
+	}
+	workers, err := c.store.Workers(ctx)
+	if err != nil {
+		return fmt.Errorf("queue %s: %w", name, err)
+	}
+	for _, w := range workers {
+		if slices.Contains(w.Queues, name) {
+			use.Workers++
+		}
+	}
+	if use == (QueueInUseError{Queue: name}) {
+		return nil
+	}
+	return &use
+}
+
+// namedQueues lists the queues that have had a task and were not removed since.
+func (c *Client) namedQueues(ctx context.Context) ([]string, error) {
+	records, err := c.store.Records(ctx, tend.NameKind)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, r := range records {
+		var n tend.Name
+		if err := json.Unmarshal(r.Body, &n); err == nil && !n.Removed {
+			names = append(names, r.Name)
+		}
+	}
+	return names, nil
 }

@@ -115,6 +115,10 @@ func (app *App) problem(err error) *Problem {
 		p.Code, p.Exit = bad.Code, exitUsage
 		return p
 	}
+	if errors.As(err, new(*tusk.QueueInUseError)) {
+		p.Code, p.Exit = "queue_in_use", exitConflict
+		return p
+	}
 	for _, s := range said {
 		if strings.Contains(p.Text, s.part) {
 			p.Code, p.Exit, p.Hint = s.code, exitUsage, s.hint

@@ -44,7 +44,7 @@ func newQueuesCommand(app *App) *cobra.Command {
 		Short: "List, pause, resume and remove queues, have their tasks age, and say how long they are kept",
 	}
 	c.AddCommand(
-		newListCommand(app, "List the queues with their unfinished tasks by state", "no queue has an unfinished task or a setting",
+		newListCommand(app, "List the queues with their unfinished tasks by state", "there is no queue yet: one appears with its first task",
 			func(ctx context.Context, client *tusk.Client) ([]queueRow, error) {
 				queues, err := client.Queues(ctx)
 				return rowsOf(queues, queueOf), err
@@ -190,7 +190,10 @@ func knownQueue(ctx context.Context, client *tusk.Client, name string) error {
 func newQueuesRemoveCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove QUEUE…",
-		Short: "Forget the settings of queues: pause, aging, and how long tasks are kept",
+		Short: "Take queues off the list and forget their settings",
+		Long: `Take queues off the list and forget their settings: pause, aging, limits, and how
+long tasks are kept. Finished tasks stay. A queue that has unfinished tasks, a
+schedule or a worker is refused. The next task of a queue brings it back.`,
 		Args:  between(1, -1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return app.forEach(cmd.Context(), "queue", names, "removed", (*tusk.Client).RemoveQueue)

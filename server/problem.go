@@ -125,6 +125,8 @@ func problemOf(err error) *Problem {
 		return p
 	case errors.As(err, &invalid):
 		return fieldProblem(statusOf(invalid.Code), invalid.Code, invalid.Field, "%s", invalid.Text)
+	case errors.As(err, new(*tusk.QueueInUseError)):
+		return problem(http.StatusConflict, "queue_in_use", "%v", err)
 	case errors.As(err, &q):
 		return fieldProblem(statusOf(q.Code), q.Code, q.Field, "%s", q.Text)
 	}

@@ -120,7 +120,7 @@ func Routes() []Route {
 
 		does(sums("/queues", "List queues with their depth and settings"), listQueues),
 		does(sums("/queues/{queue}", "Get a queue"), getQueue),
-		does(with(post("/queues/{queue}", access.Operate, "queues.remove", "Forget the settings of a queue; its tasks stay"), method("DELETE")), removeQueue),
+		does(with(post("/queues/{queue}", access.Operate, "queues.remove", "Take a queue that is not in use off the lists, and forget its settings; finished tasks stay"), method("DELETE")), removeQueue),
 		does(post("/queues/{queue}/pause", access.Operate, "queues.pause", "Keep workers from claiming tasks of a queue"), pauseQueue),
 		does(post("/queues/{queue}/resume", access.Operate, "queues.resume", "End a pause"), resumeQueue),
 		does(with(post("/queues/{queue}/aging", access.Operate, "queues.age", "Have the tasks of a queue rise while they wait"), method("PUT")), ageQueue),

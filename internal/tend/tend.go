@@ -1,6 +1,6 @@
 // Package tend does the leader's chores: it admits due tasks, rescues those of
-// dead workers, fires schedules, carries operations on, and prunes what is past its
-// retention.
+// dead workers, fires schedules, carries operations on, keeps the names of queues, and
+// prunes what is past its retention.
 //
 // It may touch a store's Keeper and Recorder, Finish for what it rescued, and what
 // operators' operations change. It needs no handler code, so any process may lead.
@@ -29,6 +29,7 @@ type Store interface {
 	List(ctx context.Context, f store.Filter) ([]store.Task, error)
 	Workers(ctx context.Context) ([]store.Worker, error)
 	Count(ctx context.Context) ([]store.Count, error)
+	Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error)
 }
 
 // Options of a Leader. All but Maintain and Rescued are needed.
@@ -62,6 +63,7 @@ type Leader struct {
 
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
 	plans   plans             // of schedules, read by that chore alone
+	named   time.Time         // up to when queues are noted; read by that chore alone
 	turns   turns             // of the chore that hands them out, and read by it alone
 	passed  int               // attempts that the last rescue found held; read by that chore alone
 	carrier *bulk.Carrier
@@ -80,6 +82,7 @@ func New(s Store, o Options) *Leader {
 		l.chore("rescue", 15*time.Second, l.rescue),
 		l.chore("schedule", 30*time.Second, l.schedule),
 		l.chore("prune", time.Minute, l.prune),
+		l.chore("name", 30*time.Second, l.name),
 		l.operate(),
 	}
 	if o.Maintain != nil {
@@ -102,13 +105,17 @@ func (l *Leader) Term() int64 {
 }
 
 // Resign gives the leadership up, and the operations, so that another process need
-// not wait. The loops have ended.
+// not wait. The loops have ended. The queues of a process that ran for a moment are noted
+// before.
 func (l *Leader) Resign(ctx context.Context) error {
 	term := l.Term()
-	l.set(0, time.Time{}, 0)
 	if term == 0 {
 		return nil
 	}
+	if _, err := l.name(ctx, term); err != nil {
+		l.o.Log.Debug("name: the next leader notes the queues", "error", err)
+	}
+	l.set(0, time.Time{}, 0)
 	_, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: term})
 	return errors.Join(err, l.carrier.Release(ctx))
 }
