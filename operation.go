@@ -35,6 +35,8 @@ import (
 //		Refused   int64 // left alone: its state did not allow the change, or it was gone
 //		KeyTaken  int64 // left alone: another unfinished task has its key
 //
+//		Left []Edited // the first that were left alone, at most 20, and why
+//
 //		StartedAt, FinishedAt time.Time // by the database's clock
 //		CancelRequested       bool
 //		Error                 string // of the latest page, when that failed; it is tried again

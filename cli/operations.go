@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 // mostCounted is how far tasks are counted before an operation on them.
@@ -130,25 +131,30 @@ func (app *App) tellWhoCarries(ctx context.Context, client *tusk.Client) {
 
 // operationRow is an operation as list and show print it.
 type operationRow struct {
-	ID         string  `json:"id" col:"ID"`
-	State      string  `json:"state" col:"STATE"`
-	Op         string  `json:"op" col:"OP"`
-	By         string  `json:"by" col:"BY"`
-	Expected   int64   `json:"expected" col:"EXPECTED"`
-	Seen       int64   `json:"seen" col:"SEEN"`
-	Changed    int64   `json:"changed" col:"CHANGED"`
-	Requested  int64   `json:"requested" one:"REQUESTED"`
-	Refused    int64   `json:"refused" one:"REFUSED"`
-	KeyTaken   int64   `json:"key_taken" one:"KEY_TAKEN"`
-	PerSecond  int     `json:"per_second" one:"PER_SECOND"`
-	StartedAt  instant `json:"started_at" col:"STARTED"`
-	FinishedAt instant `json:"finished_at" col:"FINISHED"`
-	Error      string  `json:"error" col:"ERROR"`
+	ID         string   `json:"id" col:"ID"`
+	State      string   `json:"state" col:"STATE"`
+	Op         string   `json:"op" col:"OP"`
+	By         string   `json:"by" col:"BY"`
+	Expected   int64    `json:"expected" col:"EXPECTED"`
+	Seen       int64    `json:"seen" col:"SEEN"`
+	Changed    int64    `json:"changed" col:"CHANGED"`
+	Requested  int64    `json:"requested" one:"REQUESTED"`
+	Refused    int64    `json:"refused" one:"REFUSED"`
+	KeyTaken   int64    `json:"key_taken" one:"KEY_TAKEN"`
+	Filter     string   `json:"filter" one:"FILTER"` // as the page of tasks has it: state=discarded&queue=mail
+	Left       []string `json:"left" one:"LEFT"`     // the first tasks that were left alone
+	PerSecond  int      `json:"per_second" one:"PER_SECOND"`
+	StartedAt  instant  `json:"started_at" col:"STARTED"`
+	FinishedAt instant  `json:"finished_at" col:"FINISHED"`
+	Error      string   `json:"error" col:"ERROR"`
 }
 
 func operationOf(o tusk.Operation) operationRow {
 	row := operationRow{o.ID.String(), string(o.State), o.Change.Op.String(), o.By, o.Expected, o.Seen, o.Changed, o.Requested, o.Refused, o.KeyTaken,
-		o.PerSecond, instant(o.StartedAt), instant(o.FinishedAt), o.Error}
+		query.Of(o.Filter).Values().Encode(), []string{}, o.PerSecond, instant(o.StartedAt), instant(o.FinishedAt), o.Error}
+	for _, e := range o.Left {
+		row.Left = append(row.Left, e.ID.String())
+	}
 	if o.CancelRequested && !o.Ended() {
 		row.State = "stopping"
 	}

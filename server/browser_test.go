@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/fixture"
@@ -193,11 +194,17 @@ func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	s, f := filled(t, func(c *server.Config) { c.Dev = true; c.Environment = "staging" })
+	o, err := s.client.StartOperation(t.Context(), tusk.Filter{Kinds: []string{"resize_image"}}, tusk.Change{Op: tusk.OpReprioritize},
+		&tusk.OperationOptions{Expected: 40, By: "ada", PerSecond: 500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := append(pagesOf(f), "/bulk/"+o.ID.String(), "/queues?edit=mail")
 	b := openBrowser(t, s.URL)
 	for _, width := range []int64{1280, 390} {
 		for _, theme := range []string{"light", "dark"} {
 			b.as(width, theme)
-			for _, path := range pagesOf(f) {
+			for _, path := range paths {
 				at := fmt.Sprintf("%s at %d, %s", path, width, theme)
 				b.open(path)
 				var wide []string

@@ -232,26 +232,33 @@ type BulkPage struct {
 
 // Bulk is a bulk operation as the API shows it.
 type Bulk struct {
-	ID              string    `json:"id"`
-	State           string    `json:"state" enum:"running,done,cancelled"`
-	Action          string    `json:"action"`
-	By              string    `json:"by"`
-	PerSecond       int       `json:"per_second,omitempty" doc:"the most tasks that it changes in a second"`
-	Seen            int64     `json:"seen" doc:"tasks looked at"`
-	Changed         int64     `json:"changed"`
-	Requested       int64     `json:"requested" doc:"running tasks that were asked to stop"`
-	Refused         int64     `json:"refused" doc:"tasks whose state did not allow it"`
-	KeyTaken        int64     `json:"key_taken" doc:"tasks of which another unfinished one has the key"`
-	StartedAt       time.Time `json:"started_at"`
-	FinishedAt      time.Time `json:"finished_at,omitzero"`
-	CancelRequested bool      `json:"cancel_requested,omitempty"`
-	Error           string    `json:"error,omitempty" doc:"of its latest page, when that failed: it is tried again"`
+	ID              string      `json:"id"`
+	State           string      `json:"state" enum:"running,done,cancelled"`
+	Action          string      `json:"action"`
+	By              string      `json:"by"`
+	Filter          query.Tasks `json:"filter" doc:"the tasks that it changes, of those that existed when it began"`
+	PerSecond       int         `json:"per_second,omitempty" doc:"the most tasks that it changes in a second"`
+	Expected        int64       `json:"expected,omitempty" doc:"how many tasks it was thought to look at; absent: not known"`
+	Seen            int64       `json:"seen" doc:"tasks looked at"`
+	Changed         int64       `json:"changed"`
+	Requested       int64       `json:"requested" doc:"running tasks that were asked to stop"`
+	Refused         int64       `json:"refused" doc:"tasks whose state did not allow it"`
+	KeyTaken        int64       `json:"key_taken" doc:"tasks of which another unfinished one has the key"`
+	Left            []Edited    `json:"left,omitempty" doc:"the first tasks that were left alone, at most 20, and why"`
+	StartedAt       time.Time   `json:"started_at"`
+	FinishedAt      time.Time   `json:"finished_at,omitzero"`
+	CancelRequested bool        `json:"cancel_requested,omitempty"`
+	Error           string      `json:"error,omitempty" doc:"of its latest page, when that failed: it is tried again"`
 }
 
 func viewBulk(o tusk.Operation) Bulk {
-	return Bulk{ID: o.ID.String(), State: string(o.State), Action: o.Change.Op.String(), By: o.By, PerSecond: o.PerSecond, Seen: o.Seen, Changed: o.Changed,
-		Requested: o.Requested, Refused: o.Refused, KeyTaken: o.KeyTaken, StartedAt: utc(o.StartedAt), FinishedAt: utc(o.FinishedAt),
+	v := Bulk{ID: o.ID.String(), State: string(o.State), Action: o.Change.Op.String(), By: o.By, Filter: query.Of(o.Filter),
+		PerSecond: o.PerSecond, Expected: o.Expected, Seen: o.Seen, Changed: o.Changed, Requested: o.Requested, Refused: o.Refused, KeyTaken: o.KeyTaken, StartedAt: utc(o.StartedAt), FinishedAt: utc(o.FinishedAt),
 		CancelRequested: o.CancelRequested, Error: o.Error}
+	for _, e := range o.Left {
+		v.Left = append(v.Left, viewEdited(e))
+	}
+	return v
 }
 
 // boundsOf are those that an operation takes from who begins it.

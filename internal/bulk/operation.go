@@ -56,6 +56,8 @@ type Operation struct {
 	Refused   int64 `json:"refused"`   // left alone: its state did not allow the change, or it was gone
 	KeyTaken  int64 `json:"key_taken"` // left alone: another unfinished task has its key
 
+	Left []store.Edited `json:"left,omitempty"` // the first that were left alone, and why
+
 	StartedAt  time.Time `json:"started_at,omitzero"`  // by the engine's clock
 	FinishedAt time.Time `json:"finished_at,omitzero"` // the same
 
@@ -105,18 +107,26 @@ func (o *Operation) page(most int) store.Filter {
 	return f
 }
 
+// mostLeft is how many of the tasks that were left alone are named.
+const mostLeft = 20
+
 // count adds what became of the tasks of a page.
 func (o *Operation) count(edited []store.Edited) {
 	for _, e := range edited {
 		switch e.Result {
 		case store.Changed:
 			o.Changed++
+			continue
 		case store.Requested:
 			o.Requested++
+			continue
 		case store.KeyTaken:
 			o.KeyTaken++
 		default:
 			o.Refused++
+		}
+		if len(o.Left) < mostLeft {
+			o.Left = append(o.Left, e)
 		}
 	}
 	o.Seen += int64(len(edited))

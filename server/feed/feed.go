@@ -32,6 +32,7 @@ type Feed struct {
 
 	mu       sync.Mutex
 	watchers map[chan *Snapshot]string // who it is
+	guests   map[chan struct{}]string  // the same, of those who take no snapshots
 	last     *Snapshot
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -49,7 +50,7 @@ const (
 
 // New makes a feed.
 func New(client *tusk.Client, log *slog.Logger) *Feed {
-	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{}}
+	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{}, guests: map[chan struct{}]string{}}
 }
 
 // Watch returns a channel of snapshots, the latest at once if there is one, and
@@ -58,7 +59,7 @@ func New(client *tusk.Client, log *slog.Logger) *Feed {
 func (f *Feed) Watch(who string) (snapshots <-chan *Snapshot, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || len(f.watchers) >= MaxWatchers || f.own(who) >= OwnWatchers {
+	if !f.room(who) {
 		return nil, func() {}
 	}
 	w := make(chan *Snapshot, 1)
@@ -73,14 +74,40 @@ func (f *Feed) Watch(who string) (snapshots <-chan *Snapshot, leave func()) {
 	return w, func() { f.leave(w) }
 }
 
-func (f *Feed) own(who string) int {
-	n := 0
+// Join takes the place of a watcher who looks at something else than queues, and takes no
+// snapshots. The channel is closed when the feed is; it is nil when too many watch.
+func (f *Feed) Join(who string) (over <-chan struct{}, leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.room(who) {
+		return nil, func() {}
+	}
+	g := make(chan struct{})
+	f.guests[g] = who
+	return g, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.guests, g)
+	}
+}
+
+// room reports whether one more may watch.
+func (f *Feed) room(who string) bool {
+	if f.closed || len(f.watchers)+len(f.guests) >= MaxWatchers {
+		return false
+	}
+	own := 0
 	for _, other := range f.watchers {
 		if other == who {
-			n++
+			own++
 		}
 	}
-	return n
+	for _, other := range f.guests {
+		if other == who {
+			own++
+		}
+	}
+	return own < OwnWatchers
 }
 
 // Close ends all watching.
@@ -90,6 +117,10 @@ func (f *Feed) Close() {
 	for w := range f.watchers {
 		delete(f.watchers, w)
 		close(w)
+	}
+	for g := range f.guests {
+		delete(f.guests, g)
+		close(g)
 	}
 	stop, done := f.stop, f.done
 	f.mu.Unlock()

@@ -139,6 +139,21 @@ func (q Tasks) Values() url.Values {
 	return v
 }
 
+// Of is the query that a filter was made of.
+func Of(f tusk.Filter) Tasks {
+	q := Tasks{Queue: f.Queues, Kind: f.Kinds, Tenant: f.Tenants, Tag: f.Tags, Key: f.Key, Fingerprint: f.Fingerprint}
+	for _, s := range f.States {
+		q.State = append(q.State, s.String())
+	}
+	if !f.From.IsZero() {
+		q.From = f.From.UTC().Format(time.RFC3339Nano)
+	}
+	if !f.Until.IsZero() {
+		q.Until = f.Until.UTC().Format(time.RFC3339Nano)
+	}
+	return q
+}
+
 // IsZero reports whether the query chooses everything.
 func (q Tasks) IsZero() bool { return len(q.Values()) == 0 }
 

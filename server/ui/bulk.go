@@ -59,24 +59,23 @@ func startBulk(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	v.target = o.ID.String()
-	return goTo("/bulk", "started"), nil
+	return goTo("/bulk/"+o.ID.String(), "started"), nil
 }
 
 // counting is how long a visitor waits for a count.
 const counting = 3 * time.Second
 
-// count is exact up to a page, where it does not take too long; beyond, it says
-// that there are more.
+// count is exact, unless it takes too long: then it says that there are more.
 func (v *visit) count(f tusk.Filter) (string, error) {
-	n := 0
-	for begun := time.Now(); ; {
-		f.Limit = store.MaxPage - n
+	n, begun := 0, time.Now()
+	f.Limit = store.MaxPage
+	for {
 		tasks, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
 		n += len(tasks)
 		switch {
 		case err != nil || more.IsZero():
 			return strconv.Itoa(n), err
-		case n == store.MaxPage || time.Since(begun) > counting:
+		case time.Since(begun) > counting:
 			return strconv.Itoa(n) + "+", nil
 		}
 		f.Before = more
@@ -123,10 +122,11 @@ func retryErrors(v *visit) (answer, error) {
 				"Set a pace if whatever failed needs time to recover.",
 			Button: "Retry", Action: v.url("errors", v.target, "retry"), Fields: url.Values{}, Back: v.url("errors")}}, nil
 	}
-	if _, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}, count); err != nil {
+	o, err := v.startOperation(f, tusk.Change{Op: tusk.OpRetry}, count)
+	if err != nil {
 		return answer{}, err
 	}
-	return goTo("/bulk", "started"), nil
+	return goTo("/bulk/"+o.ID.String(), "started"), nil
 }
 
 // startOperation begins a change in the visitor's name and within its bounds.
@@ -159,18 +159,50 @@ func operations(v *visit) (answer, error) {
 	return answer{page: "bulk", title: "Bulk operations", section: "bulk", data: seen}, nil
 }
 
-func cancelBulk(v *visit) (answer, error) {
+// operation gets the operation of the path if the visitor may know of it.
+func (v *visit) operation() (tusk.Operation, error) {
 	v.target = v.r.PathValue("id")
 	id, err := tusk.ParseID(v.target)
 	if err != nil {
-		return answer{}, tusk.ErrNotFound
+		return tusk.Operation{}, tusk.ErrNotFound
 	}
 	o, err := v.client.Operation(v.r.Context(), id)
+	if err == nil && !v.who.Knows(o.Owner) {
+		err = tusk.ErrNotFound
+	}
+	return o, err
+}
+
+type operationData struct {
+	tusk.Operation
+	Words string // the filter and the change
+	Query string // the filter as the page of tasks has it
+}
+
+// Stops is for templates: it can be called off.
+func (d operationData) Stops() bool { return !d.Ended() && !d.CancelRequested }
+
+// Stopping is for templates: it was called off, and is at its last page.
+func (d operationData) Stopping() bool { return !d.Ended() && d.CancelRequested }
+
+func operation(v *visit) (answer, error) {
+	a := answer{title: "Bulk operation", section: "bulk"}
+	o, err := v.operation()
+	if err != nil {
+		return a, err
+	}
+	q := query.Of(o.Filter)
+	a.page, a.data = "operation", operationData{o, filterWords(q) + changeWords(o.Change), q.Values().Encode()}
+	if !o.Ended() {
+		a.watch = v.url("bulk", o.ID, "live")
+	}
+	return a, nil
+}
+
+func cancelBulk(v *visit) (answer, error) {
+	o, err := v.operation()
 	if err != nil {
 		return answer{}, err
 	}
-	if !v.who.Knows(o.Owner) {
-		return answer{}, tusk.ErrNotFound
-	}
-	return goTo("/bulk", "stopping"), v.client.CancelOperation(v.r.Context(), id)
+	return goTo("/bulk/"+o.ID.String(), "stopping"), v.client.CancelOperation(v.r.Context(), o.ID)
 }

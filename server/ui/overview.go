@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -223,78 +222,6 @@ func series(v *visit) (answer, error) {
 	v.w.Header().Set("Cache-Control", "no-store")
 	_, _ = v.w.Write(body) // who asked may have gone
 	return answer{done: true}, nil
-}
-
-// live streams what changes in the numbers of a page: texts by name.
-func live(v *visit) (answer, error) {
-	snapshots, leave := v.Feed.Watch(v.who.ID)
-	if snapshots == nil {
-		return answer{}, failure(http.StatusServiceUnavailable, "Too many watch already.")
-	}
-	defer leave()
-	h := v.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no")
-	control := http.NewResponseController(v.w)
-	_ = control.SetReadDeadline(time.Time{}) // or the request would end with it
-	beat := time.NewTicker(15 * time.Second)
-	defer beat.Stop()
-	before := map[string]string{}
-	for {
-		text := ": still here\n\n"
-		select {
-		case <-v.r.Context().Done():
-			return answer{done: true}, nil
-		case s, open := <-snapshots:
-			if !open {
-				return answer{done: true}, nil
-			}
-			changed, err := v.changes(s, before)
-			if err != nil {
-				return answer{done: true}, nil
-			}
-			text = "data: " + string(changed) + "\n\n"
-		case <-beat.C:
-			if who, err := v.Who(v.r); err != nil || !who.May("read") {
-				return answer{done: true}, nil
-			}
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second))
-		if _, err := v.w.Write([]byte(text)); err != nil {
-			return answer{done: true}, nil
-		}
-		if err := control.Flush(); err != nil {
-			return answer{done: true}, nil
-		}
-	}
-}
-
-// changes are the cells that differ from those sent before.
-func (v *visit) changes(s *feed.Snapshot, before map[string]string) ([]byte, error) {
-	changed := map[string]string{}
-	set := func(name, text string) {
-		if before[name] != text {
-			before[name], changed[name] = text, text
-		}
-	}
-	rows, sums := v.queueRows(s), v.totals(s)
-	for _, state := range stateNames {
-		set("total."+state, num(sums[state]))
-	}
-	set("total.oldest", dur(oldest(rows)))
-	for _, q := range rows {
-		for state, n := range q.Counts {
-			set("q."+q.Name+"."+state, num(n))
-		}
-		set("q."+q.Name+".oldest", dur(q.Oldest))
-		set("q."+q.Name+".minute", num(q.Minute))
-	}
-	for _, w := range s.Workers {
-		set("w."+w.ID.String()+".running", num(w.Running))
-		set("w."+w.ID.String()+".beat", instant{w.BeatAt, s.At}.Relative())
-	}
-	return json.Marshal(changed)
 }
 
 func workers(v *visit) (answer, error) {

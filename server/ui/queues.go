@@ -47,6 +47,19 @@ func queueFormOf(q *tusk.Queue) *queueForm {
 func pauseQueue(v *visit) (answer, error)  { return v.changeQueue("paused", v.client.PauseQueue) }
 func resumeQueue(v *visit) (answer, error) { return v.changeQueue("resumed", v.client.ResumeQueue) }
 
+// removeQueue takes a queue off the lists, after a question.
+func removeQueue(v *visit) (answer, error) {
+	name := v.r.PathValue("queue")
+	if v.r.PostFormValue("confirm") != "yes" {
+		return answer{page: "confirm", title: "Remove the queue?", section: "queues", data: confirmation{
+			Question: "Remove the queue " + name + "?", Button: "Remove",
+			Detail: "It leaves the lists, and its settings and limits are forgotten. Its finished tasks stay for as long as they are kept. " +
+				"The next task of this name brings it back.",
+			Action: v.url("queues", name, "remove"), Back: v.url("queues")}}, nil
+	}
+	return v.changeQueue("removed", v.client.RemoveQueue)
+}
+
 // ageQueue has the tasks of a queue rise while they wait. An empty field: no longer.
 func ageQueue(v *visit) (answer, error) {
 	v.r.SetPathValue("queue", strings.TrimSpace(v.r.PostFormValue("queue")))

@@ -70,6 +70,7 @@ func Routes() []Route {
 		sums("/queues", queues),
 		post("/queues/{queue}/pause", "queues.pause", pauseQueue),
 		post("/queues/{queue}/resume", "queues.resume", resumeQueue),
+		post("/queues/{queue}/remove", "queues.remove", removeQueue),
 		post("/queues", "queues.age", ageQueue),
 		{Method: "POST", Path: "/queues/retention", Need: access.Admin, Audit: "queues.keep", show: keepQueue},
 
@@ -78,9 +79,12 @@ func Routes() []Route {
 		{Method: "POST", Path: "/tasks/new", Need: access.Enqueue, Audit: "tasks.enqueue", show: enqueue},
 		post("/tasks/selected", "tasks.edit", editSelected),
 		get("/tasks/{id}", task),
+		{Method: "GET", Path: "/tasks/{id}/live", Need: access.Read, Stream: true, show: watchTask},
 		post("/tasks/{id}/{action}", "tasks.edit", editTask),
 		post("/bulk", "bulk.start", startBulk),
 		get("/bulk", operations),
+		get("/bulk/{id}", operation),
+		{Method: "GET", Path: "/bulk/{id}/live", Need: access.Read, Stream: true, show: watchOperation},
 		post("/bulk/{id}/cancel", "bulk.cancel", cancelBulk),
 
 		sums("/errors", errorGroups),

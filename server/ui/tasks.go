@@ -172,7 +172,11 @@ func task(v *visit) (answer, error) {
 	if d.Why, err = v.why(t); err != nil {
 		return answer{}, err
 	}
-	return answer{page: "task", title: t.Kind, section: "tasks", data: d}, nil
+	a := answer{page: "task", title: t.Kind, section: "tasks", data: d}
+	if !t.State.Finished() {
+		a.watch = v.url("tasks", t.ID, "live")
+	}
+	return a, nil
 }
 
 // why says why an unfinished task does not run.

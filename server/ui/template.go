@@ -29,6 +29,7 @@ type page struct {
 	Theme          string
 	Here           string // path and query, without the prefix
 	Status         int
+	Watch          string // see answer.watch
 
 	Environment string
 	ReadOnly    bool
@@ -61,7 +62,7 @@ func (v *visit) base(a answer) page {
 	q.Del("note")
 	here.RawQuery = q.Encode()
 	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
-		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Environment: v.Environment, ReadOnly: v.ReadOnly,
+		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Watch: a.watch, Environment: v.Environment, ReadOnly: v.ReadOnly,
 		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil, Alerts: v.Options.Alerts != nil,
 		Settings: len(v.Options.Settings) > 0 && v.who.May(access.Admin),
 		Version:  tusk.Version(), Now: time.Now().UTC()}

@@ -179,6 +179,7 @@ type answer struct {
 	page    string // name of the template
 	title   string
 	section string // of the navigation
+	watch   string // the address of the stream that says when the page has changed; empty: it is still
 	data    any
 	status  int
 	to      string // redirect, without the prefix

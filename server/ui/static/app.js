@@ -10,11 +10,11 @@
 
   // Times: in the reader's zone, or in UTC.
   const zone = $("#zone");
-  function showTimes() {
+  function showTimes(from = document) {
     const utc = remembered("tusk-zone") === "utc";
     const format = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium", ...(utc ? { timeZone: "UTC" } : {}) });
     const name = utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
-    for (const t of all("time")) {
+    for (const t of all("time", from)) {
       const text = format.format(new Date(t.dateTime)) + (utc ? " UTC" : "");
       if ("exact" in t.dataset) t.textContent = text; else t.title = text + (utc ? "" : " " + name);
     }
@@ -23,40 +23,77 @@
   zone?.addEventListener("click", () => { remember("tusk-zone", remembered("tusk-zone") === "utc" ? "local" : "utc"); showTimes(); });
   showTimes();
 
+  // A page of something that goes on: the page is fetched again, and what differs is taken over.
+  const main = $("main");
+  function take(old, fresh) {
+    if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
+    const there = [...old.childNodes], wanted = [...fresh.childNodes];
+    wanted.forEach((node, i) => {
+      if (!there[i]) old.append(document.importNode(node, true));
+      else if (there[i].nodeType === node.nodeType && there[i].nodeName === node.nodeName) take(there[i], node);
+      else there[i].replaceWith(document.importNode(node, true));
+    });
+    for (const node of there.slice(wanted.length)) node.remove();
+  }
+  let asking = false, again = false;
+  function renew() {
+    if (asking) { again = true; return; }
+    asking = true;
+    const ask = new XMLHttpRequest();
+    ask.open("GET", location.href);
+    ask.responseType = "document";
+    ask.onload = () => {
+      const fresh = ask.status === 200 && ask.responseXML ? $("main", ask.responseXML) : null;
+      if (!fresh || new URL(ask.responseURL).pathname !== location.pathname) { location.reload(); return; }
+      showTimes(fresh);
+      take(main, fresh);
+      document.title = ask.responseXML.title;
+    };
+    ask.onloadend = () => { asking = false; if (again) { again = false; renew(); } };
+    ask.send();
+  }
+
   // Numbers: the server names a cell and says its text. Nothing else is touched.
   const cells = new Map();
   for (const cell of all("[data-live]")) cells.set(cell.dataset.live, [...(cells.get(cell.dataset.live) ?? []), cell]);
   const button = $("#live");
-  let source = null;
+  let source = null, watched = main.dataset.watch;
+  function fill(texts, first) {
+    for (const [name, text] of Object.entries(texts)) {
+      for (const cell of cells.get(name) ?? []) {
+        if (cell.textContent === text) continue;
+        cell.textContent = text;
+        if (first) continue;
+        cell.classList.remove("changed");
+        void cell.offsetWidth;
+        cell.classList.add("changed");
+      }
+    }
+  }
   function listen() {
-    const wanted = cells.size > 0 && !document.hidden && remembered("tusk-live") !== "off";
+    const wanted = (cells.size > 0 || watched) && !document.hidden && remembered("tusk-live") !== "off";
     button?.setAttribute("aria-pressed", String(remembered("tusk-live") !== "off"));
     if (!wanted) { source?.close(); source = null; return; }
     if (source) return;
     let first = true;
-    source = new EventSource(prefix + "/live");
+    source = new EventSource(watched ?? prefix + "/live");
     source.onmessage = (event) => {
-      for (const [name, text] of Object.entries(JSON.parse(event.data))) {
-        for (const cell of cells.get(name) ?? []) {
-          if (cell.textContent === text) continue;
-          cell.textContent = text;
-          if (first) continue;
-          cell.classList.remove("changed");
-          void cell.offsetWidth;
-          cell.classList.add("changed");
-        }
-      }
+      if (watched) { renew(); return; }
+      fill(JSON.parse(event.data), first);
       first = false;
     };
+    source.addEventListener("end", () => { source.close(); source = null; watched = undefined; renew(); });
   }
-  if (cells.size > 0 && button) button.parentElement.hidden = false;
+  if ((cells.size > 0 || watched) && button) button.parentElement.hidden = false;
   button?.addEventListener("click", () => { remember("tusk-live", remembered("tusk-live") === "off" ? "on" : "off"); listen(); });
   document.addEventListener("visibilitychange", listen);
   addEventListener("pagehide", () => source?.close());
   listen();
 
-  // An operation that is under way: look again.
-  if ($("[data-running]")) setInterval(() => { if (!document.hidden && remembered("tusk-live") !== "off") location.reload(); }, 2000);
+  // The list has an operation that is under way: look again.
+  setInterval(() => { if ($("[data-running]") && !document.hidden && remembered("tusk-live") !== "off") renew(); }, 2000);
 
   // The chart.
   const box = $("[data-chart]");

@@ -1,0 +1,194 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/feed"
+)
+
+// stream is an answer of server-sent events.
+type stream struct {
+	v       *visit
+	control *http.ResponseController
+}
+
+const (
+	streamBeat = 15 * time.Second // between two signs of life, and two looks at the visitor's access
+	streamWait = 30 * time.Second // for a browser that reads slowly
+)
+
+func (v *visit) stream() stream {
+	h := v.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	s := stream{v, http.NewResponseController(v.w)}
+	_ = s.control.SetReadDeadline(time.Time{}) // or the request would end with it
+	return s
+}
+
+// send reports whether the browser is still there.
+func (s stream) send(text string) bool {
+	_ = s.control.SetWriteDeadline(time.Now().Add(streamWait))
+	if _, err := s.v.w.Write([]byte(text + "\n\n")); err != nil {
+		return false
+	}
+	return s.control.Flush() == nil
+}
+
+// beat sends a sign of life if the visitor may still read.
+func (s stream) beat() bool {
+	who, err := s.v.Who(s.v.r)
+	return err == nil && who.May(access.Read) && s.send(": still here")
+}
+
+var errTooManyWatch = failure(http.StatusServiceUnavailable, "Too many pages are watched already. Close some, and try again.")
+
+// live streams what changes in the numbers of a page: texts by name.
+func live(v *visit) (answer, error) {
+	snapshots, leave := v.Feed.Watch(v.who.ID)
+	if snapshots == nil {
+		return answer{}, errTooManyWatch
+	}
+	defer leave()
+	s := v.stream()
+	beat := time.NewTicker(streamBeat)
+	defer beat.Stop()
+	before := map[string]string{}
+	for there := true; there; {
+		select {
+		case <-v.r.Context().Done():
+			there = false
+		case snapshot, open := <-snapshots:
+			if !open {
+				return answer{done: true}, nil
+			}
+			changed, err := v.changes(snapshot, before)
+			there = err == nil && s.send("data: "+string(changed))
+		case <-beat.C:
+			there = s.beat()
+		}
+	}
+	return answer{done: true}, nil
+}
+
+// look says how something stands, as a sum that differs when it has changed, and whether
+// it has ended.
+type look func(v *visit) (sum uint64, ended bool, err error)
+
+const lookEvery = time.Second
+
+// within looks once, for no longer than a page may take.
+func (at look) within(v *visit) (sum uint64, ended bool, err error) {
+	ctx, cancel := context.WithTimeout(v.r.Context(), longest)
+	defer cancel()
+	once := *v
+	once.r = v.r.WithContext(ctx)
+	return at(&once)
+}
+
+// watch streams a word each time that what a page shows has changed, so that the browser
+// fetches the page again, and another one when it has ended.
+func (v *visit) watch(at look) (answer, error) {
+	over, leave := v.Feed.Join(v.who.ID)
+	if over == nil {
+		return answer{}, errTooManyWatch
+	}
+	defer leave()
+	before, ended, err := at.within(v)
+	if err != nil {
+		return answer{}, err
+	}
+	s := v.stream()
+	looks, beat := time.NewTicker(lookEvery), time.NewTicker(streamBeat)
+	defer looks.Stop()
+	defer beat.Stop()
+	for there := s.send("data: changed"); there && !ended; { // it may have changed since the page was made
+		select {
+		case <-v.r.Context().Done():
+			there = false
+		case <-over:
+			return answer{done: true}, nil
+		case <-beat.C:
+			there = s.beat()
+		case <-looks.C:
+			sum, now, err := at.within(v)
+			switch ended = now || errors.Is(err, tusk.ErrNotFound); {
+			case err != nil: // a look that failed is tried again
+			case sum != before:
+				before, there = sum, s.send("data: changed")
+			}
+		}
+	}
+	if ended {
+		s.send("event: end\ndata: ended")
+	}
+	return answer{done: true}, nil
+}
+
+// sumOf is a sum of anything that JSON can tell.
+func sumOf(parts ...any) (uint64, error) {
+	sum := fnv.New64a()
+	err := json.NewEncoder(sum).Encode(parts)
+	return sum.Sum64(), err
+}
+
+// ages is how often a page that shows how long ago things were is fetched again, when
+// nothing else changes.
+const ages = 10 * time.Second
+
+func watchTask(v *visit) (answer, error) {
+	return v.watch(func(v *visit) (uint64, bool, error) {
+		t, err := v.visible()
+		if err != nil {
+			return 0, false, err
+		}
+		sum, err := sumOf(t, time.Now().Truncate(ages))
+		return sum, t.State.Finished(), err
+	})
+}
+
+func watchOperation(v *visit) (answer, error) {
+	return v.watch(func(v *visit) (uint64, bool, error) {
+		o, err := v.operation()
+		if err != nil {
+			return 0, false, err
+		}
+		sum, err := sumOf(o, time.Now().Truncate(ages))
+		return sum, o.Ended(), err
+	})
+}
+
+// changes are the cells that differ from those sent before.
+func (v *visit) changes(s *feed.Snapshot, before map[string]string) ([]byte, error) {
+	changed := map[string]string{}
+	set := func(name, text string) {
+		if before[name] != text {
+			before[name], changed[name] = text, text
+		}
+	}
+	rows, sums := v.queueRows(s), v.totals(s)
+	for _, state := range stateNames {
+		set("total."+state, num(sums[state]))
+	}
+	set("total.oldest", dur(oldest(rows)))
+	for _, q := range rows {
+		for state, n := range q.Counts {
+			set("q."+q.Name+"."+state, num(n))
+		}
+		set("q."+q.Name+".oldest", dur(q.Oldest))
+		set("q."+q.Name+".minute", num(q.Minute))
+	}
+	for _, w := range s.Workers {
+		set("w."+w.ID.String()+".running", num(w.Running))
+		set("w."+w.ID.String()+".beat", instant{w.BeatAt, s.At}.Relative())
+	}
+	return json.Marshal(changed)
+}
