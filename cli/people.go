@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/tuskqueue/tusk"
 	accounts "github.com/tuskqueue/tusk/server/access"
 )
 
@@ -70,6 +71,7 @@ func newTokensCommand(app *App) *cobra.Command {
 			}
 			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
 				secret, made, err := book.CreateToken(cmd.Context(), t, login())
+				err = app.recorded(cmd.Context(), book, "tokens.create", t.Name, err)
 				if err != nil {
 					return err
 				}
@@ -85,7 +87,9 @@ func newTokensCommand(app *App) *cobra.Command {
 		&cobra.Command{Use: "revoke ID…", Short: "Make tokens useless, within two seconds everywhere", Args: between(1, -1, "ID"),
 			RunE: func(cmd *cobra.Command, ids []string) error {
 				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
-					return app.eachNamed(ids, "revoked", func(id string) error { return book.RevokeToken(cmd.Context(), id) })
+					return app.eachNamed(ids, "revoked", func(id string) error {
+						return app.recorded(cmd.Context(), book, "tokens.revoke", id, book.RevokeToken(cmd.Context(), id))
+					})
 				})
 			}})
 	return c
@@ -115,7 +119,7 @@ type userRow struct {
 }
 
 func newUsersCommand(app *App) *cobra.Command {
-	c := &cobra.Command{Use: "users", Short: "Create, list and remove users of the web pages"}
+	c := &cobra.Command{Use: "users", Short: "Create, list and remove users of the web pages, and change their passwords"}
 	var b bounds
 	put := &cobra.Command{
 		Use:   "put NAME",
@@ -125,24 +129,28 @@ first line of stdin, of 10 to 72 bytes. The user's sessions end.`,
 		Example: `  printf '%s\n' "$PASSWORD" | tusk users put ada --role admin`,
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			password, err := app.readPassword()
+			password, err := app.readPassword("put")
 			if err != nil {
 				return err
 			}
 			return app.withBook(cmd.Context(), func(book *accounts.Book) error {
 				u := accounts.User{Name: args[0], Role: accounts.Role(b.role), Queues: b.queues, Tenants: b.tenants}
-				return app.eachNamed(args, "saved", func(string) error { return book.PutUser(cmd.Context(), u, password) })
+				return app.eachNamed(args, "saved", func(name string) error {
+					return app.recorded(cmd.Context(), book, "users.put", name, book.PutUser(cmd.Context(), u, password))
+				})
 			})
 		},
 	}
 	b.add(put.Flags())
-	c.AddCommand(put,
+	c.AddCommand(put, newPasswordCommand(app),
 		&cobra.Command{Use: "list", Short: "List users by name", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return app.listUsers(cmd.Context()) }},
 		&cobra.Command{Use: "remove NAME…", Short: "Remove users and end their sessions", Args: between(1, -1, "NAME"),
 			RunE: func(cmd *cobra.Command, names []string) error {
 				return app.withBook(cmd.Context(), func(book *accounts.Book) error {
-					return app.eachNamed(names, "removed", func(name string) error { return book.RemoveUser(cmd.Context(), name) })
+					return app.eachNamed(names, "removed", func(name string) error {
+						return app.recorded(cmd.Context(), book, "users.remove", name, book.RemoveUser(cmd.Context(), name))
+					})
 				})
 			}})
 	return c
@@ -170,10 +178,10 @@ func some(names []string) []string {
 }
 
 // readPassword reads a line, so that no password stands in a process list.
-func (app *App) readPassword() (string, error) {
+func (app *App) readPassword(command string) (string, error) {
 	line, err := app.passwordLine()
 	if line = strings.TrimRight(line, "\r\n"); line == "" {
-		return "", usage(`printf '%s\n' "$PASSWORD" | tusk users put NAME`, "no password on stdin")
+		return "", usage(`printf '%s\n' "$PASSWORD" | tusk users `+command+` NAME`, "no password on stdin")
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", err
@@ -205,6 +213,18 @@ func (app *App) withBook(ctx context.Context, do func(*accounts.Book) error) err
 		return usage("", "%v", err)
 	}
 	return err
+}
+
+// recorded writes into the audit log what became of a change to who may do what.
+func (app *App) recorded(ctx context.Context, book *accounts.Book, action, target string, failed error) error {
+	e := accounts.Entry{Who: login(), WhoID: login(), Via: "cli", Role: accounts.Admins, Action: action, Target: target, Result: "ok"}
+	if failed != nil {
+		e.Result = "failed"
+	}
+	if err := book.Record(ctx, tusk.NewID(), e); failed == nil {
+		return err
+	}
+	return failed
 }
 
 func (app *App) eachNamed(names []string, result string, do func(name string) error) error {

@@ -194,7 +194,7 @@ func newQueuesRemoveCommand(app *App) *cobra.Command {
 		Long: `Take queues off the list and forget their settings: pause, aging, limits, and how
 long tasks are kept. Finished tasks stay. A queue that has unfinished tasks, a
 schedule or a worker is refused. The next task of a queue brings it back.`,
-		Args:  between(1, -1, "QUEUE"),
+		Args: between(1, -1, "QUEUE"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return app.forEach(cmd.Context(), "queue", names, "removed", (*tusk.Client).RemoveQueue)
 		},

@@ -39,7 +39,7 @@ var commands = []struct {
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
 	{groupOperate, []func(*App) *cobra.Command{
 		newQueuesCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newTopCommand, newMigrateCommand, newDBCommand,
-		newDoctorCommand, newAlertsCommand, newHooksCommand, newTokensCommand, newUsersCommand, newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
+		newDoctorCommand, newAlertsCommand, newHooksCommand, newTokensCommand, newUsersCommand, newSessionsCommand, newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
 	}},
 }
 

@@ -51,7 +51,9 @@ func TestAPersonFollowsABulkOperation(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.open("/bulk/" + o.ID.String())
-	eventually(t, func() bool { return b.text("h1 .badge") == "done" && strings.Contains(b.text("main"), "The first 20 of them.") })
+	eventually(t, func() bool {
+		return b.text("h1 .badge") == "done" && strings.Contains(b.text("main"), "The first 20 of them.")
+	})
 	if body := s.do("GET", "/api/v1/bulk/"+o.ID.String(), nil).body; strings.Count(body, `"refused"`) != 21 || !strings.Contains(body, `"queue":["crowd"]`) {
 		t.Error(body)
 	}

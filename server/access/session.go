@@ -28,7 +28,7 @@ type session struct {
 }
 
 func (b *Book) begin(ctx context.Context, s session) (cookie string, err error) {
-	if err := b.endSessions(ctx, func(s session) bool { return time.Now().After(s.ExpiresAt) }); err != nil {
+	if err := b.endSessions(ctx, func(_ string, s session) bool { return time.Now().After(s.ExpiresAt) }); err != nil {
 		return "", err
 	}
 	if err := b.makeRoom(ctx, s); err != nil {
@@ -69,7 +69,9 @@ func (b *Book) makeRoom(ctx context.Context, s session) error {
 	case len(own) >= ownSessions:
 		slices.SortFunc(own, time.Time.Compare)
 		last := own[len(own)-ownSessions]
-		return b.endSessions(ctx, func(other session) bool { return other.person() == s.person() && !other.ExpiresAt.After(last) })
+		return b.endSessions(ctx, func(_ string, other session) bool {
+			return other.person() == s.person() && !other.ExpiresAt.After(last)
+		})
 	case len(p.byName) >= maxSessions:
 		return ErrFull
 	}
@@ -158,7 +160,7 @@ func latest(x, y time.Time) time.Time {
 // not logged in.
 func (b *Book) EndSessions(ctx context.Context, identity string) error {
 	found := false
-	err := b.endSessions(ctx, func(s session) bool {
+	err := b.endSessions(ctx, func(_ string, s session) bool {
 		mine := s.person() == identity
 		found = found || mine
 		return mine
@@ -174,7 +176,8 @@ func (b *Book) Logout(ctx context.Context, cookie string) error {
 	return change(ctx, b, sessionRecord, digest(cookie), func(*session, bool) (bool, error) { return false, nil })
 }
 
-func (b *Book) endSessions(ctx context.Context, over func(session) bool) error {
+// endSessions ends those that are over, by the name of their record and what it says.
+func (b *Book) endSessions(ctx context.Context, over func(name string, s session) bool) error {
 	p, err := b.page(ctx, sessionRecord, 0)
 	if err != nil {
 		return err
@@ -185,7 +188,7 @@ func (b *Book) endSessions(ctx context.Context, over func(session) bool) error {
 		if err != nil {
 			return err
 		}
-		if !over(s) {
+		if !over(r.Name, s) {
 			continue
 		}
 		r.Body = nil

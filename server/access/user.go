@@ -40,27 +40,24 @@ func (b *Book) PutUser(ctx context.Context, u User, password string) error {
 	if _, err := ParseRole(string(u.Role)); err != nil {
 		return fmt.Errorf("%w: role: %w", ErrInvalid, err)
 	}
-	if len(password) < MinPassword || len(password) > MaxPassword {
-		return fmt.Errorf("%w: password: has %d bytes, want %d to %d", ErrInvalid, len(password), MinPassword, MaxPassword)
-	}
 	if err := CheckBounds(u.Queues, u.Tenants); err != nil {
 		return err
 	}
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
+	hash, err := hashOf(password)
 	if err != nil {
-		return fmt.Errorf("put user: %w", err)
+		return err
 	}
 	err = change(ctx, b, userRecord, u.Name, func(doc *storedUser, exists bool) (bool, error) {
 		if u.CreatedAt = doc.CreatedAt; !exists {
 			u.CreatedAt = time.Now().UTC().Truncate(time.Second)
 		}
-		*doc = storedUser{User: u, Hash: string(hash)}
+		*doc = storedUser{User: u, Hash: hash}
 		return true, nil
 	})
 	if err != nil {
 		return fmt.Errorf("put user: %w", err)
 	}
-	return b.endSessions(ctx, func(s session) bool { return s.User == u.Name })
+	return b.endSessions(ctx, func(_ string, s session) bool { return s.User == u.Name })
 }
 
 // RemoveUser deletes a user and ends the sessions. The error is ErrNotFound when
@@ -75,7 +72,7 @@ func (b *Book) RemoveUser(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return b.endSessions(ctx, func(s session) bool { return s.User == name })
+	return b.endSessions(ctx, func(_ string, s session) bool { return s.User == name })
 }
 
 // Users lists all users by name.
@@ -129,6 +126,9 @@ func (b *Book) Login(ctx context.Context, name, password string) (cookie string,
 }
 
 func userID(name string) string { return "user:" + name }
+
+// Local reports whether it is a user of this server, who logs in with a password.
+func (i Identity) Local() bool { return i.ID == userID(i.Name) }
 
 // compare takes its turn: hashing is made to be slow, and has no more than half of the
 // processors at a time.

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,6 +14,7 @@ import (
 type peopleData struct {
 	Tokens  []access.Token
 	Users   []access.User
+	People  []access.Person
 	Roles   []access.Role
 	Secret  string // of a token that was just made
 	Problem string
@@ -34,7 +36,10 @@ func (v *visit) people(secret string, problem error) (a answer, err error) {
 	if d.Tokens, err = v.Book.Tokens(v.r.Context()); err != nil {
 		return a, err
 	}
-	d.Users, err = v.Book.Users(v.r.Context())
+	if d.Users, err = v.Book.Users(v.r.Context()); err != nil {
+		return a, err
+	}
+	d.People, err = v.Book.People(v.r.Context())
 	a.data = d
 	return a, err
 }
@@ -80,6 +85,50 @@ func putUser(v *visit) (answer, error) {
 func removeUser(v *visit) (answer, error) {
 	v.target = v.r.PathValue("name")
 	return goTo("/access", "removed"), v.Book.RemoveUser(v.r.Context(), v.target)
+}
+
+// endSessions logs a person out everywhere.
+func endSessions(v *visit) (answer, error) {
+	v.target = v.r.PostFormValue("identity")
+	return goTo("/access", "sessionsended"), v.Book.EndSessions(v.r.Context(), v.target)
+}
+
+type accountData struct {
+	Problem string
+}
+
+func account(v *visit) (answer, error) { return v.account(nil) }
+
+func (v *visit) account(problem error) (answer, error) {
+	a := answer{page: "account", title: "Your account", section: "account"}
+	var d accountData
+	switch {
+	case problem == nil:
+	case errors.Is(problem, access.ErrWrong):
+		d.Problem, a.status = "The present password is wrong.", http.StatusUnprocessableEntity
+	case errors.Is(problem, access.ErrTooMany):
+		d.Problem, a.status = "Too many wrong passwords. Try again in a minute.", http.StatusTooManyRequests
+	case errors.Is(problem, access.ErrInvalid):
+		d.Problem, a.status = failureOf(problem).Text, http.StatusUnprocessableEntity
+	default:
+		return a, problem
+	}
+	a.data = d
+	return a, nil
+}
+
+// changePassword is for people themselves; their other sessions end.
+func changePassword(v *visit) (answer, error) {
+	v.target = v.who.Name
+	f := v.r.PostForm
+	if f.Get("password") != f.Get("again") {
+		return v.account(fmt.Errorf("%w: the new passwords differ", access.ErrInvalid))
+	}
+	if err := v.Gate.ChangePassword(v.r, f.Get("present"), f.Get("password")); err != nil {
+		v.note("users.password", err)
+		return v.account(err)
+	}
+	return goTo("/account", "password"), nil
 }
 
 type auditData struct {

@@ -128,6 +128,10 @@ func Routes() []Route {
 		admin("POST", "/access/users", "users.put", putUser),
 		admin("POST", "/access/users/{name}/remove", "users.remove", removeUser),
 
+		admin("POST", "/access/sessions/end", "sessions.end", endSessions),
+
+		{Method: "GET", Path: "/account", Need: access.Read, show: account, only: needsGate},
+		{Method: "POST", Path: "/account/password", Need: access.Read, Audit: "users.password", show: changePassword, only: needsGate},
 		open("GET", "/login", needsGate, loginPage),
 		open("POST", "/login", needsGate, login),
 		open("POST", "/logout", needsGate, logout),

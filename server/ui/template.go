@@ -50,7 +50,7 @@ var notes = map[string]string{
 	"edited": "Done. What did not allow the change was left alone.",
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
 	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
-	"saved":      "Saved.", "removed": "Removed.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
+	"saved":      "Saved.", "removed": "Removed.", "password": "Your password is changed, and your other sessions have ended.", "sessionsended": "Logged out everywhere, within two seconds.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
 	"retriedall": "What had failed or was cancelled may run again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
 	"testing": "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.", "unmuted": "No longer muted.",
 	"started": "Started. It goes on in the background.",
