@@ -79,15 +79,6 @@ func bytesOf(tokens []store.Token) []byte {
 	return all
 }
 
-// tokensOf is the opposite of bytesOf.
-func tokensOf(all []byte) map[store.Token]bool {
-	tokens := map[store.Token]bool{}
-	for n := len(store.Token{}); len(all) >= n; all = all[n:] {
-		tokens[store.Token(all)] = true
-	}
-	return tokens
-}
-
 // note stores what a running task recorded, if its lease is open.
 func (w *work) note(n *store.Note) error {
 	leases, err := w.leasesOf(n.Lease)

@@ -63,8 +63,9 @@ func plain(o *store.Outcome) bool {
 		len(o.Then) == 0 && o.Task.Key == "" && !o.Forget
 }
 
-// complete writes a plain completion of a task that no other needs. Its update is the fence
-// as well: it finds the task only while it is in the log, at a position of the lease.
+// complete writes a plain completion of a task that no other needs and nobody has asked to
+// stop. Its update is the fence as well: it finds the task only while it is in the log, at a
+// position of the lease.
 func (w *work) complete(o *store.Outcome) (bool, error) {
 	leases, err := w.leasesOf(o.Task.Lease)
 	if err != nil {
@@ -78,9 +79,6 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 			return false, err
 		}
 		if done > 0 {
-			if err := w.unstop(o.Task.ID); err != nil {
-				return false, err
-			}
 			if err := w.release(l, o.Task); err != nil {
 				return false, err
 			}
@@ -146,30 +144,6 @@ func (w *work) release(l *lease, t *store.Task) error {
 	l.open--
 	l.changed = true
 	return nil
-}
-
-// unstop forgets that somebody wanted a task stopped.
-func (w *work) unstop(id store.ID) error {
-	if any, err := w.anyStops(); !any || err != nil {
-		return err
-	}
-	_, err := w.run("stop.drop", id)
-	return err
-}
-
-// anyStops reports whether somebody wants any task stopped. Usually nobody does.
-func (w *work) anyStops() (bool, error) {
-	if w.stops == unknown {
-		r, err := w.one("stop.any")
-		if err != nil {
-			return false, err
-		}
-		w.stops = none
-		if r != nil {
-			w.stops = some
-		}
-	}
-	return w.stops == some, nil
 }
 
 // account adds an attempt to the statistics of the minute in which it ended.

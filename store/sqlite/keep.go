@@ -210,7 +210,7 @@ func (s *Store) orphans(ctx context.Context, c session, names func(int64) (name,
 	if left := s.strays.Load() - now; err != nil || len(tasks) >= limit || left > 0 && left <= straysEvery.Microseconds() {
 		return tasks, err
 	}
-	strays, err := strayLeases(ctx, c, now)
+	strays, err := readLeases(ctx, c, "rescue.strays", now)
 	if err != nil {
 		return nil, err
 	}
@@ -226,25 +226,6 @@ func (s *Store) orphans(ctx context.Context, c session, names func(int64) (name,
 
 // straysEvery is how often leases are compared to what their workers say they hold.
 const straysEvery = 5 * time.Second
-
-// strayLeases returns the leases that living workers do not know of.
-func strayLeases(ctx context.Context, c session, now int64) ([]*lease, error) {
-	leases, err := readLeases(ctx, c, "rescue.strays", now)
-	known := map[store.ID]map[store.Token]bool{}
-	strays := leases[:0]
-	for _, l := range leases {
-		if known[l.worker] == nil && err == nil {
-			var r row
-			if r, err = one(ctx, c, "rescue.holds", l.worker); err == nil && r != nil {
-				known[l.worker] = tokensOf(r.blob(0))
-			}
-		}
-		if held, asked := known[l.worker]; asked && !held[l.token] {
-			strays = append(strays, l)
-		}
-	}
-	return strays, err
-}
 
 func readLeases(ctx context.Context, c session, query string, args ...any) (leases []*lease, err error) {
 	err = c.each(ctx, query, func(r row) error {

@@ -46,7 +46,6 @@ var small = map[string][]string{
 	"health":             {"SCAN pragma_page_count VIRTUAL TABLE INDEX 0:", "SCAN pragma_page_size VIRTUAL TABLE INDEX 0:"}, // a row each
 	"count.lanes":        {"SCAN tusk_lane"},
 	"count.waiting":      {"SCAN tusk_waiting"},
-	"stop.any":           {"SCAN tusk_stop"},                                                                                          // its first row
 	"rescue.leases":      {"SCAN tusk_lease", "SCAN tusk_worker EXISTS USING INDEX tusk_worker_dead", "USE TEMP B-TREE FOR ORDER BY"}, // claims of the dead
 	"rescue.strays":      {"SCAN tusk_lease", "USE TEMP B-TREE FOR ORDER BY"},                                                         // claims under way
 	"end.last":           {"SCAN sqlite_sequence"},                                                                                    // a row for each table that counts
@@ -54,6 +53,7 @@ var small = map[string][]string{
 	"worker.list":        {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"},                                   // the living
 	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond
 	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
+	"prune.lanes":        {"SCAN tusk_lane"},                                                                                          // a row for each queue and priority that has tasks
 	"doubt.any":          {"SCAN tusk_doubt"},                                                                                         // its first row
 	"doubt.list":         {"SCAN tusk_doubt"},                                                                                         // as many as are shown to the rules
 	"doubt.drop":         {"SCAN tusk_doubt"},                                                                                         // the same

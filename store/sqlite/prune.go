@@ -92,15 +92,22 @@ func statsUntil(keep store.Retention, now int64) int64 {
 	return after(now, -keep.Stats-time.Minute)
 }
 
-// pruneRest deletes old statistics, and forgets workers that are long dead and
-// turns that nobody has and nobody waits for.
+// pruneRest deletes old statistics and groups of errors, workers that are long dead, and
+// turns and lanes of nobody.
 func (w *work) pruneRest(keep store.Retention) error {
-	if _, err := w.run("prune.stats", statsUntil(keep, w.now)); err != nil {
-		return err
+	for _, step := range []struct {
+		name string
+		args []any
+	}{
+		{"prune.stats", []any{statsUntil(keep, w.now)}},
+		{"prune.errors", []any{statsUntil(keep, w.now)}},
+		{"prune.workers", []any{after(w.now, -forgetAfter)}},
+		{"prune.turns", nil},
+		{"prune.lanes", nil},
+	} {
+		if _, err := w.run(step.name, step.args...); err != nil {
+			return err
+		}
 	}
-	if _, err := w.run("prune.turns"); err != nil {
-		return err
-	}
-	_, err := w.run("prune.workers", after(w.now, -forgetAfter))
-	return err
+	return nil
 }

@@ -130,7 +130,7 @@ func TestAPlainTaskCostsOneStatementAtEachEnd(t *testing.T) {
 			_, err := w.finish(ends(tasks, store.Completed))
 			return err
 		})
-		if want := n + 3; len(ended) != want { // and the lease's, the lane's, and whether anything is to stop
+		if want := n + 2; len(ended) != want { // and the lease's and the lane's
 			t.Errorf("finish of %d: %d statements, want %d: %q", n, len(ended), want, ended)
 		}
 	}
@@ -274,13 +274,58 @@ func TestNothingIsLeftOfNeedsAndTurns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil {
-		t.Fatal(err)
+	for range 2 { // what tasks leave behind goes after them
+		if _, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Nanosecond}, 1000); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for _, table := range []string{"tusk_task", "tusk_need", "tusk_turn", "tusk_waiting"} {
+	for _, table := range []string{"tusk_task", "tusk_need", "tusk_turn", "tusk_waiting", "tusk_lane"} {
 		if n := rowsOf(t, s, table); n != 0 {
 			t.Errorf("%s has %d rows", table, n)
 		}
+	}
+}
+
+// TestGroupsOfErrorsGoWithTheTasksThatRememberThem prunes after the tasks of one group are
+// gone and while those of another are kept.
+func TestGroupsOfErrorsGoWithTheTasksThatRememberThem(t *testing.T) {
+	s := openTest(t)
+	term := leading(t, s)
+	mustEnqueue(t, s, tasksOf(2, nil)...)
+	outcomes := ends(claimAll(t, s), store.Discarded)
+	for i := range outcomes {
+		outcomes[i].Error, outcomes[i].Fingerprint, outcomes[i].Ago = "no", fmt.Sprint("group ", i), time.Hour
+	}
+	outcomes[1].State = store.Cancelled
+	if _, err := s.Finish(t.Context(), outcomes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.ExecContext(t.Context(), "update tusk_error set last = last - 36e8"); err != nil { // an hour ago
+		t.Fatal(err)
+	}
+	groups := func(keep store.Retention) (left []string) {
+		for range 2 {
+			if _, err := s.Prune(t.Context(), term, keep, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := s.Errors(t.Context(), store.ErrorFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range all {
+			left = append(left, g.Fingerprint)
+		}
+		return left
+	}
+	if left := groups(store.Retention{Cancelled: time.Nanosecond, Stats: 2 * time.Hour}); len(left) != 2 {
+		t.Errorf("%q are left, though they are not old", left)
+	}
+	if left := groups(store.Retention{Stats: time.Minute}); len(left) != 1 || left[0] != "group 0" {
+		t.Errorf("%q are left, want that of the task that is kept", left)
+	}
+	if left := groups(store.Retention{Discarded: time.Nanosecond, Stats: time.Minute}); len(left) != 0 {
+		t.Errorf("%q are left of no task", left)
 	}
 }
 
@@ -321,7 +366,7 @@ func TestATurnCostsAStatementAndAFewForAllOfThem(t *testing.T) {
 		}
 		claimed := claimAll(t, s)
 		ended := statementsOf(t, s, func(w *work) error { _, err := w.finish(ends(claimed, store.Completed)); return flushing(w, err) })
-		if want := n + 3; len(ended) != want { // as without turns
+		if want := n + 2; len(ended) != want { // as without turns
 			t.Errorf("finish of %d: %d statements, want %d: %q", n, len(ended), want, ended)
 		}
 	}

@@ -86,17 +86,7 @@ type work struct {
 	stats   map[minute]*store.Stat
 	lines   map[int64]int64 // by turn: the place of the first who came to wait; 0: somebody left
 	turnIDs map[turn]int64
-	stops   lookup // does anybody want a task stopped?
 }
-
-// lookup is what is known of something that is looked up once, if at all.
-type lookup int8
-
-const (
-	unknown lookup = iota
-	none
-	some
-)
 
 // place is a queue and a priority.
 type place struct {

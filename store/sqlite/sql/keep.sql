@@ -34,11 +34,9 @@ select lane, first, last, open, token, worker, claimed_at
 from tusk_lease
 where exists (
     select 1 from tusk_worker w
-    where w.id = tusk_lease.worker and w.dead = 0 and tusk_lease.claimed_at < w.since and w.since <= ?)
+    where w.id = tusk_lease.worker and w.dead = 0 and tusk_lease.claimed_at < w.since and w.since <= ?
+      and instr(w.holds, tusk_lease.token) = 0)
 order by claimed_at, lane, first;
-
--- name: rescue.holds
-select holds from tusk_worker where id = ?;
 
 -- name: prune.kinds
 select id, queue from tusk_kind;
@@ -51,7 +49,13 @@ where exists (select 1 from tusk_stat where at <= ?1)
    or exists (select 1 from tusk_turn indexed by tusk_turn_since
               where since is null
                 and not exists (select 1 from tusk_task t indexed by tusk_task_holds
-                                where t.turn = tusk_turn.id and t.place is null and t.state < 6));
+                                where t.turn = tusk_turn.id and t.place is null and t.state < 6))
+   or exists (select 1 from tusk_error indexed by tusk_error_last
+              where last <= ?1
+                and not exists (select 1 from tusk_task t indexed by tusk_task_failure where t.failure = tusk_error.id))
+   or exists (select 1 from tusk_lane
+              where available = 0 and running = 0
+                and not exists (select 1 from tusk_task t indexed by tusk_task_lane where t.lane = tusk_lane.id));
 
 -- name: prune.first
 select 1 from tusk_task indexed by tusk_task_finished
@@ -72,6 +76,18 @@ delete from tusk_turn indexed by tusk_turn_since
 where since is null
   and not exists (select 1 from tusk_task t indexed by tusk_task_holds
                   where t.turn = tusk_turn.id and t.place is null and t.state < 6);
+
+-- name: prune.errors
+-- Groups of errors that no task remembers.
+delete from tusk_error indexed by tusk_error_last
+where last <= ?
+  and not exists (select 1 from tusk_task t indexed by tusk_task_failure where t.failure = tusk_error.id);
+
+-- name: prune.lanes
+-- Lanes of which no task is left.
+delete from tusk_lane
+where available = 0 and running = 0
+  and not exists (select 1 from tusk_task t indexed by tusk_task_lane where t.lane = tusk_lane.id);
 
 -- name: prune.workers
 delete from tusk_worker indexed by tusk_worker_dead
