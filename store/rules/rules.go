@@ -161,8 +161,8 @@ func (b *Batch) Keys() (changed []Key, tasks []int64) {
 // same reports whether nothing that an engine writes has changed.
 func (r *Row) same(was *Row) bool {
 	return r.Place == 0 && !r.Values && r.State == was.State && r.Reason == was.Reason && r.RunAt.Equal(was.RunAt) &&
-		r.Open == was.Open && r.Needs == was.Needs && r.Needed == was.Needed && r.Awaits == was.Awaits && r.HasTurn == was.HasTurn &&
-		r.Stopping == was.Stopping && r.StopReason == was.StopReason
+		r.Open == was.Open && r.Needs == was.Needs && r.Needed == was.Needed && r.Awaits == was.Awaits &&
+		r.HasTurn == was.HasTurn && r.Stopping == was.Stopping && r.StopReason == was.StopReason
 }
 
 // task returns a task as the batch has it; nil: there is none.

@@ -47,16 +47,13 @@ func placeOf(c rules.Change) int {
 }
 
 func (w *work) applyTasks(changes []rules.Change) error {
-	var gone []*stored
 	for _, c := range changes {
 		var err error
 		switch {
 		case c.Before == nil:
 			err = w.insert(c.After)
 		case c.After == nil:
-			t := w.rows[c.Before.ID]
-			gone = append(gone, t)
-			err = w.lift(t)
+			err = w.forget(w.rows[c.Before.ID])
 		default:
 			err = w.change(w.rows[c.Before.ID], c.After)
 		}
@@ -64,7 +61,7 @@ func (w *work) applyTasks(changes []rules.Change) error {
 			return err
 		}
 	}
-	return w.forget(gone)
+	return nil
 }
 
 // insert stores a new task; one that has come before stays as it is.
@@ -132,8 +129,8 @@ func (w *work) move(t *stored, to *rules.Row) error {
 			to.FinishedAt, nullID(t.runner), nullBool(to.Needed), t.num)
 		return err
 	}
-	_, err = w.run("task.put", at.state, nullCount(at.lane), nullCount(at.pos), to.Attempt, to.Crashes, nullText(to.Reason),
-		nullCount(t.group), to.RunAt, to.ClaimedAt, to.FinishedAt, nullID(t.runner), openOf(to), nullBool(to.Needed),
+	_, err = w.run("task.put", at.state, nullCount(at.lane), nullCount(at.pos), to.Attempt, to.Crashes,
+		nullText(to.Reason), nullCount(t.group), to.RunAt, to.ClaimedAt, to.FinishedAt, nullID(t.runner), openOf(to), nullBool(to.Needed),
 		nullCount(at.turn), nullCount(at.place), t.num)
 	return err
 }
@@ -238,39 +235,15 @@ func (w *work) stop(t *stored, reason string) error {
 	return err
 }
 
-// forget deletes tasks with their history.
-func (w *work) forget(tasks []*stored) error {
-	if len(tasks) == 0 {
-		return nil
-	}
-	nums := make([]int64, len(tasks))
-	var needing []store.ID
-	for i, t := range tasks {
-		nums[i] = t.num
-		if t.Needs {
-			needing = append(needing, t.ID)
-		}
-		if err := w.dropTags(t); err != nil {
-			return err
-		}
-	}
-	if err := w.dropNeeds(needing); err != nil {
+// forget deletes a task; a trigger deletes its history and what it needed.
+func (w *work) forget(t *stored) error {
+	if err := w.lift(t); err != nil {
 		return err
 	}
-	list := inJSON(nums)
-	for _, name := range []string{"forget.attempts", "forget.notes", "forget.logs", "forget.tasks"} {
-		if _, err := w.run(name, list); err != nil {
-			return err
-		}
+	if err := w.dropTags(t); err != nil {
+		return err
 	}
-	return nil
-}
-
-func (w *work) dropNeeds(tasks []store.ID) error {
-	if len(tasks) == 0 {
-		return nil
-	}
-	_, err := w.run("forget.needs", inHex(tasks))
+	_, err := w.run("forget.task", t.num)
 	return err
 }
 
@@ -286,7 +259,7 @@ func openOf(r *rules.Row) any {
 func (w *work) applyNeeds(b *rules.Batch) error {
 	for _, n := range b.Needs {
 		if t := w.rows[n.Child]; t != nil && t.Needs {
-			if err := w.dropNeeds([]store.ID{n.Child}); err != nil {
+			if _, err := w.run("need.drop", n.Child); err != nil {
 				return err
 			}
 		}

@@ -74,7 +74,8 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 	for _, l := range leases {
 		claimed := at(l.claimedAt)
 		ended := rules.EndedAt(o, claimed, w.time())
-		done, err := w.run("finish.complete", o.Attempt, o.Crashes, claimed, ended, l.worker, o.Task.ID, l.lane, l.first, l.last)
+		done, err := w.run("finish.complete", o.Attempt, o.Crashes, claimed, ended, l.worker,
+			o.Task.ID, l.lane, l.first, l.last)
 		if err != nil {
 			return false, err
 		}

@@ -121,6 +121,9 @@ func BenchmarkFollowing(b *testing.B) {
 				l, err := r.Lead(b.Context(), store.Candidate{ID: newID(), TTL: time.Hour})
 				r.must(l, err)
 				r.term = l.Term
+				r.tasks = newTasks(1) // one that runs all the time keeps the lane
+				r.enqueue()
+				r.claim()
 				began := processorTime(b, r.Store)
 				n := 0
 				for b.Loop() {

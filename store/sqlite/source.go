@@ -35,21 +35,20 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 }
 
 func (w *work) readKeys(names []rules.KeyName, found *rules.Found) error {
-	if len(names) == 0 {
-		return nil
-	}
-	list := make([][3]string, len(names))
-	for i, n := range names {
-		list[i] = [3]string{n.Queue, n.Tenant, n.Key}
-	}
-	return w.all("key.find", func(r row) error {
-		k := rules.Key{KeyName: names[r.int(0)], Holder: r.id(1), Awaiting: r.id(2), Tasks: r.int(4)}
-		if r.int(3) != 0 {
-			k.Source = time.Unix(0, r.int(3)).UTC()
+	for _, n := range names {
+		err := w.all("key.find", func(r row) error {
+			k := rules.Key{KeyName: n, Holder: r.id(0), Awaiting: r.id(1), Tasks: r.int(3)}
+			if r.int(2) != 0 {
+				k.Source = time.Unix(0, r.int(2)).UTC()
+			}
+			found.Keys = append(found.Keys, k)
+			return nil
+		}, n.Queue, n.Tenant, n.Key)
+		if err != nil {
+			return err
 		}
-		found.Keys = append(found.Keys, k)
-		return nil
-	}, inJSON(list))
+	}
+	return nil
 }
 
 // readTasks reads tasks, and remembers where they stand for apply.
@@ -92,7 +91,8 @@ func (w *work) readNeeds(ids []store.ID, found *rules.Found) error {
 	}
 	return w.all("need.list", func(r row) error {
 		need := store.Need{Task: r.id(1), OnFailure: store.OnFailure(r.int(2))}
-		found.Needs = append(found.Needs, rules.OwnNeed{Child: r.id(0), OpenNeed: rules.OpenNeed{Need: need, Open: !r.null(3)}})
+		own := rules.OpenNeed{Need: need, Open: !r.null(3)}
+		found.Needs = append(found.Needs, rules.OwnNeed{Child: r.id(0), OpenNeed: own})
 		return nil
 	}, inHex(ids))
 }

@@ -149,7 +149,7 @@ func TestWaitingTasksAreFoundByIndex(t *testing.T) {
 		"need.children": "SEARCH n USING INDEX tusk_need_open (needed=?)",
 		"need.meet":     "SEARCH tusk_need USING INDEX tusk_need_open (needed=? AND task=?)",
 		"need.list":     "SEARCH n USING PRIMARY KEY (task=?)",
-		"key.find":      "SEARCH k USING PRIMARY KEY (queue=? AND tenant=? AND key=?)",
+		"key.find":      "SEARCH tusk_key USING PRIMARY KEY (queue=? AND tenant=? AND key=?)",
 		"lease.holds":   "SEARCH tusk_task USING INDEX tusk_task_id (id=?)",
 		"prune.tasks":   "tusk_task_finished (kind=? AND state=? AND finished_at<?)",
 		"task.put":      "SEARCH tusk_task USING INTEGER PRIMARY KEY (rowid=?)",

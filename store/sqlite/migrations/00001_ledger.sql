@@ -285,6 +285,16 @@ create table tusk_end (
     rescued integer not null
 );
 
+-- The history of a task, and what it needed, go with it.
+-- +goose StatementBegin
+create trigger tusk_task_gone after delete on tusk_task begin
+  delete from tusk_attempt where task = old.num;
+  delete from tusk_note where task = old.num;
+  delete from tusk_log where task = old.num;
+  delete from tusk_need where task = old.id;
+end;
+-- +goose StatementEnd
+
 -- +goose Down
 drop trigger if exists tusk_task_ended;
 drop trigger if exists tusk_attempt_died;

@@ -1,6 +1,6 @@
 -- name: task.add
-insert into tusk_task (id, kind, priority, state, lane, pos, args, tenant, tags, key, settings, enqueued_at, run_at, expires_at,
-                       workflow, partition, open, needed, turn, place)
+insert into tusk_task (id, kind, priority, state, lane, pos, args, tenant, tags, key, settings,
+                       enqueued_at, run_at, expires_at, workflow, partition, open, needed, turn, place)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing;
 
@@ -31,10 +31,7 @@ insert into tusk_tag (tag, id) values (?, ?) on conflict do nothing;
 delete from tusk_tag where tag = ? and id = ?;
 
 -- name: key.find
--- Of names, each a list of queue, tenant and key.
-select j.key, k.task, k.awaiting, k.source, k.tasks
-from json_each(?) j
-cross join tusk_key k on k.queue = j.value ->> 0 and k.tenant = j.value ->> 1 and k.key = j.value ->> 2;
+select task, awaiting, source, tasks from tusk_key where queue = ? and tenant = ? and key = ?;
 
 -- name: key.write
 insert into tusk_key (queue, tenant, key, task, awaiting, source, tasks) values (?, ?, ?, ?, ?, ?, ?)

@@ -93,17 +93,5 @@ where available = 0 and running = 0
 delete from tusk_worker indexed by tusk_worker_dead
 where dead > 0 and beat_at < ? and id not in (select worker from tusk_lease);
 
--- name: forget.tasks
-delete from tusk_task where num in (select value from json_each(?));
-
--- name: forget.attempts
-delete from tusk_attempt where task in (select value from json_each(?));
-
--- name: forget.notes
-delete from tusk_note where task in (select value from json_each(?));
-
--- name: forget.logs
-delete from tusk_log where task in (select value from json_each(?));
-
--- name: forget.needs
-delete from tusk_need where task in (select unhex(value) from json_each(?));
+-- name: forget.task
+delete from tusk_task where num = ?;

@@ -34,3 +34,6 @@ insert into tusk_doubt (task) values (?);
 
 -- name: doubt.drop
 delete from tusk_doubt where num in (select num from tusk_doubt order by num limit 0 + ?);
+
+-- name: need.drop
+delete from tusk_need where task = ?;
