@@ -83,7 +83,7 @@ func within(patterns []string, name string) bool {
 }
 
 const (
-	mostOnPage  = 500
+	mostOnPage  = 1000
 	firstOnPage = 100
 	leastOnPage = 10
 	// instant is how exactly engines and clients agree on time: a task that was

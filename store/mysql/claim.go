@@ -19,6 +19,9 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	if !r.Again && !s.hint(r.Queues).busy {
 		var err error
 		if queues, err = s.probe(ctx, r); err != nil || len(queues) == 0 {
+			if err == nil {
+				s.wakes.claimed(r.Queues, 0)
+			}
 			return nil, wrap("claim", err)
 		}
 	}
@@ -32,6 +35,9 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	}
 	if err != nil {
 		return nil, wrap("claim", err)
+	}
+	if len(c.tasks) < r.Limit {
+		s.wakes.claimed(r.Queues, len(c.tasks))
 	}
 	return c.tasks, nil
 }

@@ -2,95 +2,141 @@ package mysql
 
 import (
 	"context"
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Edit implements store.Editor. Each task is a transaction of its own, so that
-// an edit of many holds nobody up. One that an open transaction holds is refused.
+// maxEdited is how many tasks one transaction changes.
+const maxEdited = 1000
+
+// Edit implements store.Editor. Tasks are changed some hundred at a time, for no longer than
+// claims beside them can do without. One that an open transaction holds is refused.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
-	edited := make([]store.Edited, len(e.IDs))
+	var all []store.Edited
 	var busy []store.ID
-	for i, id := range e.IDs {
-		err := s.hurry(ctx, hastyTries, func(w *work) (err error) {
-			edited[i], err = w.edit(id, &e.Change)
-			return err
-		})
-		switch {
-		case held(err):
-			edited[i], busy = store.Edited{ID: id, Result: store.Refused}, append(busy, id)
-		case err != nil:
-			return nil, wrap("edit", err)
-		}
+	err := inParts(e.IDs, maxEdited, func(part []store.ID) error {
+		edited, held, err := s.editApart(ctx, part, &e.Change)
+		all, busy = append(all, edited...), append(busy, held...)
+		return err
+	})
+	if err == nil {
+		err = heldError(busy)
 	}
-	return edited, wrap("edit", heldError(busy))
+	if err != nil && busy == nil {
+		all = nil
+	}
+	return all, wrap("edit", err)
 }
 
-// edit changes one task, after it has locked its key, and itself.
-func (w *work) edit(id store.ID, c *store.Change) (store.Edited, error) {
-	missing := store.Edited{ID: id, Result: store.Missing}
+// editApart changes tasks, by halves where somebody holds one of them or changes one at the
+// same time. It returns those that are held.
+func (s *Store) editApart(ctx context.Context, ids []store.ID, c *store.Change) (edited []store.Edited, busy []store.ID, err error) {
+	tried := hastyTries
+	if len(ids) > 1 {
+		tried = fewTries
+	}
+	err = s.hurry(ctx, tried, func(w *work) (err error) {
+		edited, err = w.edit(ids, c)
+		return err
+	})
+	switch {
+	case !held(err) && !errors.Is(err, errAgain):
+		return edited, nil, err
+	case len(ids) > 1:
+		half := len(ids) / 2
+		edited, busy, err = s.editApart(ctx, ids[:half], c)
+		if err != nil {
+			return edited, busy, err
+		}
+		more, others, err := s.editApart(ctx, ids[half:], c)
+		return append(edited, more...), append(busy, others...), err
+	case held(err):
+		return []store.Edited{{ID: ids[0], Result: store.Refused}}, ids, nil
+	}
+	return nil, nil, err
+}
+
+// edit changes tasks, after it has locked their keys, and themselves.
+func (w *work) edit(ids []store.ID, c *store.Change) (edited []store.Edited, err error) {
 	var going days
 	if c.Op == store.Retry {
-		var err error
 		if going, err = w.going(q("days.check")); err != nil {
-			return missing, err
+			return nil, err
 		}
 	}
-	at, key, found, err := w.whereIs(id)
-	if err != nil || !found {
-		return missing, err
+	found, err := w.whereAre(ids)
+	if err != nil {
+		return nil, err
 	}
-	lap := at.lap
-	at.lap = 0
-	l := &locks{edited: []ref{at}, keys: map[name]bool{}}
-	if key.key != "" {
-		l.keys[key] = false
-		if c.Op == store.Move {
-			l.keys[name{c.Queue, key.tenant, key.key}] = true
+	l := &locks{keys: map[name]bool{}, needed: map[store.ID]bool{}}
+	for _, f := range found {
+		l.edited = append(l.edited, f.at())
+		if f.key.key != "" {
+			l.keys[f.key] = l.keys[f.key]
+			if c.Op == store.Move {
+				l.keys[name{c.Queue, f.key.tenant, f.key.key}] = true
+			}
 		}
 	}
-	ed := &editing{work: w, change: c}
+	needing := map[ref][]openNeed{}
 	if c.Op == store.Retry {
-		if err := ed.readNeeds(at, l); err != nil {
-			return missing, err
+		if needing, err = w.needsOf(l.edited); err != nil {
+			return nil, err
+		}
+		for _, needs := range needing {
+			for _, n := range needs {
+				l.needed[n.Task] = true
+			}
 		}
 	}
 	if err := w.lock(l); err != nil {
-		return missing, err
-	}
-	r := w.rows[at]
-	switch {
-	case r == nil || r.State.Finished() && going.have(at.place):
-		return missing, nil
-	case r.lap != lap || nameOf(&r.Task) != key:
-		return missing, errAgain
+		return nil, err
 	}
 	if _, err := w.clock(); err != nil {
-		return missing, err
+		return nil, err
 	}
-	ed.row, ed.was = r, r.labels()
-	return ed.run()
-}
-
-// whereIs finds a task, and its key if it has one.
-func (w *work) whereIs(id store.ID) (at ref, key name, found bool, err error) {
-	err = w.locate([]any{id[:]}, func(r ref, _ store.ID, _ store.State, of name) { at, key, found = r, of, true })
-	return at, key, found, err
-}
-
-// readNeeds reads what a task needs, so that it is locked as well.
-func (ed *editing) readNeeds(at ref, l *locks) error {
-	found, err := ed.needsOf([]ref{at})
-	for _, n := range found[at] {
-		ed.needing = append(ed.needing, n.Need)
-		if l.needed == nil {
-			l.needed = map[store.ID]bool{}
+	for _, f := range found {
+		if r := w.rows[f.at()]; r != nil && (r.lap != f.lap || nameOf(&r.Task) != f.key) {
+			return nil, errAgain
 		}
-		l.needed[n.Task] = true
 	}
-	return err
+	for _, id := range ids {
+		f, known := found[id]
+		r := w.rows[f.at()]
+		if !known || r == nil || r.State.Finished() && going.have(f.place) {
+			edited = append(edited, store.Edited{ID: id, Result: store.Missing})
+			continue
+		}
+		ed := &editing{work: w, row: r, change: c, was: r.labels()}
+		for _, n := range needing[f.at()] {
+			ed.needing = append(ed.needing, n.Need)
+		}
+		one, err := ed.run()
+		if err != nil {
+			return nil, err
+		}
+		edited = append(edited, one)
+	}
+	return edited, nil
+}
+
+// place is where a task was found, and with which key.
+type place struct {
+	ref
+	key name
+}
+
+func (p place) at() ref { return ref{p.place, p.n, 0} }
+
+// whereAre finds tasks.
+func (w *work) whereAre(ids []store.ID) (map[store.ID]place, error) {
+	found, args := map[store.ID]place{}, make([]any, len(ids))
+	for i := range ids {
+		args[i] = ids[i][:]
+	}
+	return found, w.locate(args, func(r ref, id store.ID, _ store.State, key name) { found[id] = place{r, key} })
 }
 
 // editing is one change to one task.
@@ -145,7 +191,7 @@ func (ed *editing) apply() (store.EditResult, error) {
 		if c.Op != store.Cancel {
 			return store.Refused, nil
 		}
-		ed.do(q("stop.add"), r.place, r.n, r.lap, textOrNull(c.Reason))
+		ed.toStop = append(ed.toStop, r.place, r.n, r.lap, textOrNull(c.Reason))
 		return store.Requested, nil
 	case r.State.Finished() && c.Op != store.Retry && c.Op != store.Delete:
 		return store.Refused, nil
@@ -216,7 +262,7 @@ func (ed *editing) reschedule() {
 		wait = store.Retryable
 	}
 	if a, any := r.attempt(); any {
-		ed.do(q("attempt.insert"), r.place, r.n, r.lap, a.Number, a.Worker[:], a.StartedAt.UnixMicro(), a.EndedAt.UnixMicro(), a.Outcome, nil, nil, nil)
+		ed.attempts = append(ed.attempts, r.place, r.n, r.lap, a.Number, a.Worker[:], a.StartedAt.UnixMicro(), a.EndedAt.UnixMicro(), a.Outcome, nil, nil, nil)
 	}
 	if r.State.Finished() {
 		r.Attempt, r.Crashes, r.Reason, r.FinishedAt = 0, 0, "", time.Time{}
@@ -301,24 +347,15 @@ func (ed *editing) forget() error {
 // erase deletes rows with all that belongs to them, and tells those that need
 // them.
 func (w *work) erase(rows []*row) error {
-	refs := make([]ref, len(rows))
 	gone := map[store.ID]store.State{}
-	for i, r := range rows {
-		refs[i] = ref{r.place, r.n, 0}
+	for _, r := range rows {
+		at := ref{r.place, r.n, 0}
+		w.erased.add(at)
+		delete(w.rows, at)
+		delete(w.ids, r.ID)
 		if r.needed {
 			gone[r.ID] = 0
 		}
-	}
-	slices.SortFunc(refs, byPlace)
-	inParts(apart(refs), maxSpans, func(part []span) error {
-		for _, name := range []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear", "turns.delete"} {
-			text, args := among(name, part)
-			w.do(text, args...)
-		}
-		return nil
-	})
-	for _, at := range refs {
-		delete(w.rows, at)
 	}
 	if len(gone) == 0 {
 		return nil

@@ -143,7 +143,7 @@ func (b *batch) write() {
 				continue
 			}
 			if last == nil || last.last-last.first+1 == maxSpan {
-				last = &ready{of.queue, of.priority, at, place, r.n, r.n, r.n, 0}
+				last = &ready{queue: of.queue, priority: of.priority, at: at, place: place, first: r.n, next: r.n, last: r.n}
 				spans = append(spans, last)
 			}
 			last.last = r.n
@@ -196,6 +196,7 @@ func (w *work) insert(all []*row) {
 		}
 		args = append(args, microsOrNull(r.ExpiresAt), textOrNull(r.Tenant), textOrNull(r.Key), tagsOrNull(r.Tags), bytesOrNull(r.Settings),
 			idOrNull(r.Workflow), textOrNull(r.Partition), r.needs, r.awaits, r.turn, bytesOrNull(r.Args))
+		r.stored = r.fields()
 		rows++
 		if size += len(r.Args) + len(r.Settings); rows == 500 || size > maxPacket/2 {
 			put()
@@ -215,6 +216,7 @@ func (w *work) insertReady(spans []*ready) {
 	for _, y := range spans {
 		args = append(args, []byte(y.queue), y.priority, y.place, y.first, y.next, y.last, y.lap)
 	}
+	w.rouse(spans)
 	w.do(list("ready.insert", "(?, ?, "+clock+", ?, ?, ?, ?, ?)", len(spans)), args...)
 }
 

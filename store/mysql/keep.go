@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -162,7 +161,7 @@ func (w *work) lockDue(due []ref) (rows []*row, err error) {
 	err = inParts(apart(due), maxSpans, func(part []span) error {
 		text, args := among("admit.lock", part, w.now)
 		return w.ask(func(found *sql.Rows) error {
-			r, err := readRow(found)
+			r, err := readLocked(found)
 			rows = append(rows, r)
 			return err
 		}, strings.Replace(text, ":due", "?", 1), args...)
@@ -184,8 +183,8 @@ func (w *work) admitAll(rows []*row) (admitted []*row) {
 	}
 	var refs []ref
 	var listed []*ready
-	labelled := map[store.State][]any{}
 	for _, r := range rows {
+		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 		if r.turn == takesTurn {
 			was := r.labels()
 			w.tally(r, -1)
@@ -196,12 +195,12 @@ func (w *work) admitAll(rows []*row) (admitted []*row) {
 			continue
 		}
 		w.tally(r, -1)
-		labelled[r.State] = append(labelled[r.State], r.ID[:])
+		w.named.remove(labelRow{stateLabel(r.State), r.ID, r.place, r.n})
 		r.State = store.Available
 		w.tally(r, +1)
 		admitted = append(admitted, r)
 		refs = append(refs, ref{r.place, r.n, 0})
-		listed = append(listed, &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap})
+		listed = append(listed, r.listing(w.now+w.covered))
 		w.covered++
 	}
 	inParts(apart(refs), maxSpans, func(part []span) error {
@@ -210,21 +209,5 @@ func (w *work) admitAll(rows []*row) (admitted []*row) {
 		return nil
 	})
 	w.addReady(listed...)
-	inParts(rows, maxSpans, func(part []*row) error {
-		var args []any
-		for _, r := range part {
-			args = append(args, r.RunAt.UnixMicro(), r.place, r.n)
-		}
-		waiting := "select ? as run_at, ? as place, ? as n" + strings.Repeat(" union all select ?, ?, ?", len(part)-1)
-		w.do(strings.Replace(q("waiting.drop"), ":waiting", waiting, 1), args...)
-		return nil
-	})
-	for state, ids := range labelled {
-		inParts(ids, 500, func(part []any) error {
-			label := []byte("s" + strconv.Itoa(int(state)))
-			w.do(list("label.drop", "?", len(part)), append([]any{label, label}, part...)...)
-			return nil
-		})
-	}
 	return admitted
 }

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -22,10 +23,20 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 		found = append(found, y)
 		return err
 	}
-	for _, r := range refs {
-		w.buf = append(w.buf, stmt{q(name), []any{r.place, max(r.n-maxSpan+1, 0), r.n, r.n, r.n}, collect})
+	spans, size := spansOf(refs), maxSpans
+	if w.user {
+		spans, size = apart(refs), 1
 	}
-	return found, w.flush()
+	err = inParts(spans, size, func(part []span) error {
+		near, args := []string(nil), []any(nil)
+		for _, s := range part {
+			near = append(near, "place = ? and first between ? and ? and next <= ? and last >= ?")
+			args = append(args, s.place, max(s.first-maxSpan+1, 0), s.last, s.last, s.first)
+		}
+		w.buf = append(w.buf, stmt{strings.Replace(q(name), ":near", strings.Join(near, " or "), 1), args, collect})
+		return nil
+	})
+	return found, errors.Join(err, w.flush())
 }
 
 // locks says what a transaction will judge by.
@@ -152,15 +163,16 @@ func (w *work) know(r *row) {
 // lockReady locks rows of tusk_ready and returns those that still exist.
 func (w *work) lockReady(found []*ready) (locked []*ready, err error) {
 	slices.SortFunc(found, byLane)
-	for i, y := range found {
-		if i > 0 && byLane(found[i-1], y) == 0 {
-			continue
-		}
-		w.buf = append(w.buf, stmt{w.locking(q("ready.lock")), y.key(), func(rows *sql.Rows) error {
+	found = slices.CompactFunc(found, func(a, b *ready) bool { return byLane(a, b) == 0 })
+	w.byLanes(found, func(queue string, priority int16, keys []any) {
+		text := w.locking(withKeys("ready.lock", ":ready", "at, place, first", len(keys)/3))
+		w.buf = append(w.buf, stmt{text, append(keys, []byte(queue), priority), func(rows *sql.Rows) error {
+			y := &ready{queue: queue, priority: priority}
+			err := rows.Scan(&y.at, &y.place, &y.first, &y.next, &y.last, &y.lap)
 			locked = append(locked, y)
-			return rows.Scan(&y.next, &y.last, &y.lap)
+			return err
 		}})
-	}
+	})
 	return locked, w.flush()
 }
 
@@ -174,7 +186,7 @@ func (w *work) lockTasks(refs []ref) (locked []*row, err error) {
 	err = inParts(apart(slices.Compact(refs)), maxSpans, func(part []span) error {
 		text, args := among("task.lock", part)
 		return w.ask(func(rows *sql.Rows) error {
-			r, err := readRow(rows)
+			r, err := readLocked(rows)
 			locked = append(locked, r)
 			return err
 		}, w.locking(text), args...)

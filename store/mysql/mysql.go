@@ -30,7 +30,7 @@ import (
 
 // Store is a ledger in a MySQL or MariaDB database. It implements store.Store,
 // store.Transactor, store.Migrator, store.Maintainer, store.Checker,
-// store.Witness and store.Meter.
+// store.Witness, store.Notifier and store.Meter.
 type Store struct {
 	db       *sql.DB
 	spare    *sql.DB // nil: New was given no way to connect
@@ -46,6 +46,7 @@ type Store struct {
 	places  places
 	leases  leases
 	witness *witness
+	wakes   wakes
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
 	checked atomic.Bool
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
@@ -177,4 +178,5 @@ var (
 	_ store.Checker    = (*Store)(nil)
 	_ store.Witness    = (*Store)(nil)
 	_ store.Meter      = (*Store)(nil)
+	_ store.Notifier   = (*Store)(nil)
 )

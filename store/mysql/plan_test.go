@@ -126,6 +126,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const near = "place = ? and first between ? and ? and next <= ? and last >= ?"
 	const taskKey, laneKey = 10, 277 // place and n; queue, priority, at, place and first
 	for _, test := range []struct {
 		name   string
@@ -136,9 +137,9 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		least  int // bytes of the key that are used
 		atMost int // rows
 	}{
-		{"ready.cut", q("ready.cut"), append([]any{1, 2}, lane...), "tusk_ready", "PRIMARY", laneKey, 1},
-		{"ready.delete", q("ready.delete"), lane, "tusk_ready", "PRIMARY", laneKey, 1},
-		{"ready.find", q("ready.find"), []any{place, 0, 31, 31, 31}, "tusk_ready", "tusk_ready_place", 10, 32},
+		{"ready.find", strings.Replace(q("ready.find"), ":near", near+" or "+near, 1), []any{place, 0, 31, 31, 31, place, 64, 95, 95, 95}, "tusk_ready", "tusk_ready_place", 10, 64},
+		{"ready.lock", withKeys("ready.lock", ":ready", "at, place, first", 2), append(slices.Repeat(lane[2:], 2), lane[:2]...), "y", "PRIMARY", laneKey, 1},
+		{"ready.drop", withKeys("ready.drop", ":ready", "at, place, first", 2), append(slices.Repeat(lane[2:], 2), lane[:2]...), "y", "PRIMARY", laneKey, 1},
 		{"lease.read", list("lease.read", "?", 2), []any{id[:], id[:]}, "tusk_lease", "PRIMARY", 16, 2},
 		{"lease.of worker", q("lease.of worker"), []any{id[:]}, "tusk_lease", "tusk_lease_worker", 16, 30},
 		{"task.find", list("task.find", "?", 3), []any{id[:], id[:], id[:]}, "tusk_task", "tusk_task_id", 16, 9},
@@ -162,10 +163,10 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			check(t, explained(t, s, test.text, test.args...), test.table, test.key, test.least, test.atMost)
 		})
 	}
-	for _, name := range []string{"task.read", "task.lock", "lease.open"} {
+	for _, name := range []string{"task.read", "task.lock", "lease.open", "task.save"} {
 		t.Run(name, func(t *testing.T) {
 			text, args := among(name, far)
-			check(t, explained(t, s, text, args...), "tusk_task", "PRIMARY", taskKey, 41)
+			check(t, explained(t, s, strings.Replace(text, ":set", ", state = 3", 1), args...), "tusk_task", "PRIMARY", taskKey, 41)
 		})
 	}
 	for _, name := range []string{"task.delete", "attempt.delete", "note.delete"} {

@@ -207,6 +207,7 @@ func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error)
 	for _, fn := range w.after {
 		fn()
 	}
+	s.wakes.wake(w.woken)
 	return committing, nil
 }
 

@@ -106,12 +106,12 @@ func (w *work) end(e *end) error {
 // history writes an attempt down.
 func (w *work) history(e *end) {
 	r := e.row
-	w.do(q("attempt.insert"), r.place, r.n, e.lap, e.Task.Attempt, e.worker[:], e.claimedAt, e.ended, e.state,
+	w.attempts = append(w.attempts, r.place, r.n, e.lap, e.Task.Attempt, e.worker[:], e.claimedAt, e.ended, e.state,
 		textOrNull(e.Error), textOrNull(e.Trace), textOrNull(e.Fingerprint))
 	if e.Note != nil {
 		w.do(q("note.insert"), r.place, r.n, w.next(), encodeNote(e.Note))
 	}
-	w.do(q("stop.delete"), r.place, r.n)
+	w.unstop.add(ref{r.place, r.n, 0})
 	if e.Error != "" {
 		r.failure, r.fingerprint = w.sums.blame(e.Outcome, e.ended), e.Fingerprint
 	}
@@ -148,12 +148,12 @@ func (w *work) changeLabels(r *row, was []string) {
 	is := r.labels()
 	for _, label := range was {
 		if !slices.Contains(is, label) {
-			w.relabel(r, label, "")
+			w.named.remove(labelRow{label, r.ID, r.place, r.n})
 		}
 	}
 	for _, label := range is {
 		if !slices.Contains(was, label) {
-			w.relabel(r, "", label)
+			w.named.insert(labelRow{label, r.ID, r.place, r.n})
 		}
 	}
 }

@@ -122,7 +122,7 @@ func among(name string, spans []span, before ...any) (string, []any) {
 }
 
 // maxSpans is how many spans one condition may have.
-const maxSpans = 200
+const maxSpans = 500
 
 // inParts calls fn for every few of the items.
 func inParts[T any](items []T, size int, fn func(part []T) error) error {

@@ -36,6 +36,7 @@ type row struct {
 	needing     []openNeed
 	doomed      bool   // something that it needs has failed
 	ready       *ready // the row of tusk_ready that it is in; nil: none
+	stored      fields // as they are in the database, of a task that is locked or new
 }
 
 // What a task has to do with turns.
@@ -111,6 +112,15 @@ func (r *row) readTags(tags []byte) {
 	if err := json.Unmarshal(tags, &r.Tags); err != nil {
 		r.Damage = "its tags cannot be read: " + err.Error()
 	}
+}
+
+// readLocked reads a task that may be changed.
+func readLocked(rows *sql.Rows) (*row, error) {
+	r, err := readRow(rows)
+	if err == nil {
+		r.stored = r.fields()
+	}
+	return r, err
 }
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

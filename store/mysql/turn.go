@@ -14,13 +14,14 @@ import (
 
 // queueUp puts pending tasks in line for their turn.
 func (w *work) queueUp(rows ...*row) {
-	for part := range slices.Chunk(rows, 500) {
-		var args []any
-		for _, r := range part {
-			args = append(args, r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition), false, r.Priority, w.now+w.covered)
-			w.covered++
-		}
-		w.do(list("turn.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+	if w.lines == nil {
+		w.lines = map[ref][]any{}
+	}
+	for _, r := range rows {
+		at := ref{r.place, r.n, 0}
+		w.inLines.insert(at)
+		w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition), false, r.Priority, w.now + w.covered}
+		w.covered++
 	}
 }
 
@@ -28,7 +29,7 @@ func (w *work) queueUp(rows ...*row) {
 func (w *work) yield(r *row) {
 	if r.turn == holdsTurn {
 		r.turn = takesTurn
-		w.do(q("turn.delete"), r.place, r.n)
+		w.inLines.remove(ref{r.place, r.n, 0})
 	}
 }
 
@@ -211,7 +212,7 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 			listed[n-1].last++
 			continue
 		}
-		listed = append(listed, &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap})
+		listed = append(listed, r.listing(w.now+w.covered))
 		w.covered++
 	}
 	if err := w.call(nil, "tusk_grant", encodeSpans(spansOf(refs)), len(refs), w.now); err != nil {

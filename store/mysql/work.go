@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"database/sql"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
@@ -13,13 +12,15 @@ import (
 // work is a transaction and what it adds to the sums.
 type work struct {
 	session
+	gathered
 	now     int64 // by the server's clock; 0: not asked yet
 	covered int64 // how many tasks were listed one by one: each comes a microsecond later
 	sums    delta
-	user    bool // the transaction is a user's: its isolation is unknown
-	hasty   bool // it waits for no lock that a user's transaction may hold
-	passes  bool // and passes over what is locked
-	echoes  bool // the answer tells what another transaction has stored
+	user    bool            // the transaction is a user's: its isolation is unknown
+	hasty   bool            // it waits for no lock that a user's transaction may hold
+	passes  bool            // and passes over what is locked
+	woken   map[string]bool // queues that get available tasks
+	echoes  bool            // the answer tells what another transaction has stored
 
 	keys  map[name]*identity // that are locked
 	rows  map[ref]*row       // that are locked, or new
@@ -56,7 +57,7 @@ func (w *work) locking(text string) string {
 
 // finale ends a transaction: with a commit, unless all of it is one procedure.
 func (w *work) finale() error {
-	if len(w.plain) > 0 && len(w.buf) == 0 && w.begin != nil {
+	if w.pour(); len(w.plain) > 0 && len(w.buf) == 0 && w.begin != nil {
 		w.begin = w.store.isolate()
 		return w.complete("tusk_finish")
 	}
@@ -75,6 +76,7 @@ var nothing = []byte("{}")
 // commit that has written something waits until all before it is: who tells others
 // what was found writes something, lest it be lost with the power after all.
 func (w *work) settle() error {
+	w.pour()
 	if len(w.plain) > 0 {
 		if err := w.complete("tusk_complete"); err != nil {
 			return err
@@ -108,6 +110,25 @@ type ready struct {
 	at, place         int64
 	first, next, last int16
 	lap               int32
+	taken             uint32   // which of its tasks were taken off, counted from first
+	pieces            []*ready // that were written in its stead; nil: it is as it was
+}
+
+// rest returns what is left of a row of which tasks were taken.
+func (y *ready) rest() []*ready {
+	left := []*ready{}
+	for n := int(y.next); n <= int(y.last); n++ {
+		if y.taken&(1<<(n-int(y.first))) != 0 {
+			continue
+		}
+		if i := len(left) - 1; i >= 0 && int(left[i].last) == n-1 {
+			left[i].last++
+			continue
+		}
+		at := int16(n)
+		left = append(left, &ready{queue: y.queue, priority: y.priority, at: y.at, place: y.place, first: at, next: at, last: at, lap: y.lap})
+	}
+	return left
 }
 
 func (y *ready) key() []any {
@@ -129,84 +150,38 @@ func byLane(a, b *ready) int {
 
 // uncover takes a held task off the list of available ones.
 func (w *work) uncover(r *row) {
-	y := r.ready
+	r.ready.taken |= 1 << (r.n - r.ready.first)
+	w.cut.add(r.ready)
 	r.ready = nil
-	switch {
-	case y.next == y.last:
-		w.do(q("ready.delete"), y.key()...)
-	case r.n == y.next:
-		y.next++
-		w.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
-	case r.n == y.last:
-		y.last--
-		w.do(q("ready.cut"), append([]any{y.next, y.last}, y.key()...)...)
-	default:
-		rest := *y
-		rest.first, rest.next = r.n+1, r.n+1
-		w.do(q("ready.cut"), append([]any{y.next, r.n - 1}, y.key()...)...)
-		w.addReady(&rest)
-		y.last = r.n - 1
-	}
 }
 
 // cover lists a task as available, at the end of its lane.
 func (w *work) cover(r *row) {
-	r.ready = &ready{r.Queue, r.Priority, w.now + w.covered, r.place, r.n, r.n, r.n, r.lap}
+	r.ready = r.listing(w.now + w.covered)
 	w.covered++
 	w.addReady(r.ready)
 }
 
-const readyGroup = "(?, ?, ?, ?, ?, ?, ?, ?)"
-
-func (w *work) addReady(all ...*ready) {
-	for part := range slices.Chunk(all, 500) {
-		var args []any
-		for _, y := range part {
-			args = append(append(args, y.key()...), y.next, y.last, y.lap)
-		}
-		w.do(list("ready.insert", readyGroup, len(part)), args...)
-	}
+// listing is a row of tusk_ready for a task alone.
+func (r *row) listing(at int64) *ready {
+	return &ready{queue: r.Queue, priority: r.Priority, at: at, place: r.place, first: r.n, next: r.n, last: r.n, lap: r.lap}
 }
+
+func (w *work) addReady(all ...*ready) { w.listed = append(w.listed, all...) }
 
 // addWaiting lists tasks as waiting for their time.
 func (w *work) addWaiting(rows ...*row) {
-	for part := range slices.Chunk(rows, 1000) {
-		var args []any
-		for _, r := range part {
-			args = append(args, r.RunAt.UnixMicro(), r.place, r.n)
-		}
-		w.do(list("waiting.insert", "(?, ?, ?)", len(part)), args...)
+	for _, r := range rows {
+		w.waits.insert(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	}
 }
 
 // addLabels writes all labels of tasks.
 func (w *work) addLabels(rows ...*row) {
-	var args []any
-	put := func(limit int) {
-		if n := len(args) / 4; n > limit {
-			w.do(list("label.insert", "(?, ?, ?, ?)", n), args...)
-			args = nil
-		}
-	}
 	for _, r := range rows {
 		for _, label := range r.labels() {
-			args = append(args, []byte(label), r.ID[:], r.place, r.n)
+			w.named.insert(labelRow{label, r.ID, r.place, r.n})
 		}
-		put(500)
-	}
-	put(0)
-}
-
-// relabel replaces one label of a task by another; empty: none.
-func (w *work) relabel(r *row, was, is string) {
-	if was == is {
-		return
-	}
-	if was != "" {
-		w.do(q("label.delete"), []byte(was), r.ID[:], r.place)
-	}
-	if is != "" {
-		w.do(list("label.insert", "(?, ?, ?, ?)", 1), []byte(is), r.ID[:], r.place, r.n)
 	}
 }
 
@@ -219,9 +194,9 @@ func (w *work) take(r *row) {
 	case r.State == store.Available:
 		w.uncover(r)
 	case r.State == store.Scheduled || r.State == store.Retryable:
-		w.do(q("waiting.delete"), r.RunAt.UnixMicro(), r.place, r.n)
+		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
 	case r.State == store.Pending && r.turn == takesTurn:
-		w.do(q("turn.delete"), r.place, r.n)
+		w.inLines.remove(ref{r.place, r.n, 0})
 	}
 	w.tally(r, -1)
 }
@@ -270,7 +245,4 @@ func (w *work) putDue(r *row, wait store.State) {
 }
 
 // save stores what may have changed about a task but for its values.
-func (w *work) save(r *row) {
-	w.do(q("task.save"), []byte(r.Queue), r.Priority, r.State, r.lap, r.Attempt, r.Crashes, textOrNull(r.Reason), r.RunAt.UnixMicro(),
-		microsOrZero(r.ClaimedAt), microsOrZero(r.FinishedAt), idOrNull(r.failure), textOrNull(r.fingerprint), r.needs, r.awaits, r.turn, r.place, r.n)
-}
+func (w *work) save(r *row) { w.saved.add(r) }

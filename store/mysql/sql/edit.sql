@@ -1,5 +1,5 @@
 -- name: stop.add
-insert into tusk_stop (place, n, lap, reason) values (?, ?, ?, ?)
+insert into tusk_stop (place, n, lap, reason) values :rows
 on duplicate key update lap = values(lap), reason = values(reason)
 
 -- name: stop.over

@@ -13,9 +13,8 @@ where place = ? and n = ?
 
 -- name: task.save
 update tusk_task force index (primary)
-set queue = ?, priority = ?, state = ?, lap = ?, attempt = ?, crashes = ?, reason = ?, run_at = ?, claimed_at = ?, finished_at = ?,
-    worker = '', failure = ?, fingerprint = ?, needs = ?, awaits = ?, turn = ?
-where place = ? and n = ?
+set worker = '':set
+where :tasks
 
 -- name: ready.insert
 insert into tusk_ready (queue, priority, at, place, first, next, last, lap)
@@ -25,15 +24,9 @@ values :rows
 insert into tusk_waiting (run_at, place, n)
 values :rows
 
--- name: waiting.delete
-delete from tusk_waiting where run_at = ? and place = ? and n = ?
-
 -- name: label.insert
 insert ignore into tusk_label (label, id, place, n)
 values :rows
-
--- name: label.delete
-delete from tusk_label where label = ? and id = ? and place = ?
 
 -- name: label.clear
 delete from tusk_label where place = ? and n = ?
@@ -68,27 +61,26 @@ limit 1
 -- name: ready.find
 select queue, priority, at, place, first, next, last, lap
 from tusk_ready force index (tusk_ready_place)
-where place = ? and first between ? and ? and next <= ? and last >= ?
+where :near
 
 -- name: ready.find locked
 select queue, priority, at, place, first, next, last, lap
 from tusk_ready force index (tusk_ready_place)
-where place = ? and first between ? and ? and next <= ? and last >= ?
+where :near
 for update
 
 -- name: ready.lock
-select next, last, lap
-from tusk_ready force index (primary)
-where queue = ? and priority = ? and at = ? and place = ? and first = ?
+select y.at, y.place, y.first, y.next, y.last, y.lap
+from (:ready) x
+straight_join tusk_ready y force index (primary)
+    on y.queue = ? and y.priority = ? and y.at = x.at and y.place = x.place and y.first = x.first
 for update
 
--- name: ready.delete
-delete from tusk_ready where queue = ? and priority = ? and at = ? and place = ? and first = ?
-
--- name: ready.cut
-update tusk_ready force index (primary)
-set next = ?, last = ?
-where queue = ? and priority = ? and at = ? and place = ? and first = ?
+-- name: ready.drop
+-- Joined, since a condition on all of them may lock those between.
+delete y from (:ready) x
+straight_join tusk_ready y force index (primary)
+    on y.queue = ? and y.priority = ? and y.at = x.at and y.place = x.place and y.first = x.first
 
 -- name: task.lock
 select :columns

@@ -3,10 +3,7 @@ insert into tusk_finished (queue, state, finished_at, seq, refs) values (?, ?, ?
 
 -- name: attempt.insert
 insert into tusk_attempt (place, n, lap, number, worker, started_at, ended_at, outcome, error, trace, fingerprint)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-
--- name: stop.delete
-delete from tusk_stop where place = ? and n = ?
+values :rows
 
 -- name: stop.locked
 select place, n, lap, reason

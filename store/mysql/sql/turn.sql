@@ -4,9 +4,6 @@ values :rows
 on duplicate key update queue = values(queue), tenant = values(tenant), part = values(part), holds = values(holds),
     priority = values(priority), at = values(at)
 
--- name: turn.delete
-delete from tusk_turn where place = ? and n = ?
-
 -- name: turn.hold
 update tusk_turn force index (primary) set holds = 1 where place = ? and n = ?
 

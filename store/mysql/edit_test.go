@@ -1,0 +1,98 @@
+package mysql_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+)
+
+// statements returns how many statements the server has been sent.
+func statements(t testing.TB, s *mysql.Store) (n int64) {
+	t.Helper()
+	name := ""
+	if err := s.DB().QueryRow("show global status like 'Questions'").Scan(&name, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A bulk operation must not cost a transaction for each task.
+func TestManyTasksAreEditedByFewStatements(t *testing.T) {
+	const many = 1000
+	s := fresh(t)
+	ids := make([]store.ID, 0, many)
+	for call := range 201 { // 200 of one task, and one of many
+		tasks := newTasks(1, "q")
+		if call == 200 {
+			tasks = newTasks(many-200, "q")
+		}
+		for i := range tasks {
+			tasks[i].Tags = []string{"bulk"}
+			ids = append(ids, tasks[i].ID)
+		}
+		enqueue(t, s, tasks...)
+	}
+	for _, test := range []struct {
+		name   string
+		change store.Change
+		state  store.State
+	}{
+		{"reprioritize", store.Change{Op: store.Reprioritize, Priority: 7}, store.Available},
+		{"move", store.Change{Op: store.Move, Queue: "r"}, store.Available},
+		{"reschedule", store.Change{Op: store.Reschedule, Delay: time.Hour}, store.Scheduled},
+		{"retry", store.Change{Op: store.Retry}, store.Available},
+		{"cancel", store.Change{Op: store.Cancel, Reason: "enough"}, store.Cancelled},
+		{"retry what is cancelled", store.Change{Op: store.Retry, Delay: time.Hour}, store.Scheduled},
+		{"delete", store.Change{Op: store.Delete}, 0},
+	} {
+		before := statements(t, s)
+		edited, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: test.change})
+		if n := statements(t, s) - before - 1; n > 3*many/100 { // but for this question
+			t.Errorf("%s: %d statements for %d tasks", test.name, n, many)
+		}
+		if err != nil || len(edited) != many {
+			t.Fatalf("%s: %d were edited: %v", test.name, len(edited), err)
+		}
+		for i, e := range edited {
+			if e.ID != ids[i] || e.Result != store.Changed || e.State != test.state {
+				t.Fatalf("%s: number %d came to %+v", test.name, i, e)
+			}
+		}
+		if n := number(t, s, "select count(*) from tusk_task where queue = ? and state = ?", []byte("r"), test.state); test.name != "reprioritize" && test.state != 0 && n != many {
+			t.Errorf("%s: %d tasks are in that state", test.name, n)
+		}
+	}
+	for _, table := range []string{"tusk_task", "tusk_ready", "tusk_waiting", "tusk_label"} {
+		if n := number(t, s, "select count(*) from "+table); n != 0 {
+			t.Errorf("%d rows are left in %s", n, table)
+		}
+	}
+}
+
+// A row of tusk_ready stands for up to 32 tasks, any of which may be taken off it.
+func TestTasksAreTakenFromTheMiddleOfARow(t *testing.T) {
+	s := fresh(t)
+	tasks := newTasks(32, "q")
+	enqueue(t, s, tasks...)
+	gone := map[store.ID]bool{}
+	for _, some := range [][]int{{3, 4, 31}, {0, 10}, {5, 9, 30}} {
+		var ids []store.ID
+		for _, i := range some {
+			gone[tasks[i].ID], ids = true, append(ids, tasks[i].ID)
+		}
+		if _, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: store.Change{Op: store.Cancel}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := claim(t, s, startWorker(t, s), 100)
+	if len(got) != len(tasks)-len(gone) {
+		t.Errorf("claimed %d tasks", len(got))
+	}
+	for _, task := range got {
+		if gone[task.ID] {
+			t.Error("a cancelled task was claimed")
+		}
+	}
+}

@@ -1,0 +1,308 @@
+package mysql
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+)
+
+// gathered are changes that wait for the next question of their transaction, so that those
+// of many tasks go as a few statements. What is deleted goes before what is inserted.
+type gathered struct {
+	saved    ordered[*row]     // tasks
+	listed   []*ready          // new rows of tusk_ready
+	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
+	waits    change[waitingAt] // rows of tusk_waiting
+	inLines  change[ref]       // of tusk_turn; those that are inserted are in lines
+	lines    map[ref][]any
+	named    change[labelRow] // of tusk_label
+	toStop   []any            // of tusk_stop: rows to be inserted
+	unstop   ordered[ref]     // and to be deleted
+	attempts []any            // of tusk_attempt
+	erased   ordered[ref]     // tasks that go with all that belongs to them
+}
+
+// ordered is a set that keeps the order in which it was filled.
+type ordered[T comparable] struct {
+	items []T
+	in    map[T]bool
+}
+
+func (o *ordered[T]) add(item T) {
+	if o.in == nil {
+		o.in = map[T]bool{}
+	}
+	if !o.in[item] {
+		o.in[item] = true
+		o.items = append(o.items, item)
+	}
+}
+
+// drop takes an item out again, and all that had been.
+func (o *ordered[T]) drop(item T) {
+	if o.in[item] {
+		delete(o.in, item)
+		o.items = slices.DeleteFunc(o.items, func(i T) bool { return i == item })
+	}
+}
+
+// take returns what is in a set, and empties it.
+func (o *ordered[T]) take() (items []T) {
+	items = o.items
+	*o = ordered[T]{}
+	return items
+}
+
+// change is which rows of a table go, and which come, by their keys.
+type change[T comparable] struct{ gone, come ordered[T] }
+
+func (c *change[T]) remove(key T) {
+	c.come.drop(key)
+	c.gone.add(key)
+}
+
+func (c *change[T]) insert(key T) { c.come.add(key) }
+
+// waitingAt is a row of tusk_waiting.
+type waitingAt struct {
+	runAt, place int64
+	n            int16
+}
+
+// labelRow is a row of tusk_label.
+type labelRow struct {
+	label string
+	id    [16]byte
+	place int64
+	n     int16
+}
+
+// ask sends what was gathered, and a question.
+func (w *work) ask(each func(*sql.Rows) error, text string, args ...any) error {
+	w.pour()
+	return w.session.ask(each, text, args...)
+}
+
+// flush sends what was gathered.
+func (w *work) flush() error {
+	w.pour()
+	return w.session.flush()
+}
+
+// pour makes statements of what was gathered.
+func (w *work) pour() {
+	g := w.gathered
+	w.gathered = gathered{}
+	w.pourReady(g.listed, g.cut.take())
+	w.pourWaiting(&g.waits)
+	w.pourTurns(&g)
+	w.pourLabels(&g.named)
+	w.pourSaves(g.saved.take())
+	inParts(apart(g.unstop.take()), maxSpans, func(part []span) error {
+		text, args := among("stops.delete", part)
+		w.do(text, args...)
+		return nil
+	})
+	w.insertValues("stop.add", "(?, ?, ?, ?)", 4, g.toStop)
+	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attemptColumns, g.attempts)
+	inParts(apart(g.erased.take()), maxSpans, func(part []span) error {
+		for _, name := range belongings {
+			text, args := among(name, part)
+			w.do(text, args...)
+		}
+		return nil
+	})
+}
+
+// attemptColumns is how many values a row of tusk_attempt has.
+const attemptColumns = 11
+
+// belongings are the statements that delete tasks and what belongs to them.
+var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear", "turns.delete"}
+
+// insertValues runs a statement that inserts rows of so many values each.
+func (w *work) insertValues(name, group string, columns int, values []any) {
+	for part := range slices.Chunk(values, 200*columns) {
+		w.do(list(name, group, len(part)/columns), part...)
+	}
+}
+
+// withKeys puts a list of keys in for a table in a statement: a condition on all of them may
+// lock the rows between.
+func withKeys(name, table, columns string, n int) string {
+	names := strings.Split(columns, ", ")
+	first := "select ? as " + strings.Join(names, ", ? as ")
+	rest := " union all select ?" + strings.Repeat(", ?", len(names)-1)
+	return strings.Replace(q(name), table, first+strings.Repeat(rest, n-1), 1)
+}
+
+// pourReady writes new rows of tusk_ready, and what is left of those that were cut.
+func (w *work) pourReady(listed, cut []*ready) {
+	w.insertRows(listed)
+	w.rouse(listed)
+	var left []*ready
+	var gone []*ready
+	for _, y := range cut {
+		if y.pieces == nil {
+			gone = append(gone, y)
+		}
+		gone = append(gone, y.pieces...)
+		y.pieces = y.rest()
+		left = append(left, y.pieces...)
+	}
+	w.byLanes(gone, func(queue string, priority int16, keys []any) {
+		w.do(withKeys("ready.drop", ":ready", "at, place, first", len(keys)/3), append(keys, []byte(queue), priority)...)
+	})
+	w.insertRows(left)
+}
+
+// rouse has those woken, after the commit, who wait for tasks of the queues.
+func (w *work) rouse(listed []*ready) {
+	for _, y := range listed {
+		if w.woken == nil {
+			w.woken = map[string]bool{}
+		}
+		w.woken[y.queue] = true
+	}
+}
+
+// byLanes calls fn for the rows of each queue and priority, some at a time, in their order,
+// with what else their keys have.
+func (w *work) byLanes(rows []*ready, fn func(queue string, priority int16, keys []any)) {
+	slices.SortFunc(rows, byLane)
+	for len(rows) > 0 {
+		first, n := rows[0], 0
+		var keys []any
+		for ; n < len(rows) && n < maxSpans && rows[n].queue == first.queue && rows[n].priority == first.priority; n++ {
+			keys = append(keys, rows[n].at, rows[n].place, rows[n].first)
+		}
+		fn(first.queue, first.priority, keys)
+		rows = rows[n:]
+	}
+}
+
+// insertRows writes rows of tusk_ready.
+func (w *work) insertRows(all []*ready) {
+	for part := range slices.Chunk(all, 500) {
+		var args []any
+		for _, y := range part {
+			args = append(append(args, y.key()...), y.next, y.last, y.lap)
+		}
+		w.do(list("ready.insert", "(?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+	}
+}
+
+func (w *work) pourWaiting(c *change[waitingAt]) {
+	inParts(c.gone.take(), maxSpans, func(part []waitingAt) error {
+		var args []any
+		for _, at := range part {
+			args = append(args, at.runAt, at.place, at.n)
+		}
+		w.do(withKeys("waiting.drop", ":waiting", "run_at, place, n", len(part)), args...)
+		return nil
+	})
+	inParts(c.come.take(), 1000, func(part []waitingAt) error {
+		var args []any
+		for _, at := range part {
+			args = append(args, at.runAt, at.place, at.n)
+		}
+		w.do(list("waiting.insert", "(?, ?, ?)", len(part)), args...)
+		return nil
+	})
+}
+
+func (w *work) pourTurns(g *gathered) {
+	inParts(apart(g.inLines.gone.take()), maxSpans, func(part []span) error {
+		text, args := among("turns.delete", part)
+		w.do(text, args...)
+		return nil
+	})
+	inParts(g.inLines.come.take(), 500, func(part []ref) error {
+		var args []any
+		for _, at := range part {
+			args = append(args, g.lines[at]...)
+		}
+		w.do(list("turn.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+		return nil
+	})
+}
+
+// pourLabels deletes labels by what they say, and writes new ones.
+func (w *work) pourLabels(c *change[labelRow]) {
+	var said ordered[string]
+	ids := map[string][]any{}
+	for _, l := range c.gone.take() {
+		said.add(l.label)
+		ids[l.label] = append(ids[l.label], l.id[:])
+	}
+	for _, label := range said.take() {
+		inParts(ids[label], 500, func(part []any) error {
+			w.do(list("label.drop", "?", len(part)), append([]any{[]byte(label), []byte(label)}, part...)...)
+			return nil
+		})
+	}
+	inParts(c.come.take(), 500, func(part []labelRow) error {
+		var args []any
+		for _, l := range part {
+			args = append(args, []byte(l.label), l.id[:], l.place, l.n)
+		}
+		w.do(list("label.insert", "(?, ?, ?, ?)", len(part)), args...)
+		return nil
+	})
+}
+
+// savedColumns are what may change about a task but for its values, in the order of fields.
+var savedColumns = []string{"queue", "priority", "state", "lap", "attempt", "crashes", "reason", "run_at", "claimed_at", "finished_at", "failure",
+	"fingerprint", "needs", "awaits", "turn"}
+
+// fields are the values of savedColumns.
+type fields [15]any
+
+func (r *row) fields() fields {
+	return fields{r.Queue, r.Priority, r.State, r.lap, r.Attempt, r.Crashes, r.Reason, r.RunAt.UnixMicro(), microsOrZero(r.ClaimedAt),
+		microsOrZero(r.FinishedAt), r.failure, r.fingerprint, r.needs, r.awaits, r.turn}
+}
+
+// pourSaves writes what has changed about tasks, all that change alike with one statement.
+func (w *work) pourSaves(rows []*row) {
+	var kinds ordered[fields]
+	alike := map[fields][]ref{}
+	for _, r := range rows {
+		is, differs := r.fields(), fields{}
+		for i := range is {
+			if is[i] != r.stored[i] {
+				differs[i] = is[i]
+			}
+		}
+		r.stored = is
+		kinds.add(differs)
+		alike[differs] = append(alike[differs], ref{r.place, r.n, 0})
+	}
+	for _, kind := range kinds.take() {
+		set, values := "", []any(nil)
+		for i, value := range kind {
+			if value != nil {
+				set += ", " + savedColumns[i] + " = ?"
+				values = append(values, bound(value))
+			}
+		}
+		refs := alike[kind]
+		slices.SortFunc(refs, byPlace)
+		inParts(apart(refs), maxSpans, func(part []span) error {
+			text, args := among("task.save", part, values...)
+			w.do(strings.Replace(text, ":set", set, 1), args...)
+			return nil
+		})
+	}
+}
+
+// bound is a value of fields as a statement takes it.
+func bound(value any) any {
+	switch v := value.(type) {
+	case string:
+		return textOrNull(v)
+	case group:
+		return idOrNull(v)
+	}
+	return value
+}

@@ -1,0 +1,109 @@
+package mysql_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+)
+
+// hear listens with a store until the test is over.
+func hear(t *testing.T, s *mysql.Store) <-chan string {
+	heard, ended := make(chan string, 1000), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		s.Listen(ctx, func(queues ...string) {
+			for _, queue := range queues {
+				heard <- queue
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return heard
+}
+
+func expect(t *testing.T, heard <-chan string, queue string) {
+	t.Helper()
+	select {
+	case got := <-heard:
+		if got != queue {
+			t.Errorf("woken for %q, want %q", got, queue)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("nobody was woken for %q", queue)
+	}
+}
+
+func TestWhoListensIsWokenForWhatBecomesAvailable(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s, other := open(t, dsn), open(t, dsn)
+	w, term := startWorker(t, s), lead(t, other)
+	heard := hear(t, s)
+	idle := func() { // nobody looks at a queue that no claim has found empty
+		t.Helper()
+		for len(claim(t, s, w, 10)) > 0 {
+		}
+	}
+	for _, by := range []*mysql.Store{s, other} {
+		idle()
+		enqueue(t, by, newTasks(1, "q")...)
+		expect(t, heard, "q")
+
+		idle()
+		tasks := newTasks(1, "q")
+		tasks[0].Turn = true
+		enqueue(t, by, tasks...)
+		if n, err := by.Grant(t.Context(), term, []store.ID{tasks[0].ID}); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		expect(t, heard, "q")
+
+		idle()
+		tasks = newTasks(1, "q")
+		tasks[0].Delay = time.Millisecond
+		enqueue(t, by, tasks...)
+		for done := 0; done == 0; {
+			admitted, err := by.Admit(t.Context(), term, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done = admitted.Count
+		}
+		expect(t, heard, "q")
+	}
+}
+
+// Two listeners and forty queues of an idle process ask no more than ten times a second.
+func TestAnIdleListenerAsksLittle(t *testing.T) {
+	s := fresh(t)
+	w := startWorker(t, s)
+	hear(t, s)
+	hear(t, s)
+	var queues []string
+	for i := range 40 {
+		queues = append(queues, string(rune('a'+i)))
+	}
+	empty := store.ClaimRequest{Worker: w, Queues: queues, Limit: 1, Token: store.NewToken()}
+	if _, err := s.Claim(t.Context(), empty); err != nil {
+		t.Fatal(err)
+	}
+	m := func() int64 {
+		m, err := s.Measure(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.RoundTrips
+	}
+	began, before := time.Now(), m()
+	for m()-before < 20 { // it does look
+		time.Sleep(50 * time.Millisecond)
+	}
+	if rate := 20 / time.Since(began).Seconds(); rate > 12 {
+		t.Errorf("%.0f statements a second", rate)
+	}
+}
