@@ -18,8 +18,8 @@ type Want struct {
 	Children []store.ID // tasks for which the open needs of others are asked for
 }
 
-// Found answers a Want. What does not exist is left out. Rows and slices are the batch's
-// afterwards.
+// Found answers a Want. What does not exist is left out. Rows stay as they are: the
+// batch changes copies.
 type Found struct {
 	Keys     []Key
 	Tasks    []*Row
@@ -70,8 +70,8 @@ func (b *Batch) know(w *Want, found *Found) {
 		b.tasks[id] = &Change{}
 	}
 	for _, r := range found.Tasks {
-		before, c := *r, b.tasks[r.ID]
-		c.Before, c.After = &before, r
+		after, c := *r, b.tasks[r.ID]
+		c.Before, c.After = r, &after
 		b.changes = append(b.changes, c)
 	}
 	for _, id := range w.Needs {

@@ -60,11 +60,11 @@ func (w *work) finish(outcomes []store.Outcome) (lost []store.ID, err error) {
 // from that, and there is nothing to note about it that the task's row has no room for.
 func plain(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Note == nil && o.Attempt == o.Task.Attempt &&
-		len(o.Then) == 0 && o.Task.Key == "" && !o.Forget
+		len(o.Then) == 0 && (!o.Forget || o.Task.Key == "" && len(o.Task.Tags) == 0)
 }
 
-// complete writes a plain completion of a task that no other needs and nobody has asked to
-// stop. Its update is the fence as well: it finds the task only while it is in the log, at a
+// complete writes a plain completion of a task that no other needs, nobody has asked to
+// stop, and no rerun waits for. Its update is the fence as well: it finds the task only while it is in the log, at a
 // position of the lease.
 func (w *work) complete(o *store.Outcome) (bool, error) {
 	leases, err := w.leasesOf(o.Task.Lease)
@@ -74,12 +74,22 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 	for _, l := range leases {
 		claimed := at(l.claimedAt)
 		ended := rules.EndedAt(o, claimed, w.time())
-		done, err := w.run("finish.complete", o.Attempt, o.Crashes, claimed, ended, l.worker,
-			o.Task.ID, l.lane, l.first, l.last)
+		name, args := "finish.complete", []any{o.Attempt, o.Crashes, claimed, ended, l.worker, o.Task.ID, l.lane, l.first, l.last}
+		if o.Forget {
+			name, args = "finish.forget", args[5:]
+		} else if o.Task.Key != "" {
+			name, args = "finish.keyed", append(args, o.Task.Queue, o.Task.Tenant, o.Task.Key)
+		}
+		done, err := w.run(name, args...)
 		if err != nil {
 			return false, err
 		}
 		if done > 0 {
+			if o.Task.Key != "" {
+				if _, err := w.run("key.free", o.Task.Queue, o.Task.Tenant, o.Task.Key); err != nil {
+					return false, err
+				}
+			}
 			if err := w.release(l, o.Task); err != nil {
 				return false, err
 			}

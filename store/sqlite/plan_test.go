@@ -54,6 +54,7 @@ var small = map[string][]string{
 	"error.list":         {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},                                                            // groups last seen in the same microsecond
 	"admit.next":         {"SCAN tusk_task USING INDEX tusk_task_waiting"},                                                            // its first row
 	"prune.lanes":        {"SCAN tusk_lane"},                                                                                          // a row for each queue and priority that has tasks
+	"prune.plain":        {"SCAN (subquery-1)"},                                                                                       // as many as are pruned
 	"doubt.any":          {"SCAN tusk_doubt"},                                                                                         // its first row
 	"doubt.list":         {"SCAN tusk_doubt"},                                                                                         // as many as are shown to the rules
 	"doubt.drop":         {"SCAN tusk_doubt"},                                                                                         // the same

@@ -77,11 +77,15 @@ func findOld(ctx context.Context, c session, keep store.Retention, now int64) ([
 
 // pruneOld deletes up to limit old tasks with their history.
 func (w *work) pruneOld(o old, limit int) (int, error) {
-	ids, err := w.ids("prune.tasks", o.kind, o.state, o.until, limit)
-	if err != nil {
-		return 0, err
+	plain, err := w.run("prune.plain", o.kind, o.state, o.until, limit)
+	if err != nil || int(plain) == limit {
+		return int(plain), err
 	}
-	return len(ids), w.decide(func(b *rules.Batch) error { return b.Delete(ids) })
+	ids, err := w.ids("prune.tasks", o.kind, o.state, o.until, limit-int(plain))
+	if err != nil || len(ids) == 0 {
+		return int(plain), err
+	}
+	return int(plain) + len(ids), w.decide(func(b *rules.Batch) error { return b.Delete(ids) })
 }
 
 // statsUntil returns the last minute of statistics to delete.

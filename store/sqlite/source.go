@@ -68,8 +68,7 @@ func (w *work) readTasks(ids []store.ID, found *rules.Found) error {
 			w.lend(t)
 		}
 		w.rows[t.ID] = t
-		own := t.Row
-		found.Tasks = append(found.Tasks, &own)
+		found.Tasks = append(found.Tasks, &t.Row)
 		return nil
 	}, inHex(ids))
 }

@@ -10,16 +10,16 @@ set kind = ?, priority = ?, args = ?, tags = ?, settings = ?, run_at = ?, expire
 where num = ?;
 
 -- name: task.find
--- What the rules ask of tasks. They need neither args nor settings.
+-- What the rules ask of tasks. They need neither args nor settings, nor what they never change.
 select t.num, t.id, t.kind, t.priority, t.state, t.lane, t.pos, null as args, t.tenant, t.tags, t.key, null as settings,
-       t.attempt, t.crashes, t.reason, t.failure, t.enqueued_at, t.run_at, t.expires_at, t.workflow, t.partition,
-       t.claimed_at, t.finished_at, t.worker, l.cursor, t.open, t.needed, t.turn, t.place,
+       t.attempt, t.crashes, t.reason, t.failure, null as enqueued_at, t.run_at, null as expires_at, null as workflow,
+       t.partition, t.claimed_at, t.finished_at, t.worker, l.cursor, t.open, t.needed, t.turn, t.place,
        t.state = 2 and t.key is not null and exists (
            select 1
            from tusk_kind d
            cross join tusk_key k on k.queue = d.queue and k.tenant = coalesce(t.tenant, '') and k.key = t.key
            where d.id = t.kind and k.awaiting = t.id) as awaits,
-       (select coalesce(s.reason, '') from tusk_stop s where s.task = t.id) as stop
+       iif(t.state = 3, (select coalesce(s.reason, '') from tusk_stop s where s.task = t.id), null) as stop
 from json_each(?) j
 cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)
 left join tusk_lane l on l.id = t.lane;

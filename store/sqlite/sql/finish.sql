@@ -4,6 +4,24 @@ set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker
 where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null
   and not exists (select 1 from tusk_stop s where s.task = tusk_task.id);
 
+-- name: finish.keyed
+-- The same of a task that has its key, while no rerun waits for it.
+update tusk_task indexed by tusk_task_id
+set state = 6, attempt = ?, crashes = ?, claimed_at = ?, finished_at = ?, worker = ?
+where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null
+  and not exists (select 1 from tusk_stop s where s.task = tusk_task.id)
+  and exists (
+    select 1 from tusk_key k
+    where k.queue = ? and k.tenant = ? and k.key = ? and k.task = tusk_task.id and k.awaiting is null);
+
+-- name: key.free
+update tusk_key set task = null where queue = ? and tenant = ? and key = ?;
+
+-- name: finish.forget
+delete from tusk_task indexed by tusk_task_id
+where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is null
+  and not exists (select 1 from tusk_stop s where s.task = tusk_task.id);
+
 -- name: attempt.trim
 delete from tusk_attempt where task = ? and error is null;
 

@@ -62,6 +62,18 @@ select 1 from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ?
 limit 1;
 
+-- name: prune.plain
+-- Of the first old tasks those of which nothing else is to be told.
+delete from tusk_task
+where num in (
+    select num
+    from (
+        select num, key, tags, failure, needed from tusk_task indexed by tusk_task_finished
+        where kind = ? and state = ? and finished_at <= ?
+        order by finished_at
+        limit 0 + ?)
+    where key is null and tags is null and failure is null and needed is null);
+
 -- name: prune.tasks
 select id from tusk_task indexed by tusk_task_finished
 where kind = ? and state = ? and finished_at <= ?
