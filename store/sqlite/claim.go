@@ -31,10 +31,16 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (tasks []store.
 		return err
 	})
 	s.busy.Store(len(tasks) > 0)
+	return answer(tasks, "claim", err)
+}
+
+// answer is what a method returns: with an error, nothing but the error.
+func answer[T any](got T, verb string, err error) (T, error) {
 	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		var none T
+		return none, wrap(verb, err)
 	}
-	return tasks, nil
+	return got, nil
 }
 
 func wrap(verb string, err error) error {

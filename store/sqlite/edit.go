@@ -18,8 +18,5 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (edited []store.Edited, 
 			return err
 		})
 	})
-	if err != nil {
-		return nil, wrap("edit", err)
-	}
-	return edited, nil
+	return answer(edited, "edit", err)
 }

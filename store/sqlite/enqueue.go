@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -20,10 +19,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 		results, err = w.enqueue(tasks)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	return results, nil
+	return answer(results, "enqueue", err)
 }
 
 func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -20,10 +19,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 		stops, err = w.extend(b)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("extend: %w", err)
-	}
-	return stops, nil
+	return answer(stops, "extend", err)
 }
 
 func (w *work) extend(b store.Beat) ([]store.Stop, error) {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -79,8 +78,5 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 			return nil
 		}, since, f.Queue, f.Kind, limit)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("errors: %w", err)
-	}
-	return groups, nil
+	return answer(groups, "errors", err)
 }

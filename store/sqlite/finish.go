@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -18,10 +17,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		lost, err = w.finish(outcomes)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
-	return lost, nil
+	return answer(lost, "finish", err)
 }
 
 // finish writes plain completions at once, and lets the rules decide on all other outcomes.

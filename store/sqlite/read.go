@@ -24,10 +24,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, e
 		tasks, err = l.page()
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
-	}
-	return tasks, nil
+	return answer(tasks, "list", err)
 }
 
 // list is one List under way.
@@ -300,8 +297,5 @@ func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("workers: %w", err)
-	}
-	return living, nil
+	return answer(living, "workers", err)
 }

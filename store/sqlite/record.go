@@ -17,10 +17,7 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 			return nil
 		}, kind)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("records: %w", err)
-	}
-	return records, nil
+	return answer(records, "records", err)
 }
 
 // PutRecord implements store.Recorder.
@@ -60,10 +57,7 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		}
 		return store.EnqueueUpdated(puts, updated, w.enqueue)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("update records: %w", err)
-	}
-	return updated, nil
+	return answer(updated, "update records", err)
 }
 
 // putRecord writes or deletes a record and returns its new version. Versions

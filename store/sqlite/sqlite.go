@@ -60,10 +60,7 @@ var ErrClosed = errors.New("store is closed")
 // is brought up with Migrate.
 func New(ctx context.Context, db *sql.DB) (*Store, error) {
 	s, err := open(ctx, db)
-	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
-	}
-	return s, nil
+	return answer(s, "open", err)
 }
 
 // Own is New for a pool that the store shall close with itself.

@@ -145,8 +145,5 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 			return err
 		})
 	})
-	if err != nil {
-		return 0, wrap("grant", err)
-	}
-	return granted, nil
+	return answer(granted, "grant", err)
 }
