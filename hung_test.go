@@ -83,6 +83,10 @@ func TestHungHandlers(t *testing.T) {
 			t.Errorf("given up after %v, %d hang", took, w.Hung())
 		}
 		s.await(id, tusk.StateCompleted) // by the one slot
+		time.Sleep(2 * time.Second)      // a beat tells it
+		if told, err := s.client.Workers(t.Context()); err != nil || len(told) != 1 || told[0].Hung != 1 {
+			t.Errorf("%+v, %v, want a worker with one hung handler", told, err)
+		}
 		close(d.release)
 		time.Sleep(time.Second)
 		if w.Hung() != 0 {
