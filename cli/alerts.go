@@ -46,7 +46,7 @@ type alertSecretRow struct {
 func alertOf(a alert.Alert) alertRow {
 	row := alertRow{Name: a.Name, Kind: string(a.Kind), Queue: a.Queue, Schedule: a.Schedule, Over: seconds(a.Over), Rate: a.Rate, For: seconds(a.For),
 		Repeat: seconds(a.Repeat), State: a.Stands(), Since: instant(a.Since), Text: a.Text, Muted: instant(a.MutedUntil), Told: instant(a.Told),
-		Sent: instant(a.Sent), Waiting: len(a.Owed), Dropped: a.Dropped, Failed: instant(a.Failed), Error: a.Error}
+		Sent: instant(a.Arrived), Waiting: len(a.Owed), Dropped: a.Dropped, Failed: instant(a.Failed), Error: a.Error}
 	for i := range a.To {
 		row.Receivers = append(row.Receivers, string(a.To[i].Via)+" "+a.To[i].Shown())
 	}

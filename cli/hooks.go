@@ -34,7 +34,8 @@ type hookSecretRow struct {
 }
 
 func hookOf(h hook.Status) hookRow {
-	return hookRow{h.Name, h.URL, h.Events, h.Queues, seconds(h.Keep), h.Told, h.Dropped, instant(h.Success), instant(h.Oldest), instant(h.Failed), h.Error, instant(h.Next)}
+	return hookRow{h.Name, h.URL, h.Events, h.Queues, seconds(h.Keep), h.Count, h.Dropped, instant(h.Arrived), instant(h.Waits),
+		instant(h.Failed), h.Error, instant(h.Next)}
 }
 
 func newHooksCommand(app *App) *cobra.Command {

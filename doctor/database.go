@@ -43,7 +43,7 @@ func (f *Facts) check() (found []Finding) {
 			text, fix = warning[:i], warning[i+2:]
 		}
 		if check := "settings"; strings.Contains(warning, "pooler") {
-			found = append(found, Finding{"pooler", Warn, text, "connect workers to the server itself, or accept it with --ignore pooler"})
+			found = append(found, Finding{"pooler", Warn, text, "give workers a database URL that goes past the pooler, or accept it with --ignore pooler"})
 		} else {
 			found = append(found, Finding{check, Warn, text, fix})
 		}
@@ -64,7 +64,7 @@ func (f *Facts) health(o Options) []Finding {
 		return []Finding{{"health", Critical, f.HealthErr.Error(), "read the log of the database server"}}
 	}
 	found := []Finding{ok("server", "%s", h.Server), f.clock(o), f.leader()}
-	for _, one := range []func(Options) (Finding, bool){f.open, f.dead, f.disk, f.connections, f.pruned} {
+	for _, one := range []func(Options) (Finding, bool){f.open, f.dead, f.disk, f.connections, f.pool, f.pruned} {
 		if finding, known := one(o); known {
 			found = append(found, finding)
 		}
@@ -139,6 +139,16 @@ func (f *Facts) connections(o Options) (Finding, bool) {
 		return Finding{"connections", Warn, text, "lower pool_max_conns of Tusk's processes, or raise max_connections"}, true
 	}
 	return ok("connections", "%s", text), h.ConnectionsMost > 0 && h.Connections >= 0
+}
+
+// pool judges the connections of the process that asks: a server, when its page or its API
+// does.
+func (f *Facts) pool(Options) (Finding, bool) {
+	if f.Exhausted {
+		text := fmt.Sprintf("all %d connections of this process's pool are in use: what needs another one waits", f.Pool)
+		return Finding{"pool", Warn, text, "raise pool_max_conns in the database URL, or let fewer handlers hold a connection at a time"}, true
+	}
+	return ok("pool", "this process has a pool of %d connections, and some are free", f.Pool), f.Pool > 0
 }
 
 // pruned judges whether completed tasks go when their time is over. Engines delete many

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -50,6 +51,7 @@ type Options struct {
 	Dead      float64       // dead rows for each live one; default: 0.2, beyond 100,000
 	Free      float64       // the share of the disk that has to be free; default: 0.1. A third of that is critical
 	Busy      float64       // the share of the server's connections that may be open; default: 0.8
+	Untold    time.Duration // how long a message of an alert or a hook may wait for its receiver; default: 5 min
 }
 
 // Complete returns options with the defaults filled in.
@@ -62,6 +64,7 @@ func (o Options) Complete() Options {
 	set(&o.Dead, 0.2)
 	set(&o.Free, 0.1)
 	set(&o.Busy, 0.8)
+	set(&o.Untold, 5*time.Minute)
 	return o
 }
 
@@ -83,12 +86,15 @@ type Facts struct {
 	HealthErr error
 	Unknown   bool      // the engine does not tell its health
 	Local     time.Time // by this process's clock, when Health.Now was read
+	Pool      int       // connections of this process's pool; 0: it has none
+	Exhausted bool      // while this was gathered all were in use, and somebody waited for one
 	Version   string    // of this program
 
 	Workers   []store.Worker
 	Queues    []tusk.Queue
 	Schedules []tusk.ScheduleInfo
 	Served    map[string]bool // queues that have an endpoint
+	Receivers []herald.Receiver
 	ReadErr   error
 }
 

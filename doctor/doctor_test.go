@@ -6,14 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/doctor"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
@@ -98,6 +101,20 @@ func (p *patient) healthy(settings ...string) *patient {
 	return p
 }
 
+// pooled is a healthy database behind a pgbouncer.
+func (p *patient) pooled(mode string) {
+	p.Helper()
+	s, err := postgres.Open(p.Context(), pgtest.Bouncer(p, p.healthy().dsn, mode, 3))
+	p.open(s, err)
+}
+
+// deliver stores how an alert or a hook does.
+func (p *patient) deliver(kind, name, body string) {
+	p.Helper()
+	_, _, err := p.Store().PutRecord(p.Context(), store.PutRecord{Record: store.Record{Kind: kind, Name: name, Body: []byte(body)}})
+	p.must(err)
+}
+
 func (p *patient) examine() []doctor.Finding {
 	p.Helper()
 	facts := doctor.Gather(p.Context(), p.Client)
@@ -124,6 +141,47 @@ var faults = []struct {
 	{"a setting that loses tasks", "settings", doctor.Warn, "synchronous_commit is off", "set it to on", func(p *patient) {
 		p.healthy("synchronous_commit=off")
 	}},
+	{"a pooler in transaction mode", "pooler", doctor.Warn, "a pooler stands between: workers poll", "past the pooler", func(p *patient) {
+		p.pooled("transaction")
+	}},
+	{"a pooler in session mode", "pooler", doctor.Warn, "seen by its heartbeat alone", "past the pooler", func(p *patient) {
+		p.pooled("session")
+	}},
+	{"a pool that is exhausted", "pool", doctor.Warn, "all 2 connections of this process's pool", "pool_max_conns", func(p *patient) {
+		p.healthy()
+		config, err := pgxpool.ParseConfig(p.dsn)
+		p.must(err)
+		config.MaxConns = 2
+		pool, err := pgxpool.NewWithConfig(p.Context(), config)
+		p.must(err)
+		p.Cleanup(pool.Close)
+		ctx, stop := context.WithCancel(context.Background())
+		var handlers sync.WaitGroup
+		p.Cleanup(func() { stop(); handlers.Wait() })
+		for range 6 { // some of which always wait
+			handlers.Go(func() {
+				for ctx.Err() == nil {
+					_ = pool.AcquireFunc(ctx, func(*pgxpool.Conn) error { time.Sleep(20 * time.Millisecond); return nil })
+				}
+			})
+		}
+		for pool.Stat().AcquiredConns() < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		s, err := postgres.New(pool, postgres.Options{})
+		p.open(s, err)
+	}},
+	{"a receiver that does not answer", "receivers", doctor.Warn, "the hook crm has waited for its receiver for 10m0s: it is down",
+		"tusk hooks show crm", func(p *patient) {
+			p.healthy()
+			p.deliver(herald.HookState, "crm", `{"waits": "2026-01-31T12:00:00Z", "error": "it is down", "cursor": "7"}`)
+			p.change = func(f *doctor.Facts) { f.Health.Now = time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC) }
+		}},
+	{"messages that were given up", "receivers", doctor.Warn, "3 messages of the alert leader were given up", "tusk alerts show leader",
+		func(p *patient) {
+			p.healthy()
+			p.deliver(herald.AlertState, "leader", `{"dropped": 3}`)
+		}},
 	{"a clock that is off", "clock", doctor.Warn, "10m0", "chrony", func(p *patient) {
 		p.healthy()
 		p.change = func(f *doctor.Facts) { f.Local = f.Local.Add(-10 * time.Minute) }

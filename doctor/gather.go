@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -13,21 +14,41 @@ import (
 func Gather(ctx context.Context, client *tusk.Client) Facts {
 	f := Facts{Version: tusk.Version()}
 	s := client.Store()
+	look := f.pooled(s)
+	look()
 	if c, ok := store.As[store.Checker](s); ok {
 		f.Warnings, f.Check = c.Check(ctx)
 	}
 	if f.Check == nil {
 		f.Check = checkSchema(ctx, s)
 	}
+	look()
 	if e, ok := store.As[store.Examiner](s); ok {
 		asked := time.Now()
 		f.Health, f.HealthErr = e.Examine(ctx)
 		f.Local = asked.Add(time.Since(asked) / 2).Round(0)
+		look()
 	} else {
 		f.Unknown, f.Local = true, time.Now()
 	}
 	f.ReadErr = f.read(ctx, client)
+	look()
 	return f
+}
+
+// pooled returns what looks at the pool of this process now and then, while the facts are
+// gathered.
+func (f *Facts) pooled(s store.Store) (look func()) {
+	pool, ok := store.As[store.Connected](s)
+	if !ok {
+		return func() {}
+	}
+	before, full := pool.Connections().Waits, false
+	return func() {
+		now := pool.Connections()
+		full = full || now.Used >= now.Most
+		f.Pool, f.Exhausted = now.Most, full && now.Waits > before
+	}
 }
 
 // checkSchema is for engines without a check of their own.
@@ -50,7 +71,7 @@ func checkSchema(ctx context.Context, s store.Store) error {
 }
 
 func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
-	var problems [4]error
+	var problems [5]error
 	f.Workers, problems[0] = client.Workers(ctx)
 	f.Queues, problems[1] = client.Queues(ctx)
 	f.Schedules, problems[2] = client.Schedules(ctx)
@@ -59,5 +80,6 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 	for _, r := range served {
 		f.Served[r.Name] = true
 	}
+	f.Receivers, problems[4] = herald.Receivers(ctx, client.Store())
 	return errors.Join(problems[:]...)
 }

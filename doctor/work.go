@@ -12,7 +12,40 @@ import (
 // work judges those who work on the database: workers, queues, schedules.
 func (f *Facts) work(o Options) []Finding {
 	found := append(f.versions(), f.queues(o)...)
-	return append(found, f.schedules(o)...)
+	found = append(found, f.schedules(o)...)
+	return append(found, f.receivers(o)...)
+}
+
+// receivers judges whether those that alerts and hooks tell get what they should.
+func (f *Facts) receivers(o Options) (found []Finding) {
+	now := f.now()
+	for _, r := range f.Receivers {
+		show := fmt.Sprintf("tusk %ss show %s", r.Kind, r.Name)
+		because := ""
+		if r.Error != "" {
+			because = ": " + r.Error
+		}
+		if late := now.Sub(r.Waits); !r.Waits.IsZero() && late > o.Untold {
+			found = append(found, Finding{"receivers", Warn, fmt.Sprintf("a message of the %s %s has waited for its receiver for %v%s",
+				r.Kind, r.Name, late.Round(time.Second), because), "see that the receiver answers and that tusk serve runs; " + show})
+		}
+		if r.Dropped > 0 {
+			found = append(found, Finding{"receivers", Warn, fmt.Sprintf("%d messages of the %s %s were given up: its receiver did not take them",
+				r.Dropped, r.Kind, r.Name), show + " has the latest error; remove it and put it again to start from 0"})
+		}
+	}
+	if found == nil {
+		found = []Finding{ok("receivers", "%d alerts and hooks have told something; nothing waits for long, nothing was given up", len(f.Receivers))}
+	}
+	return found
+}
+
+// now is the database's time, as far as it is known.
+func (f *Facts) now() time.Time {
+	if f.Health.Now.IsZero() {
+		return f.Local
+	}
+	return f.Health.Now
 }
 
 func (f *Facts) versions() []Finding {
@@ -65,10 +98,7 @@ func (f *Facts) queues(o Options) (found []Finding) {
 }
 
 func (f *Facts) schedules(o Options) (found []Finding) {
-	now := f.Local
-	if !f.Health.Now.IsZero() {
-		now = f.Health.Now
-	}
+	now := f.now()
 	for _, s := range f.Schedules {
 		if !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > o.Missed {
 			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %v ago", s.Name, now.Sub(s.Next).Round(time.Second)),

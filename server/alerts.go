@@ -50,7 +50,7 @@ type NewAlert struct {
 func viewAlert(a alert.Alert) Alert {
 	v := Alert{Name: a.Name, Kind: string(a.Kind), Words: a.Kind.Words(), Queue: a.Queue, Schedule: a.Schedule, Over: Duration(a.Over), Rate: a.Rate,
 		For: Duration(a.For), Repeat: Duration(a.Repeat), State: a.Stands(), Text: a.Text, Since: utc(a.Since), Told: utc(a.Told),
-		MutedUntil: utc(a.MutedUntil), Waiting: len(a.Owed), Dropped: a.Dropped, Sent: utc(a.Sent), Failed: utc(a.Failed), Error: a.Error,
+		MutedUntil: utc(a.MutedUntil), Waiting: len(a.Owed), Dropped: a.Dropped, Sent: utc(a.Arrived), Failed: utc(a.Failed), Error: a.Error,
 		CreatedAt: utc(a.CreatedAt), CreatedBy: a.CreatedBy}
 	for i := range a.To {
 		r := &a.To[i]

@@ -37,8 +37,8 @@ type NewHook struct {
 }
 
 func viewHook(h hook.Status) Hook {
-	return Hook{Name: h.Name, URL: h.URL, Events: append([]string{}, h.Events...), Queues: h.Queues, Keep: Duration(h.Keep), Told: h.Told, Dropped: h.Dropped,
-		Success: utc(h.Success), Waiting: utc(h.Oldest), Failed: utc(h.Failed), Error: h.Error, Next: utc(h.Next), CreatedAt: utc(h.CreatedAt), CreatedBy: h.CreatedBy}
+	return Hook{Name: h.Name, URL: h.URL, Events: append([]string{}, h.Events...), Queues: h.Queues, Keep: Duration(h.Keep), Told: h.Count, Dropped: h.Dropped,
+		Success: utc(h.Arrived), Waiting: utc(h.Waits), Failed: utc(h.Failed), Error: h.Error, Next: utc(h.Next), CreatedAt: utc(h.CreatedAt), CreatedBy: h.CreatedBy}
 }
 
 func listHooks(c *call, _ struct{}) (list HookList, err error) {

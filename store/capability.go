@@ -132,6 +132,19 @@ type Health struct {
 	ConnectionsMost int64 // that the server takes
 }
 
+// Connected is an engine whose process has a pool of connections to a server.
+type Connected interface {
+	Connections() Connections
+}
+
+// Connections are those of this process. The engine has a few spare ones besides, for what
+// must not wait until a handler gives one back.
+type Connections struct {
+	Most  int   // that the pool may open
+	Used  int   // in somebody's hands now
+	Waits int64 // how often somebody had to wait for one, or for one to be opened, since the start
+}
+
 // UnknownHealth is the Health of which nothing is known yet.
 func UnknownHealth() Health {
 	return Health{OpenFor: -1, Bytes: -1, DeadRows: -1, LiveRows: -1, Segments: -1, Behind: -1, DiskFree: -1, DiskSize: -1,

@@ -39,6 +39,22 @@ func (t *Telemetry) tellOwn(e *emitter) {
 	t.counts.tell(e)
 	t.tellLoops(e)
 	t.tellHung(e)
+	t.tellPool(e)
+}
+
+// tellPool tells of the connections of this process's engine, if it has a pool of them.
+func (t *Telemetry) tellPool(e *emitter) {
+	if t.look.client == nil {
+		return
+	}
+	pool, ok := store.As[store.Connected](t.look.client.Store())
+	if !ok {
+		return
+	}
+	now := pool.Connections()
+	e.gauge("tusk_pool_connections", "Connections of this process's pool that are in use.", nil, float64(now.Used))
+	e.gauge("tusk_pool_connections_max", "Connections that this process's pool may open.", nil, float64(now.Most))
+	e.counter("tusk_pool_waits_total", "How often somebody had to wait for a connection, or for one to be opened.", nil, now.Waits)
 }
 
 // tellHung sums up over the workers of the process; without any there is nothing to tell.

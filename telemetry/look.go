@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -25,7 +26,8 @@ type look struct {
 	workers []store.Worker
 	late    time.Duration // of the schedule that is most overdue
 	health  store.Health
-	known   bool // health is
+	heard   []herald.Receiver // how those do that alerts and hooks tell
+	known   bool              // health is
 	local   time.Time
 
 	told []*dto.MetricFamily // what was made of it: once for all scrapes
@@ -73,6 +75,10 @@ func (l *look) read(ctx context.Context) (err error) {
 			l.late = max(l.late, now.Sub(s.Next))
 		}
 	}
+	if err != nil {
+		return err
+	}
+	l.heard, err = herald.Receivers(ctx, l.client.Store())
 	return err
 }
 
@@ -92,6 +98,7 @@ func (l *look) tell(e *emitter) {
 	l.tellQueues(e)
 	l.tellWorkers(e)
 	e.gauge("tusk_schedule_late_seconds", "How overdue the most overdue schedule is; 0: none is.", nil, l.late.Seconds())
+	l.tellReceivers(e)
 	if l.known {
 		l.tellHealth(e)
 	}
@@ -151,6 +158,18 @@ func (l *look) tellWorkers(e *emitter) {
 	e.gauge("tusk_worker_slots_busy", "Tasks that they hold.", nil, float64(busy))
 	e.gauge("tusk_worker_versions", "How many versions of Tusk the living workers are of.", nil, float64(len(versions)))
 	e.gauge("tusk_workers", "Living workers.", nil, float64(len(l.workers)))
+}
+
+func (l *look) tellReceivers(e *emitter) {
+	labels := []string{"kind", "name"}
+	for _, r := range l.heard {
+		behind := 0.0
+		if !r.Waits.IsZero() {
+			behind = max(l.now().Sub(r.Waits).Seconds(), 0)
+		}
+		e.gauge("tusk_receiver_behind_seconds", "How long a message of an alert or a hook has waited for its receiver.", labels, behind, r.Kind, r.Name)
+		e.counter("tusk_receiver_dropped_total", "Messages of alerts and hooks that were given up.", labels, r.Dropped, r.Kind, r.Name)
+	}
 }
 
 func (l *look) tellHealth(e *emitter) {

@@ -1,9 +1,7 @@
 package alert
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,12 +11,13 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
 
 const (
 	ruleKind  = "alert"
-	stateKind = "alert_state"
+	stateKind = herald.AlertState
 	post      = "alerts"
 )
 
@@ -35,25 +34,21 @@ func NewBook(s store.Recorder, ring *tusk.KeyRing, sender *notify.Sender) *Book 
 	return &Book{s, ring, sender}
 }
 
-// read decodes a rule; write encodes one.
-func (b *Book) read(body []byte, r *Rule) error {
-	if err := json.Unmarshal(body, r); err != nil {
-		return err
-	}
+// open opens the secrets of a rule's receivers; sealed returns a rule as it is stored.
+func (b *Book) open(r *Rule) {
 	for i := range r.To {
 		r.To[i].Open(b.ring, purpose(r.Name))
 	}
-	return nil
 }
 
-func (b *Book) write(r Rule) ([]byte, error) {
+func (b *Book) sealed(r Rule) (Rule, error) {
 	r.To = slices.Clone(r.To)
 	for i := range r.To {
 		if err := r.To[i].Seal(b.ring, purpose(r.Name)); err != nil {
-			return nil, err
+			return r, err
 		}
 	}
-	return json.Marshal(r)
+	return r, nil
 }
 
 func purpose(name string) string { return "alert " + name }
@@ -66,29 +61,18 @@ type Alert struct {
 
 // List returns the alerts by name.
 func (b *Book) List(ctx context.Context) ([]Alert, error) {
-	rules, err := b.store.Records(ctx, ruleKind)
+	rules, err := shelf.All[Rule](ctx, b.store, ruleKind)
+	if err != nil || len(rules) == 0 {
+		return nil, err
+	}
+	states, err := shelf.All[State](ctx, b.store, stateKind)
 	if err != nil {
-		return nil, fmt.Errorf("alerts: %w", err)
+		return nil, err
 	}
-	if len(rules) == 0 {
-		return nil, nil
-	}
-	states, err := b.store.Records(ctx, stateKind)
-	if err != nil {
-		return nil, fmt.Errorf("alerts: %w", err)
-	}
-	all := make([]Alert, len(rules))
-	for i, r := range rules {
-		if err := b.read(r.Body, &all[i].Rule); err != nil {
-			return nil, fmt.Errorf("alert %s: %w", r.Name, err)
-		}
-		for _, s := range states {
-			if s.Name == r.Name {
-				if err := json.Unmarshal(s.Body, &all[i].State); err != nil {
-					return nil, fmt.Errorf("alert %s: %w", r.Name, err)
-				}
-			}
-		}
+	all := make([]Alert, 0, len(rules))
+	for name, r := range rules {
+		b.open(&r)
+		all = append(all, Alert{r, states[name]})
 	}
 	slices.SortFunc(all, func(x, y Alert) int { return strings.Compare(x.Name, y.Name) })
 	return all, nil
@@ -127,49 +111,50 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 		}
 	}
 	if _, err := b.Get(ctx, r.Name); errors.Is(err, ErrNotFound) { // what is left of one that was removed
-		if err := b.change(ctx, stateKind, r.Name, func([]byte, int) ([]byte, error) { return nil, nil }); err != nil {
+		if err := shelf.Remove(ctx, b.store, stateKind, r.Name); err != nil {
 			return "", r, err
 		}
 	}
 	given := r.To
-	err = b.change(ctx, ruleKind, r.Name, func(body []byte, others int) ([]byte, error) {
-		var old Rule
-		if body == nil && others >= MaxRules {
-			return nil, fmt.Errorf("%w: at most %d alerts", ErrInvalid, MaxRules)
+	err = shelf.Change(ctx, b.store, ruleKind, r.Name, func(doc *Rule, exists bool, count int) (bool, error) {
+		if !exists && count >= MaxRules {
+			return false, fmt.Errorf("%w: at most %d alerts", ErrInvalid, MaxRules)
 		}
-		if body != nil {
-			if err := b.read(body, &old); err != nil {
-				return nil, err
-			}
-		}
-		r.CreatedAt, r.CreatedBy, r.MutedUntil = old.CreatedAt, old.CreatedBy, old.MutedUntil
-		if body == nil {
+		b.open(doc)
+		r.CreatedAt, r.CreatedBy, r.MutedUntil = doc.CreatedAt, doc.CreatedBy, doc.MutedUntil
+		if !exists {
 			r.CreatedAt, r.CreatedBy = time.Now().UTC().Truncate(time.Second), by
 		}
 		if r.To = given; len(given) == 0 {
-			r.To = old.To
+			r.To = doc.To
 		}
 		if len(r.To) == 0 {
-			return nil, fmt.Errorf("%w: it needs a receiver: Slack, a webhook, or mail", ErrInvalid)
+			return false, fmt.Errorf("%w: it needs a receiver: Slack, a webhook, or mail", ErrInvalid)
 		}
-		r.To, secret = notify.Signed(r.To, old.To)
-		return b.write(r)
+		r.To, secret = notify.Signed(r.To, doc.To)
+		*doc, err = b.sealed(r)
+		return true, err
 	})
 	return secret, r, err
 }
 
 // Remove forgets a rule. If it fires, nobody is told that it is over.
 func (b *Book) Remove(ctx context.Context, name string) error {
-	err := b.change(ctx, ruleKind, name, func(body []byte, _ int) ([]byte, error) {
-		if body == nil {
-			return nil, ErrNotFound
-		}
-		return nil, nil
-	})
+	err := b.existing(ctx, name, func(*Rule) (bool, error) { return false, nil })
 	if err != nil {
 		return err
 	}
-	return b.change(ctx, stateKind, name, func([]byte, int) ([]byte, error) { return nil, nil })
+	return shelf.Remove(ctx, b.store, stateKind, name)
+}
+
+// existing changes a rule that has to exist.
+func (b *Book) existing(ctx context.Context, name string, edit func(*Rule) (keep bool, err error)) error {
+	return shelf.Change(ctx, b.store, ruleKind, name, func(doc *Rule, exists bool, _ int) (bool, error) {
+		if !exists {
+			return false, ErrNotFound
+		}
+		return edit(doc)
+	})
 }
 
 // Mute keeps a rule from telling that something began, for a while; 0 ends that. What
@@ -178,18 +163,11 @@ func (b *Book) Mute(ctx context.Context, name string, span time.Duration) error 
 	if span < 0 || span > MaxSpan {
 		return fmt.Errorf("%w: mute: want 0s to %v", ErrInvalid, MaxSpan)
 	}
-	return b.change(ctx, ruleKind, name, func(body []byte, _ int) ([]byte, error) {
-		var r Rule
-		if body == nil {
-			return nil, ErrNotFound
-		}
-		if err := b.read(body, &r); err != nil {
-			return nil, err
-		}
+	return b.existing(ctx, name, func(r *Rule) (bool, error) {
 		if r.MutedUntil = (time.Time{}); span > 0 {
 			r.MutedUntil = time.Now().UTC().Add(span).Truncate(time.Second)
 		}
-		return b.write(r)
+		return true, nil
 	})
 }
 
@@ -217,47 +195,19 @@ func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble
 	if slices.ContainsFunc(a.Owed, func(o Owed) bool { return o.Message.ID == id }) {
 		return false, "", nil
 	}
-	if !a.Failed.IsZero() && !a.Failed.Before(a.Sent) {
+	if !a.Failed.IsZero() && !a.Failed.Before(a.Arrived) {
 		trouble = a.Error
 	}
 	return true, trouble, nil
 }
 
 func (b *Book) changeState(ctx context.Context, name string, do func(State) State) error {
-	return b.change(ctx, stateKind, name, func(body []byte, _ int) ([]byte, error) {
-		var s State
-		if body != nil {
-			if err := json.Unmarshal(body, &s); err != nil {
-				return nil, err
-			}
+	return shelf.Change(ctx, b.store, stateKind, name, func(doc *State, _ bool, _ int) (bool, error) {
+		*doc = do(*doc)
+		doc.Waits = time.Time{}
+		if len(doc.Owed) > 0 {
+			doc.Waits = doc.Owed[0].Message.Timestamp
 		}
-		return json.Marshal(do(s))
+		return true, nil
 	})
-}
-
-// change reads a record, changes it and writes it until nobody came between. A nil body is
-// that of a record that does not exist.
-func (b *Book) change(ctx context.Context, kind, name string, do func(body []byte, others int) ([]byte, error)) error {
-	for {
-		records, err := b.store.Records(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("alert %s: %w", name, err)
-		}
-		r := store.Record{Kind: kind, Name: name}
-		for _, stored := range records {
-			if stored.Name == name {
-				r = stored
-			}
-		}
-		before := r.Body
-		if r.Body, err = do(r.Body, len(records)); err != nil {
-			return err
-		}
-		if bytes.Equal(before, r.Body) && (r.Body == nil) == (before == nil) {
-			return nil
-		}
-		if _, _, err = b.store.PutRecord(ctx, store.PutRecord{Record: r}); !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
 }

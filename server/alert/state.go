@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/notify"
 )
 
@@ -30,11 +31,8 @@ type State struct {
 	Told   time.Time `json:"told,omitzero"`   // when that was last told; zero: it was not
 	Text   string    `json:"text,omitempty"`
 
-	Owed    []Owed    `json:"owed,omitempty"`
-	Sent    time.Time `json:"sent,omitzero"` // when a message last arrived
-	Error   string    `json:"error,omitempty"`
-	Failed  time.Time `json:"failed,omitzero"` // when one last did not
-	Dropped int64     `json:"dropped,omitempty"`
+	herald.Delivery
+	Owed []Owed `json:"owed,omitempty"`
 }
 
 // Owed is a message that has not arrived.
@@ -127,7 +125,7 @@ func (s *State) settle(of Owed, now time.Time, failed error) {
 	o := &s.Owed[i]
 	switch {
 	case failed == nil:
-		s.Sent = now
+		s.Arrived = now
 	case now.Sub(o.Message.Timestamp) > giveUp || o.Message.Type == EventTest:
 		s.Error, s.Failed = failed.Error(), now
 		s.Dropped++

@@ -7,16 +7,58 @@
 package herald
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
 const recordKind = "herald"
+
+// Delivery is how a receiver of alerts or events does. It is part of what is stored of each.
+type Delivery struct {
+	Arrived time.Time `json:"arrived,omitzero"` // when a message last did
+	Waits   time.Time `json:"waits,omitzero"`   // since when the first one that did not waits; zero: none waits
+	Dropped int64     `json:"dropped"`          // messages that were given up
+	Failed  time.Time `json:"failed,omitzero"`  // when a message last did not arrive
+	Error   string    `json:"error,omitempty"`  // why
+}
+
+// The kinds of records that say how receivers do.
+const (
+	AlertState = "alert_state"
+	HookState  = "hook_state"
+)
+
+// Receiver is an alert or a hook, and how those do that it tells.
+type Receiver struct {
+	Kind, Name string // of the kind alert or hook
+	Delivery
+}
+
+// Receivers returns all receivers, by kind and name.
+func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error) {
+	for _, of := range []struct{ kind, record string }{{"alert", AlertState}, {"hook", HookState}} {
+		records, err := s.Records(ctx, of.record)
+		if err != nil {
+			return nil, fmt.Errorf("receivers: %w", err)
+		}
+		for _, r := range records {
+			one := Receiver{Kind: of.kind, Name: r.Name}
+			if err := json.Unmarshal(r.Body, &one.Delivery); err != nil {
+				return nil, fmt.Errorf("receivers: %s %s: %w", of.kind, r.Name, err)
+			}
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b Receiver) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+	return all, nil
+}
 
 // Patience is how long a holder may be silent before another process takes its post.
 const Patience = 15 * time.Second

@@ -7,11 +7,11 @@
 package hook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,12 +20,13 @@ import (
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
+	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
 
 const (
 	hookKind  = "hook"
-	stateKind = "hook_state"
+	stateKind = herald.HookState
 	post      = "hooks"
 )
 
@@ -75,13 +76,9 @@ type document struct {
 
 // State is how a hook does.
 type State struct {
+	herald.Delivery
 	Cursor   string    `json:"cursor,omitempty"`
-	Told     int64     `json:"told"`               // events that arrived
-	Dropped  int64     `json:"dropped"`            // events that were given up
-	Success  time.Time `json:"success,omitzero"`   // of the last call
-	Oldest   time.Time `json:"oldest,omitzero"`    // when the first event that waits happened; zero: none waits
-	Failed   time.Time `json:"failed,omitzero"`    // when a call last failed
-	Error    string    `json:"error,omitempty"`    // why
+	Count    int64     `json:"count"`              // events that arrived
 	Failures int       `json:"failures,omitempty"` // in a row
 	Next     time.Time `json:"next,omitzero"`      // when it is called again
 	Through  time.Time `json:"through,omitzero"`   // when all ends were last known to be told
@@ -112,18 +109,10 @@ func (b *Book) Supported() bool {
 }
 
 func (b *Book) documents(ctx context.Context) ([]document, error) {
-	records, err := b.store.Records(ctx, hookKind)
-	if err != nil {
-		return nil, fmt.Errorf("hooks: %w", err)
-	}
-	docs := make([]document, len(records))
-	for i, r := range records {
-		if err := json.Unmarshal(r.Body, &docs[i]); err != nil {
-			return nil, fmt.Errorf("hook %s: %w", r.Name, err)
-		}
-	}
+	all, err := shelf.All[document](ctx, b.store, hookKind)
+	docs := slices.Collect(maps.Values(all))
 	slices.SortFunc(docs, func(x, y document) int { return strings.Compare(x.Name, y.Name) })
-	return docs, nil
+	return docs, err
 }
 
 // List returns the hooks by name.
@@ -141,19 +130,7 @@ func (b *Book) List(ctx context.Context) ([]Status, error) {
 }
 
 func (b *Book) states(ctx context.Context) (map[string]State, error) {
-	records, err := b.store.Records(ctx, stateKind)
-	if err != nil {
-		return nil, fmt.Errorf("hooks: %w", err)
-	}
-	states := map[string]State{}
-	for _, r := range records {
-		var s State
-		if err := json.Unmarshal(r.Body, &s); err != nil {
-			return nil, fmt.Errorf("hook %s: %w", r.Name, err)
-		}
-		states[r.Name] = s
-	}
-	return states, nil
+	return shelf.All[State](ctx, b.store, stateKind)
 }
 
 // Get returns one hook. The error is ErrNotFound when there is none of that name.
@@ -191,30 +168,32 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 	if err != nil {
 		return "", h, err
 	}
-	err = b.change(ctx, hookKind, h.Name, func(body []byte, others int) ([]byte, error) {
-		d := document{}
-		switch {
-		case body != nil:
-			if err := json.Unmarshal(body, &d); err != nil {
-				return nil, err
-			}
-		case others >= MaxHooks:
-			return nil, fmt.Errorf("%w: at most %d hooks", ErrInvalid, MaxHooks)
-		default:
+	err = shelf.Change(ctx, b.store, hookKind, h.Name, func(d *document, exists bool, count int) (bool, error) {
+		if !exists && count >= MaxHooks {
+			return false, fmt.Errorf("%w: at most %d hooks", ErrInvalid, MaxHooks)
+		}
+		if !exists {
+			d.CreatedAt, d.CreatedBy, d.Start = time.Now().UTC().Truncate(time.Second), by, start
 			secret = push.NewSecret()
-			d = document{Hook: Hook{CreatedAt: time.Now().UTC().Truncate(time.Second), CreatedBy: by}, Secret: secret, Start: start}
-			if b.ring != nil {
-				if d.Sealed, err = b.ring.Encrypt([]byte(secret), "hook "+h.Name); err != nil {
-					return nil, err
-				}
-				d.Secret = ""
+			if err := b.seal(d, h.Name, secret); err != nil {
+				return false, err
 			}
 		}
 		h.CreatedAt, h.CreatedBy = d.CreatedAt, d.CreatedBy
 		d.Hook = h
-		return json.Marshal(d)
+		return true, nil
 	})
 	return secret, h, err
+}
+
+// seal stores the secret with a hook, encrypted if there is a key ring.
+func (b *Book) seal(d *document, name, secret string) (err error) {
+	if b.ring == nil {
+		d.Secret = secret
+		return nil
+	}
+	d.Sealed, err = b.ring.Encrypt([]byte(secret), "hook "+name)
+	return err
 }
 
 func (b *Book) complete(h *Hook) error {
@@ -246,11 +225,11 @@ func (b *Book) complete(h *Hook) error {
 // Remove forgets a hook. With the last one, the engine keeps ends no longer.
 func (b *Book) Remove(ctx context.Context, name string) error {
 	last := false
-	err := b.change(ctx, hookKind, name, func(body []byte, others int) ([]byte, error) {
-		if last = others == 1; body == nil {
-			return nil, ErrNotFound
+	err := shelf.Change(ctx, b.store, hookKind, name, func(_ *document, exists bool, count int) (bool, error) {
+		if last = count == 1; !exists {
+			return false, ErrNotFound
 		}
-		return nil, nil
+		return false, nil
 	})
 	if err != nil {
 		return err
@@ -258,7 +237,7 @@ func (b *Book) Remove(ctx context.Context, name string) error {
 	if historian, ok := store.As[store.Historian](b.store); ok && last {
 		_, err = historian.Follow(ctx, false)
 	}
-	return errors.Join(err, b.change(ctx, stateKind, name, func([]byte, int) ([]byte, error) { return nil, nil }))
+	return errors.Join(err, shelf.Remove(ctx, b.store, stateKind, name))
 }
 
 // secret is what signs the calls of a hook.
@@ -271,30 +250,4 @@ func (b *Book) secret(d *document) (string, error) {
 		return "", notify.ErrSealed
 	}
 	return string(text), nil
-}
-
-// change reads a record, changes it and writes it until nobody came between.
-func (b *Book) change(ctx context.Context, kind, name string, do func(body []byte, others int) ([]byte, error)) error {
-	for {
-		records, err := b.store.Records(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("hook %s: %w", name, err)
-		}
-		r := store.Record{Kind: kind, Name: name}
-		for _, stored := range records {
-			if stored.Name == name {
-				r = stored
-			}
-		}
-		before := r.Body
-		if r.Body, err = do(r.Body, len(records)); err != nil {
-			return err
-		}
-		if bytes.Equal(before, r.Body) && (r.Body == nil) == (before == nil) {
-			return nil
-		}
-		if _, _, err = b.store.PutRecord(ctx, store.PutRecord{Record: r}); !errors.Is(err, store.ErrConflict) {
-			return err
-		}
-	}
 }

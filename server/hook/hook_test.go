@@ -34,12 +34,12 @@ func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 	ends := []store.End{{Task: tusk.NewID(), State: store.Completed, At: now.Add(-2 * time.Hour)}, {Task: tusk.NewID(), State: store.Completed, At: now},
 		{Task: tusk.NewID(), State: store.Discarded, At: now}}
 	state := State{}
-	if err := r.deliver(t.Context(), d, &state, ends, now); err == nil || state.Told != 0 {
+	if err := r.deliver(t.Context(), d, &state, ends, now); err == nil || state.Count != 0 {
 		t.Error(state, err)
 	}
 	answers = http.StatusOK
 	state = State{}
-	if err := r.deliver(t.Context(), d, &state, ends, now); err != nil || state.Told != 1 || state.Dropped != 1 {
+	if err := r.deliver(t.Context(), d, &state, ends, now); err != nil || state.Count != 1 || state.Dropped != 1 {
 		t.Error(state, err)
 	}
 	sender.Close()

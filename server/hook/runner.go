@@ -18,6 +18,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/push"
+	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -168,7 +169,7 @@ func (r *Runner) tell(ctx context.Context, historian store.Historian, d *documen
 		}
 		s.Dropped += max(told.Missed, 0)
 		if len(told.Ends) == 0 {
-			s.Cursor, s.Oldest, s.Through = told.Cursor, time.Time{}, now
+			s.Cursor, s.Waits, s.Through = told.Cursor, time.Time{}, now
 			break
 		}
 		if err = r.deliver(ctx, d, s, told.Ends, now); err != nil {
@@ -190,15 +191,19 @@ func (r *Runner) tell(ctx context.Context, historian store.Historian, d *documen
 	if err != nil && s.Error != err.Error() {
 		return err
 	}
-	if *s == stored || s.Error == stored.Error && s.Told == stored.Told && s.Dropped == stored.Dropped && s.Oldest.Equal(stored.Oldest) && s.Failures == stored.Failures &&
-		s.Through.Sub(stored.Through) < 30*time.Second {
+	same := s.Error == stored.Error && s.Count == stored.Count && s.Dropped == stored.Dropped && s.Waits.Equal(stored.Waits) &&
+		s.Failures == stored.Failures
+	if *s == stored || same && s.Through.Sub(stored.Through) < 30*time.Second {
 		return nil // that it is idle is worth a write now and then
 	}
 	return r.save(ctx, d.Name, *s)
 }
 
 func (r *Runner) save(ctx context.Context, name string, s State) error {
-	return r.book.change(ctx, stateKind, name, func([]byte, int) ([]byte, error) { return json.Marshal(s) })
+	return shelf.Change(ctx, r.book.store, stateKind, name, func(doc *State, _ bool, _ int) (bool, error) {
+		*doc = s
+		return true, nil
+	})
 }
 
 // deliver sends what a hook asks for of some ends, in order.
@@ -216,7 +221,7 @@ func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []stor
 	if len(wanted) == 0 {
 		return nil
 	}
-	s.Oldest = wanted[0].At
+	s.Waits = wanted[0].At
 	for part := range slices.Chunk(wanted, most) {
 		events, err := r.describe(ctx, d, part)
 		if err != nil {
@@ -228,8 +233,8 @@ func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []stor
 		if err := r.call(ctx, d, events); err != nil {
 			return err
 		}
-		s.Told += int64(len(events))
-		s.Success, s.Error, s.Failures, s.Next = now, "", 0, time.Time{}
+		s.Count += int64(len(events))
+		s.Arrived, s.Error, s.Failures, s.Next = now, "", 0, time.Time{}
 	}
 	return nil
 }

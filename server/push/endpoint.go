@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/reach"
+	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -210,42 +211,20 @@ func (b *Book) documents(ctx context.Context) ([]document, error) {
 // change reads an endpoint, changes it and writes it until nobody came between. A
 // change that returns false deletes.
 func (b *Book) change(ctx context.Context, queue string, edit func(d *document, exists bool) (keep bool, err error)) error {
-	for {
-		records, err := b.store.Records(ctx, recordKind)
-		if err != nil {
-			return fmt.Errorf("endpoint of %s: %w", queue, err)
+	err := shelf.Change(ctx, b.store, recordKind, queue, func(d *document, exists bool, _ int) (bool, error) {
+		b.open(d)
+		keep, err := edit(d, exists)
+		if err == nil && keep {
+			err = b.seal(d)
 		}
-		r := store.Record{Kind: recordKind, Name: queue}
-		var d document
-		for _, stored := range records {
-			if stored.Name == queue {
-				r = stored
-				if err := json.Unmarshal(r.Body, &d); err != nil {
-					return fmt.Errorf("endpoint of %s: %w", queue, err)
-				}
-				b.open(&d)
-			}
-		}
-		keep, err := edit(&d, r.Version != 0)
-		if err != nil {
-			return err
-		}
-		r.Body = nil
-		if keep {
-			if err := b.seal(&d); err != nil {
-				return fmt.Errorf("endpoint of %s: %w", queue, err)
-			}
-			if r.Body, err = json.Marshal(d); err != nil {
-				return fmt.Errorf("endpoint of %s: %w", queue, err)
-			}
-		}
-		if _, _, err = b.store.PutRecord(ctx, store.PutRecord{Record: r}); errors.Is(err, store.ErrConflict) {
-			continue
-		}
-		select {
-		case b.changed <- struct{}{}:
-		default:
-		}
+		return keep, err
+	})
+	if err != nil {
 		return err
 	}
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+	return nil
 }

@@ -72,3 +72,9 @@ func examineOpen(ctx context.Context, conn *sql.Conn, h *store.Health) error {
 	}
 	return nil
 }
+
+// Connections implements store.Connected.
+func (s *Store) Connections() store.Connections {
+	now := s.db.Stats()
+	return store.Connections{Most: now.MaxOpenConnections, Used: now.InUse, Waits: now.WaitCount}
+}

@@ -54,3 +54,9 @@ func isHere(pid int) bool {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && strings.HasPrefix(string(name), "postgres:")
 }
+
+// Connections implements store.Connected.
+func (s *Store) Connections() store.Connections {
+	now := s.pool.Stat()
+	return store.Connections{Most: int(now.MaxConns()), Used: int(now.AcquiredConns()), Waits: now.EmptyAcquireCount()}
+}
