@@ -16,21 +16,26 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
+	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/telemetry"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -61,9 +66,7 @@ func target(t *testing.T, s database) (*tusk.Client, *telemetry.Telemetry, strin
 
 // elsewhere are alerts whose fault is not made here.
 var elsewhere = map[string]string{
-	"TuskConnectionsRunOut": "doctor_test.go judges the same numbers",
-	"TuskClockOff":          "doctor_test.go judges the same number",
-	"TuskDiskFull":          "made where a small disk may be mounted",
+	"TuskDiskFull": "made where a small disk may be mounted",
 }
 
 func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
@@ -73,13 +76,14 @@ func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	targets := []string{ill(t), unreachable(t)}
+	targets := []string{ill(t), unreachable(t), clockOff(t), exhausted(t)}
 	if full := fullDisk(t); full != "" {
 		delete(elsewhere, "TuskDiskFull")
 		targets = append(targets, full)
 	}
 	rules, err := os.ReadFile("../deploy/prometheus/alerts.yml")
 	must(t, err)
+	crowd(t)
 	p := startPrometheus(t, hasty(string(rules)), targets)
 
 	dashboard, err := os.ReadFile("../deploy/grafana/tusk.json")
@@ -103,7 +107,7 @@ func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
 			alerts = append(alerts, found[1])
 		}
 	}
-	if len(wanted) < 30 || len(alerts) < 11 {
+	if len(wanted) < 30 || len(alerts) < 15 {
 		t.Fatalf("only %d metrics and %d alerts: %v", len(wanted), len(alerts), alerts)
 	}
 	var missing, silent []string
@@ -147,6 +151,9 @@ func ill(t *testing.T) string {
 	r := records[0]
 	r.Body = []byte(strings.Replace(string(r.Body), "{", `{"next":"`+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`",`, 1))
 	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: r})
+	must(t, err)
+	_, _, err = s.PutRecord(t.Context(), store.PutRecord{Record: store.Record{Kind: herald.HookState, Name: "crm",
+		Body: []byte(`{"waits": "2026-01-31T12:00:00Z", "error": "it is down"}`)}})
 	must(t, err)
 	c, err := pgx.Connect(t.Context(), dsn)
 	must(t, err)
@@ -211,6 +218,57 @@ func unreachable(t *testing.T) string {
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return addr
+}
+
+// clockOff is a process on a database whose clock is wrong.
+func clockOff(t *testing.T) string {
+	dsn := mysqltest.Database(t)
+	mark := "?"
+	if strings.Contains(dsn, "?") {
+		mark = "&"
+	}
+	s, err := mysql.Open(t.Context(), fmt.Sprintf("%s%stimestamp=%d", dsn, mark, time.Now().Add(time.Hour).Unix()))
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	_, _, addr := target(t, s)
+	return addr
+}
+
+// exhausted is a process whose handlers hold all connections of its pool, one after another.
+func exhausted(t *testing.T) string {
+	config, err := pgxpool.ParseConfig(pgtest.DSN(t))
+	must(t, err)
+	config.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	s, err := postgres.New(pool, postgres.Options{})
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	_, tell, addr := target(t, s)
+	tell.ReadEvery(time.Hour) // the database is read once: that has to wait
+	ctx, stop := context.WithCancel(context.Background())
+	var handlers sync.WaitGroup
+	t.Cleanup(func() { stop(); handlers.Wait() })
+	for range 6 {
+		handlers.Go(func() {
+			for ctx.Err() == nil {
+				_ = pool.AcquireFunc(ctx, func(*pgxpool.Conn) error { time.Sleep(20 * time.Millisecond); return nil })
+			}
+		})
+	}
+	return addr
+}
+
+// crowd opens so many connections that more than four fifths of the server's are.
+func crowd(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	for open, most := 0, 1; float64(open) <= 0.8*float64(most); {
+		c, err := pgx.Connect(t.Context(), dsn)
+		must(t, err)
+		t.Cleanup(func() { c.Close(context.Background()) })
+		must(t, c.QueryRow(t.Context(), "select count(*), current_setting('max_connections')::int from pg_stat_activity where backend_type = 'client backend'").Scan(&open, &most))
+	}
 }
 
 // fullDisk is a process whose database is on a disk that is full; empty where none can be made.
