@@ -37,6 +37,7 @@ func (s *storm) drain() {
 			s.t.Fatal(err)
 		}
 	}
+	s.callOff(s.finite) // a time far ahead would hide an infinite one from the leader
 	began := time.Now()
 	s.log.write(event{Op: opCalm, Text: "drain"})
 	for last, moved := int64(-1), began; ; time.Sleep(50 * time.Millisecond) {

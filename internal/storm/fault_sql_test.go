@@ -72,6 +72,9 @@ func (s *storm) sayHostile(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hostile = append(s.hostile, taken)
+	if !strings.Contains(text, "'infinity'") {
+		s.finite = append(s.finite, taken)
+	}
 	s.counts["hostile statement taken"]++
 	return err
 }

@@ -50,6 +50,7 @@ type storm struct {
 	pending    []func()       // what ends faults that go on
 	violations []string
 	hostile    []tusk.ID // enqueued by hostile SQL
+	finite     []tusk.ID // those of them that are due at a time
 	started    int       // workers
 	rate       float64
 }
