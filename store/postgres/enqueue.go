@@ -124,7 +124,7 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 	var lanes []int64
 	var queues []string
 	for i, lane := range have.lanes {
-		if _, known := s.known.lanes.Load(lane); !known {
+		if !s.known.hasName(lane) {
 			lanes, queues = append(lanes, lane), append(queues, have.queues[i])
 		}
 	}

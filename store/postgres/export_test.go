@@ -17,6 +17,9 @@ func (s *Store) PackAll() { s.copyFrom, s.packLeast = 2, 2 }
 // PruneLooks lets one call of Prune look at so many flushes.
 func (s *Store) PruneLooks(n int) { s.pruneLooks = n }
 
+// IdleLane sets after how long an idle lane is forgotten.
+func (s *Store) IdleLane(d time.Duration) { s.idleLane = d }
+
 // LookTime is after how long a search goes no further.
 const LookTime = lookTime
 

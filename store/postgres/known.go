@@ -17,6 +17,7 @@ type known struct {
 	lanes sync.Map // int64: those that have a name
 
 	mu     sync.Mutex
+	named  time.Time // since when lanes are remembered
 	home   bool      // the tables are of this server
 	looked time.Time // when maintenance last looked for lanes without a name
 }
@@ -36,6 +37,27 @@ func (k *known) meet(c *pgx.Conn) {
 		k.forget()
 	}
 }
+
+// hasName reports whether a lane is remembered to have a name. Maintenance forgets the
+// names of lanes that have been idle for longer than anybody remembers them.
+func (k *known) hasName(lane int64) bool {
+	k.mu.Lock()
+	old := time.Since(k.named) > namesFor
+	if old {
+		k.named = time.Now()
+	}
+	k.mu.Unlock()
+	if old {
+		k.lanes.Clear()
+	}
+	_, is := k.lanes.Load(lane)
+	return is
+}
+
+const (
+	namesFor = 10 * time.Minute
+	idleLane = 6 * namesFor // after which an idle lane is forgotten
+)
 
 func (k *known) isHome() bool {
 	k.mu.Lock()

@@ -53,14 +53,16 @@ type Store struct {
 	claimed atomic.Int32 // so many came together
 	lane    atomic.Int64 // the first came from there; 0: there was none
 
-	spare   spare
-	witness witness
-	lookout lookout
-	hand    atomic.Int64 // where pruning goes on; 0: from the oldest flush
+	spare    spare
+	witness  witness
+	lookout  lookout
+	hand     atomic.Int64 // where pruning goes on; 0: from the oldest flush
+	laneHand atomic.Int64 // the lane after which the search for idle ones goes on
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int
 	pruneLooks            int
+	idleLane              time.Duration
 
 	trips, claims, repeats atomic.Int64
 }
@@ -86,7 +88,7 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin,
-		copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks}
+		copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks, idleLane: idleLane}
 	s.witness.s, s.known.mark = s, fmt.Sprintf("tusk %p", s)
 	files, err := statements.ReadDir("sql")
 	if err != nil {

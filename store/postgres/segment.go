@@ -14,6 +14,7 @@ const (
 	keepPositions = 1000   // newest positions of a lane that tidying leaves
 	idleXids      = 100000 // after so many transactions an idle lane is moved on
 	segmentHours  = 12     // what a segment aims to hold
+	lanesAtOnce   = 500    // lanes that each maintenance looks at, whether they are idle
 )
 
 var _ store.Maintainer = (*Store)(nil)
@@ -35,6 +36,7 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 	}{
 		{"name lanes", s.nameLost},
 		{"tidy", s.tidy},
+		{"forget lanes", s.forgetLanes},
 		{"fold statistics", s.foldStats},
 		{"write the catalogue", s.catalogue},
 		{"add segments", s.addSegments},
@@ -52,6 +54,16 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 
 func (s *Store) tidy(ctx context.Context, term int64) error {
 	_, err := s.pool.Exec(ctx, s.sql["tidy"], term, keepPositions, idleXids)
+	return err
+}
+
+// forgetLanes forgets lanes that have had no task for long, some of all each time.
+func (s *Store) forgetLanes(ctx context.Context, term int64) error {
+	var last int64
+	err := s.pool.QueryRow(ctx, s.sql["forget_lanes"], term, s.laneHand.Load(), lanesAtOnce, s.idleLane.Microseconds()).Scan(&last)
+	if err == nil {
+		s.laneHand.Store(last)
+	}
 	return err
 }
 

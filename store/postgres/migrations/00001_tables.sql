@@ -144,10 +144,14 @@ end $$;
 
 select tusk.first_segments();
 
--- The names behind lanes. Rows may come twice; nobody waits for anybody here.
+-- The names behind lanes. Rows may come twice; nobody waits for anybody here. A row whose lane
+-- has had no task since idle_at goes when the transactions below idle_xid have ended. Who
+-- names the lane meanwhile adds a row.
 create table tusk.lane (
-  id    bigint not null,
-  queue text collate "C" not null
+  id       bigint not null,
+  queue    text collate "C" not null,
+  idle_at  timestamptz,
+  idle_xid xid8
 );
 create index lane_id on tusk.lane (id);
 

@@ -167,7 +167,7 @@ begin
   insert into tusk.lane (id, queue)
   select x.id, x.queue
   from unnest(_lanes, _queues) x(id, queue)
-  where not exists (select from tusk.lane l where l.id = x.id);
+  where not exists (select from tusk.lane l where l.id = x.id and l.idle_at is null);
   select l.queue into clash
   from unnest(_lanes, _queues) x(id, queue)
   join tusk.lane l on l.id = x.id and l.queue <> x.queue

@@ -141,6 +141,52 @@ begin
   end if;
 end $$;
 
+-- Whether nothing in the database is of a lane.
+create function tusk.is_idle(_lane bigint) returns boolean language sql stable as $$
+  select not exists (select from tusk.log t where t.lane = _lane)
+    and not exists (select from tusk.waiting w where w.lane = _lane)
+    and not exists (select from tusk.dead d where d.lane = _lane)
+    and not exists (select from tusk.lease l where l.lane = _lane)
+    and not exists (select from tusk.outcome o where o.lane = _lane)
+    and not exists (select from tusk.failure f where f.queue = _lane >> 16)
+$$;
+
+-- Forgets lanes that have had no task for long, of up to _limit that follow _from, and returns
+-- the last one that it looked at; null: there are no more. Processes remember for a while,
+-- which must be well below _after (in microseconds), that a lane has a name. So a lane is
+-- marked first, and goes when it has been idle for _after and every transaction that may
+-- have trusted the row has ended.
+create function tusk.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint language plpgsql
+set enable_seqscan = off set jit = off as $$
+declare
+  _now  timestamptz := clock_timestamp();
+  _all  bigint[] := array(select distinct l.id from tusk.lane l where l.id > _from order by l.id limit _limit);
+  _idle bigint[];
+  _lane bigint;
+begin
+  perform tusk.lead(_term);
+  _idle := array(select u.id from unnest(_all) u(id) where tusk.is_idle(u.id));
+  update tusk.lane l set idle_at = null, idle_xid = null where l.id = any(_all) and l.id <> all(_idle) and l.idle_at is not null;
+  update tusk.lane l set idle_xid = pg_current_xact_id()
+  where l.id = any(_idle) and l.idle_xid is null and l.idle_at <= _now - _after * interval '1 us';
+  update tusk.lane l set idle_at = _now where l.id = any(_idle) and l.idle_at is null;
+  for _lane in
+    select l.id from tusk.lane l where l.id = any(_idle)
+    group by l.id having bool_and(coalesce(l.idle_xid < pg_snapshot_xmin(pg_current_snapshot()), false))
+  loop
+    continue when not tusk.try_lane(_lane);
+    continue when not tusk.is_idle(_lane); -- nobody claims from it now
+    delete from tusk.lane l where l.id = _lane and l.idle_xid is not null;
+    delete from tusk.lane_position p where p.lane = _lane;
+    with gone as (delete from tusk.lane_tally a where a.lane = _lane returning a.added)
+    update tusk.catalogue_end e set added = e.added - g.added from gone g;
+  end loop;
+  if pg_current_xact_id_if_assigned() is not null then
+    perform tusk.hold_lead(_term);
+  end if;
+  return _all[cardinality(_all)];
+end $$;
+
 -- Makes the next segment when the bounded ones come to an end. The log has to be
 -- nobody's for a moment: that is waited for without a lock, in which all others would
 -- have to wait as well, and given up when a transaction goes on for long.
@@ -291,4 +337,4 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop procedure tusk.tidy;
-drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.name_lost_lanes, tusk.tidy_lane, tusk.untidy_lanes;
+drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.name_lost_lanes, tusk.forget_lanes, tusk.is_idle, tusk.tidy_lane, tusk.untidy_lanes;

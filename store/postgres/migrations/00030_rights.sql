@@ -52,7 +52,7 @@ declare
 begin
   foreach _name in array array['add_segment', 'admit_all', 'at_home', 'attend', 'beat', 'candidate', 'catalogue_next', 'claim', 'counts',
     'drop_segment', 'edit', 'few_dead', 'few_waiting', 'finish', 'finish_lease', 'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more',
-    'grant_turns', 'hold_lead', 'name_lanes', 'name_lost_lanes', 'prune', 'put', 'put_needing', 'rebase', 'rescue', 'settle_children', 'turns',
+    'forget_lanes', 'grant_turns', 'hold_lead', 'name_lanes', 'name_lost_lanes', 'prune', 'put', 'put_needing', 'rebase', 'rescue', 'settle_children', 'turns',
     'unattend', 'unfinished', 'write_free_notes', 'write_notes']
   loop
     execute format('alter function tusk.%I set search_path = pg_catalog, pg_temp', _name);

@@ -4,6 +4,9 @@ call tusk.tidy($1, $2, $3)
 -- name: name_lost_lanes
 select tusk.name_lost_lanes($1)
 
+-- name: forget_lanes
+select coalesce(tusk.forget_lanes($1, $2, $3, $4), 0)
+
 -- name: add_segment
 select coalesce(tusk.add_segment($1, $2), '')
 

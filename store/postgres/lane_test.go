@@ -1,0 +1,154 @@
+package postgres_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+const laneRows = `select (select count(*) from tusk.lane where queue like 'gone%') + (select count(*) from tusk.lane_tally a where not exists (select from tusk.lane l where l.id = a.lane))
+	+ (select count(*) from tusk.lane_position p where not exists (select from tusk.lane l where l.id = p.lane))`
+
+// clearAll drops all that has ended, with the segments it was in.
+func clearAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool, term int64) {
+	t.Helper()
+	eventually(t, "all is pruned", func() bool {
+		_, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Microsecond}, 1000)
+		return err == nil && number(t, pool, "select count(*) from tusk.outcome") == 0
+	})
+	if _, err := pool.Exec(t.Context(), "truncate tusk.log"); err != nil { // as if every segment had gone
+		t.Fatal(err)
+	}
+}
+
+func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	term, w := lead(t, s), startWorker(t, s)
+	s.IdleLane(0)
+	tasks := newTasks(1200, "gone")
+	for i := range tasks {
+		tasks[i].Priority = int16(i - 600)
+	}
+	if _, err := s.Enqueue(ctx, tasks); err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: len(tasks), Token: store.NewToken()})
+	if err != nil || len(done) != len(tasks) {
+		t.Fatal(len(done), err)
+	}
+	if lost, err := s.Finish(ctx, completed(done)); err != nil || len(lost) > 0 {
+		t.Fatal(len(lost), err)
+	}
+	for range 10 { // they have tasks, which have completed
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, pool, laneRows); n != 1200 {
+		t.Fatalf("%d of 1200 lanes are left, which have tasks", n)
+	}
+	clearAll(t, s, pool, term)
+	var steps []int64
+	eventually(t, "the lanes are forgotten", func() bool {
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, number(t, pool, laneRows))
+		return steps[len(steps)-1] == 0
+	})
+	if len(steps) < 4 {
+		t.Errorf("lanes left after each step: %v", steps)
+	}
+	later, err := postgres.New(pool, postgres.Options{}) // s remembers the lanes for longer than it let them stay
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	goRoundOf(t, later, w, "gone", 10)
+}
+
+// An enqueue may trust that a lane has a name for as long as its transaction is open.
+func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	term, w := lead(t, s), startWorker(t, s)
+	s.IdleLane(0)
+	goRoundOf(t, s, w, "gone", 3)
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	u, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := newTasks(1, "gone")
+	if _, err := u.Enqueue(ctx, open); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, "delete from tusk.outcome; delete from tusk.log"); err != nil { // not what is not committed
+		t.Fatal(err)
+	}
+	for range 10 {
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, pool, "select count(*) from tusk.lane where queue = 'gone'"); n == 0 {
+		t.Error("the lane of a task that was not committed yet is forgotten")
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: 10, Token: store.NewToken()}); err != nil || len(tasks) != 1 {
+		t.Errorf("claimed %d, %v", len(tasks), err)
+	}
+}
+
+// Processes that have not heard of the lane name it anew while it is being forgotten.
+func TestWhoNamesALaneWhileItIsForgottenLosesNothing(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	term, w := lead(t, s), startWorker(t, s)
+	s.IdleLane(0)
+	const rounds = 20
+	for i := range rounds {
+		var g sync.WaitGroup
+		g.Go(func() {
+			for range 3 {
+				if err := s.Maintain(ctx, term); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		g.Go(func() {
+			other, err := postgres.New(pool, postgres.Options{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer other.Close()
+			if _, err := other.Enqueue(ctx, newTasks(1, "gone")); err != nil {
+				t.Error(err)
+			}
+		})
+		g.Wait()
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"gone"}, Limit: 10, Token: store.NewToken()})
+		if err != nil || len(tasks) != 1 {
+			t.Fatalf("round %d: claimed %d tasks, %v", i, len(tasks), err)
+		}
+		if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+			t.Fatal(len(lost), err)
+		}
+		if _, err := pool.Exec(ctx, "delete from tusk.outcome; delete from tusk.log"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
