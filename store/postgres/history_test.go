@@ -31,6 +31,8 @@ type history struct {
 	length time.Duration
 	reader atomic.Int64 // since when, in nanoseconds, a transaction that reads the log is open; 0: none is
 
+	readUntil atomic.Int64 // when the last one ended
+
 	stop   atomic.Bool
 	inside atomic.Bool // users' transactions finish tasks, too
 	claims atomic.Int64

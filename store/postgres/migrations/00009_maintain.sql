@@ -337,4 +337,5 @@ end $$;
 -- down
 set local lock_timeout = '5s';
 drop procedure tusk.tidy;
-drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.name_lost_lanes, tusk.forget_lanes, tusk.is_idle, tusk.tidy_lane, tusk.untidy_lanes;
+drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.name_lost_lanes,
+  tusk.forget_lanes, tusk.is_idle, tusk.tidy_lane, tusk.untidy_lanes;
