@@ -170,19 +170,33 @@ func (h *history) end(ctx context.Context, r *rand.Rand, tasks []store.Task) err
 	if h.inside.Load() && r.IntN(5) == 0 {
 		return h.endInside(ctx, r, outcomes)
 	}
-	lost, err := h.s.Finish(ctx, outcomes)
+	lost, err := h.finish(ctx, outcomes)
 	if err != nil {
-		return fmt.Errorf("finish: %w", err)
+		return err
 	}
 	h.accept(outcomes, lost)
 	if r.IntN(4) == 0 { // the answer was lost
-		lost, err := h.s.Finish(ctx, outcomes)
+		lost, err := h.finish(ctx, outcomes)
 		if err == nil && len(lost) != len(outcomes) {
 			h.t.Errorf("%d of %d finishes were accepted a second time", len(outcomes)-len(lost), len(outcomes))
 		}
 		return err
 	}
 	return nil
+}
+
+// finish tries again what somebody holds for a moment, such as the leader who takes back
+// what a worker held that missed its beats.
+func (h *history) finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	for {
+		late, err := h.s.Finish(ctx, outcomes)
+		lost = append(lost, late...)
+		held := new(store.HeldError)
+		if !errors.As(err, &held) || ctx.Err() != nil {
+			return lost, err
+		}
+		outcomes = slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return !slices.Contains(held.Tasks, o.Task.ID) })
+	}
 }
 
 func (h *history) endInside(ctx context.Context, r *rand.Rand, outcomes []store.Outcome) error {
@@ -206,7 +220,7 @@ func (h *history) endInside(ctx context.Context, r *rand.Rand, outcomes []store.
 		if err := tx.Rollback(ctx); err != nil {
 			return err
 		}
-		lost, err := h.s.Finish(ctx, outcomes)
+		lost, err := h.finish(ctx, outcomes)
 		if err == nil {
 			h.accept(outcomes, lost)
 		}
