@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -113,6 +114,10 @@ func (app *App) problem(err error) *Problem {
 	p := &Problem{Code: "error", Exit: exitError, Text: once(err.Error()), Err: err}
 	if bad := (*tusk.InvalidError)(nil); errors.As(err, &bad) {
 		p.Code, p.Exit = bad.Code, exitUsage
+		return p
+	}
+	if errors.As(err, new(*query.AmbiguousError)) {
+		p.Code, p.Exit, p.Hint = "ambiguous_id", exitUsage, "use a longer part"
 		return p
 	}
 	if errors.As(err, new(*tusk.QueueInUseError)) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -125,12 +126,23 @@ type editedRow struct {
 	State  string  `json:"state" col:"STATE"`
 }
 
-// named changes tasks by their ids and says of each what became of it.
+// named changes tasks by their ids, or parts of them, and says of each what became of it.
 func (e *edit) named(ctx context.Context, args []string) error {
+	for _, text := range args {
+		if !query.IsPart(text) {
+			_, err := tusk.ParseID(text)
+			return err
+		}
+	}
+	client, closeStore, err := e.app.Client(ctx, existing)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
 	var ids []tusk.ID
 	seen := map[tusk.ID]bool{}
 	for _, text := range args {
-		id, err := tusk.ParseID(text)
+		id, err := query.FindID(ctx, client, nil, text)
 		if err != nil {
 			return err
 		}
@@ -139,11 +151,6 @@ func (e *edit) named(ctx context.Context, args []string) error {
 			ids = append(ids, id)
 		}
 	}
-	client, closeStore, err := e.app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
 	if e.consent.dryRun {
 		return e.tryNamed(ctx, client, ids)
 	}

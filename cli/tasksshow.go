@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -49,11 +50,11 @@ func newTasksShowCommand(app *App) *cobra.Command {
 		Short: "Show a task with its attempts, errors, logs, output and progress",
 		Args:  between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(args[0])
-			if err != nil {
-				return err
-			}
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				id, err := query.FindID(cmd.Context(), client, nil, args[0])
+				if err != nil {
+					return err
+				}
 				task, err := client.Get(cmd.Context(), id)
 				if err != nil {
 					return err

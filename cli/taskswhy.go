@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/why"
 )
 
@@ -32,11 +33,11 @@ func newTasksWhyCommand(app *App) *cobra.Command {
 several reasons: the first is the one to act on. Each names the command that changes it.`,
 		Args: between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(args[0])
-			if err != nil {
-				return err
-			}
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				id, err := query.FindID(cmd.Context(), client, nil, args[0])
+				if err != nil {
+					return err
+				}
 				t, reasons, err := why.Task(cmd.Context(), client, id)
 				if err != nil {
 					return err

@@ -38,6 +38,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		defer s.logAccess(r, rec, id, begun)
 		defer s.recovered(rec, id)
 		switch {
+		case headBytes(r) > maxHead:
+			problem(http.StatusRequestHeaderFieldsTooLarge, "head_too_large", "the headers and the path have more than %d bytes", maxHead).write(rec, id)
 		case !s.knownHost(r.Host):
 			problem(http.StatusMisdirectedRequest, "unknown_host", "this server is not called that: add the name to its hosts").write(rec, id)
 		case !cleanPath(r):
@@ -46,6 +48,17 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(rec, r)
 		}
 	})
+}
+
+// headBytes is about how many bytes a request's first line and headers have.
+func headBytes(r *http.Request) int {
+	n := len(r.Method) + len(r.RequestURI) + len(r.Host)
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
 }
 
 // crossOrigin refuses what another site makes a browser send.

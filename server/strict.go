@@ -11,6 +11,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,8 @@ func (c *call) readBody(of *shape, v any) error {
 	switch {
 	case errors.As(err, &large):
 		return problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes", limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem(http.StatusRequestTimeout, "body_too_slow", "the body took too long to arrive: send it again")
 	case err != nil:
 		return problem(http.StatusBadRequest, "unreadable_body", "the body could not be read to its end")
 	}

@@ -23,7 +23,8 @@ const (
 	SearchWindow = 31 * 24 * time.Hour
 
 	searchBytes = 64 << 20
-	firstLook   = 25      // tasks, before their size is known
+	firstLook   = 25      // tasks of a list, before their size is known
+	firstSearch = 4       // the same of a search
 	lookBytes   = 8 << 20 // of args asked for at a time, about
 )
 
@@ -43,7 +44,7 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 	}
 	matches := matcher(q.Args)
 	limit, size, begun := f.Limit, 0, time.Now()
-	f.Limit = firstLook
+	f.Limit = firstSearch
 	var kept sized
 	for p.Looked < SearchBudget && size < searchBytes && time.Since(begun) < SearchTime {
 		f.Limit = min(f.Limit, SearchBudget-p.Looked)
@@ -66,7 +67,8 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 			return p, nil
 		}
 		left := max(SearchTime-time.Since(begun), 0)
-		f.Limit = max(min(store.MaxPage, lookBytes/(size/p.Looked+1), int(left*time.Duration(p.Looked)/(time.Since(begun)+1))), 10)
+		inTime := int(left * time.Duration(p.Looked) / (time.Since(begun) + 1))
+		f.Limit = max(1, min(store.MaxPage, growth*p.Looked, lookBytes/(size/p.Looked+1), inTime))
 	}
 	return p, nil
 }

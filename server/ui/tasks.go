@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -28,8 +29,9 @@ type tasksData struct {
 	Chips    []chip
 	Span     string
 	Group    *groupRow
-	Looked   int  // how many tasks a search in args looked through
-	Everyone bool // no filter at all
+	Looked   int                   // how many tasks a search in args looked through
+	Everyone bool                  // no filter at all
+	Several  *query.AmbiguousError // the tasks of which the search has a part of the id; nil: it has not
 }
 
 // chip is one part of the filter, with the query without it.
@@ -60,6 +62,16 @@ func tasks(v *visit) (answer, error) {
 	found, err := q.Find(v.r.Context(), v.client, v.who.Sees, f, v.Mask.JSON)
 	if err != nil {
 		return a, err
+	}
+	if len(found.Tasks) == 0 && query.IsPart(q.Key) {
+		switch id, err := query.FindID(v.r.Context(), v.client, v.who.Sees, q.Key); {
+		case errors.As(err, &d.Several):
+			found.Tasks = d.Several.Tasks
+		case err == nil:
+			return goTo("/tasks/" + id.String()), nil
+		case !errors.Is(err, tusk.ErrNotFound):
+			return a, err
+		}
 	}
 	if d.Tasks, d.Looked = found.Tasks, found.Looked; !found.More.IsZero() {
 		next := q.Values()
@@ -155,6 +167,9 @@ type taskData struct {
 func (d taskData) Editable() bool { return replaceable(d.TaskInfo) }
 
 func task(v *visit) (answer, error) {
+	if part := v.r.PathValue("id"); query.IsPart(part) && len(part) < len(tusk.ID{}.String()) {
+		return v.taskOfPart(part)
+	}
 	t, err := v.visible()
 	if err != nil {
 		return answer{}, err
@@ -177,6 +192,18 @@ func task(v *visit) (answer, error) {
 		a.watch = v.url("tasks", t.ID, "live")
 	}
 	return a, nil
+}
+
+// taskOfPart leads to the task of which a part of the id is known, or to those that have it.
+func (v *visit) taskOfPart(part string) (answer, error) {
+	id, err := query.FindID(v.r.Context(), v.client, v.who.Sees, part)
+	switch {
+	case errors.As(err, new(*query.AmbiguousError)):
+		return goTo("/tasks?key=" + url.QueryEscape(part)), nil
+	case err != nil:
+		return answer{}, err
+	}
+	return goTo("/tasks/" + id.String()), nil
 }
 
 // why says why an unfinished task does not run.

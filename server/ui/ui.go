@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -226,7 +227,7 @@ func (p *pages) serve(route Route) http.Handler {
 		if r.Method == http.MethodPost {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			if err := r.ParseForm(); err != nil {
-				p.fail(w, r, v.base(answer{}), failure(http.StatusRequestEntityTooLarge, "The form is too large, or is none."))
+				p.fail(w, r, v.base(answer{}), formFailure(err))
 				return
 			}
 		}
@@ -244,6 +245,18 @@ func (p *pages) serve(route Route) http.Handler {
 			p.render(w, a, v.base(a))
 		}
 	})
+}
+
+// formFailure says why a form could not be read.
+func formFailure(err error) error {
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return failure(http.StatusRequestEntityTooLarge, "The form has more than %d MiB.", maxForm>>20)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return failure(http.StatusRequestTimeout, "The form took too long to arrive. Send it again.")
+	default:
+		return failure(http.StatusBadRequest, "The form cannot be read.")
+	}
 }
 
 // inTurn shows a page when the visitor has few enough others under way.

@@ -1,0 +1,117 @@
+package query
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Ids begin with the time, so tasks that were enqueued together differ at the end: pages
+// show the last twelve digits. A beginning is a range of ids, which is cheap however many
+// tasks there are; an end is looked for among the newest tasks alone.
+const (
+	minPart    = 6 // digits of a part of an id
+	wholeTail  = 12
+	tailBudget = 20000 // tasks that are looked through for an end
+	tailTime   = 2 * time.Second
+	candidates = 10
+)
+
+// AmbiguousError says that a part of an id is the beginning or the end of several.
+type AmbiguousError struct {
+	Part  string
+	Tasks []tusk.TaskInfo // the newest, at most ten
+}
+
+func (e *AmbiguousError) Error() string {
+	names := make([]string, len(e.Tasks))
+	for i, t := range e.Tasks {
+		names[i] = fmt.Sprintf("%s (%s, %v)", t.ID, t.Kind, t.State)
+	}
+	return fmt.Sprintf("%s is a part of several ids: %s", e.Part, strings.Join(names, ", "))
+}
+
+// IsPart reports whether text can be the beginning or the end of an id.
+func IsPart(text string) bool { return partOf(text) != "" }
+
+// partOf returns the digits of a part of an id; empty: it is none.
+func partOf(text string) string {
+	digits := strings.ReplaceAll(strings.ToLower(strings.Trim(strings.TrimSpace(text), "….")), "-", "")
+	even := digits + strings.Repeat("0", len(digits)%2)
+	if _, err := hex.DecodeString(even); err != nil || len(digits) < minPart || len(digits) > 32 {
+		return ""
+	}
+	return digits
+}
+
+// FindID returns the id of a task of which text is the id, or its beginning or end, among
+// the tasks that sees lets through; nil: all. A whole id is returned whether or not there is
+// such a task.
+//
+// Errors: an *AmbiguousError; tusk.ErrNotFound; an *InvalidError for what is no part of an
+// id.
+func FindID(ctx context.Context, client *tusk.Client, sees Sees, text string) (tusk.ID, error) {
+	id, err := tusk.ParseID(strings.TrimSpace(text))
+	if err == nil {
+		return id, nil
+	}
+	part := partOf(text)
+	if part == "" {
+		return id, fmt.Errorf("%w; the first or the last %d digits of an id are enough", err, minPart)
+	}
+	if sees == nil {
+		sees = func(string, string) bool { return true }
+	}
+	found, err := findParts(ctx, client, sees, part)
+	switch {
+	case err != nil:
+		return id, err
+	case len(found) == 0:
+		return id, fmt.Errorf("task %s: %w: no id begins so, and of the newest %d tasks none ends so", text, tusk.ErrNotFound, tailBudget)
+	case len(found) > 1:
+		return id, &AmbiguousError{text, found}
+	}
+	return found[0].ID, nil
+}
+
+func findParts(ctx context.Context, client *tusk.Client, sees Sees, part string) (found []tusk.TaskInfo, err error) {
+	var last tusk.ID
+	if _, err := hex.Decode(last[:], []byte(part+strings.Repeat("f", 32-len(part)))); err != nil {
+		return nil, err
+	}
+	first, _, err := Visible(ctx, client, sees, tusk.Filter{Before: last, Limit: candidates})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range first {
+		if strings.HasPrefix(hex.EncodeToString(t.ID[:]), part) {
+			found = append(found, t)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	f, begun := tusk.Filter{Limit: store.MaxPage}, time.Now()
+	for looked := 0; looked < tailBudget && time.Since(begun) < tailTime; {
+		tasks, more, err := Visible(ctx, client, sees, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tasks {
+			if strings.HasSuffix(hex.EncodeToString(t.ID[:]), part) && len(found) < candidates {
+				found = append(found, t)
+			}
+		}
+		looked += max(len(tasks), 1)
+		if more.IsZero() || len(found) > 0 && len(part) >= wholeTail {
+			break
+		}
+		f.Before = more
+	}
+	return found, nil
+}
