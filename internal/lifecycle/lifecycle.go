@@ -96,7 +96,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 			fail(&out, t.Kind, stop.Err.Error(), end.Trace)
 		}
 	case t.Attempt >= s.maxAttempts():
-		out.State, out.Reason = store.Discarded, fmt.Sprintf("gave up after %d attempts", t.Attempt)
+		out.State, out.Reason = store.Discarded, gaveUp(t.Attempt)
 		fail(&out, t.Kind, end.text(), end.Trace)
 	default:
 		out.State = store.Retryable
@@ -205,3 +205,10 @@ func (e *StopError) Error() string {
 
 // Unwrap returns the failure, if it was one.
 func (e *StopError) Unwrap() error { return e.Err }
+
+func gaveUp(attempts int) string {
+	if attempts == 1 {
+		return "gave up after 1 attempt"
+	}
+	return fmt.Sprintf("gave up after %d attempts", attempts)
+}

@@ -45,7 +45,7 @@ func TestAfter(t *testing.T) {
 		{name: "the default limit is 25", task: store.Task{Attempt: 25}, end: End{Err: boom},
 			state: store.Discarded, attempt: 25, failed: true, reason: "gave up after 25 attempts"},
 		{name: "a named delay does not beat the limit", task: store.Task{Attempt: 1}, settings: Settings{MaxAttempts: 1},
-			end: End{Err: &RetryError{time.Hour, boom}}, state: store.Discarded, attempt: 1, failed: true, reason: "gave up after 1 attempts"},
+			end: End{Err: &RetryError{time.Hour, boom}}, state: store.Discarded, attempt: 1, failed: true, reason: "gave up after 1 attempt"},
 		{name: "a snooze refunds the attempt", task: store.Task{Attempt: 1}, end: End{Err: &SnoozeError{time.Hour}},
 			state: store.Scheduled, attempt: 0, delay: time.Hour},
 		{name: "a wrapped snooze is a snooze", task: store.Task{Attempt: 1}, end: End{Err: fmt.Errorf("later: %w", &SnoozeError{time.Hour})},

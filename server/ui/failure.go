@@ -25,7 +25,7 @@ func failureOf(err error) *Failure {
 		errors.Is(err, alert.ErrInvalid), errors.Is(err, notify.ErrInvalid), errors.Is(err, push.ErrTarget):
 		return &Failure{http.StatusBadRequest, err.Error()}
 	case errors.Is(err, tusk.ErrNotFound), errors.Is(err, access.ErrNotFound), errors.Is(err, push.ErrNotFound), errors.Is(err, alert.ErrNotFound):
-		return &Failure{http.StatusNotFound, "There is no such thing here, or no longer."}
+		return &Failure{http.StatusNotFound, "Not found: it does not exist, or no longer."}
 	case errors.Is(err, tusk.ErrRefused):
 		return &Failure{http.StatusConflict, err.Error()}
 	case errors.Is(err, tusk.ErrConflict):

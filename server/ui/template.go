@@ -46,12 +46,12 @@ type page struct {
 var notes = map[string]string{
 	"enqueued": "The task is enqueued.", "duplicate": "An unfinished task has that key: this is it.",
 	"cancelled": "The task is cancelled.", "requested": "The task runs: its worker is asked to stop.",
-	"retried": "The task may run again.", "deleted": "The task is deleted.", "changed": "The task is changed.",
+	"retried": "The task is available again.", "deleted": "The task is deleted.", "changed": "The task is changed.",
 	"edited": "Done. What did not allow the change was left alone.",
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
 	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
 	"saved":      "Saved.", "removed": "Removed.", "password": "Your password is changed, and your other sessions have ended.", "sessionsended": "Logged out everywhere, within two seconds.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
-	"retriedall": "What had failed or was cancelled may run again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
+	"retriedall": "The tasks that failed or were cancelled are available again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
 	"testing": "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.", "unmuted": "No longer muted.",
 	"started": "Started. It goes on in the background.",
 }
