@@ -82,7 +82,7 @@ func (w *work) leads(term int64) error {
 	if _, err := w.fresh(); err != nil {
 		return err
 	}
-	if l.id.IsZero() || l.term != term || w.now >= l.expires {
+	if !l.leads(term, w.now) {
 		return store.ErrNotLeader
 	}
 	return nil
@@ -93,6 +93,10 @@ const maxAdmitted = 1000
 
 // Admit implements store.Keeper.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
+	ahead, err := s.peek(ctx, term)
+	if err != nil || !ahead.doomed && ahead.next() != 0 {
+		return store.Admitted{Next: ahead.next()}, wrap("admit", err)
+	}
 	if done.Cancelled, err = s.cancelDoomed(ctx, term, limit); err != nil {
 		return store.Admitted{Next: -1}, wrap("admit", err)
 	}

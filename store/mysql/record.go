@@ -9,18 +9,18 @@ import (
 
 // Records implements store.Recorder.
 func (s *Store) Records(ctx context.Context, kind string) (records []store.Record, err error) {
-	err = s.view(ctx, func(w *work) error {
-		records = nil
-		return w.ask(func(rows *sql.Rows) error {
-			r := store.Record{Kind: kind}
-			var name []byte
-			var at int64
-			err := rows.Scan(&name, &r.Version, &r.Body, &at)
-			r.Name, r.UpdatedAt = string(name), instant(at)
-			records = append(records, r)
-			return err
-		}, q("record.all"), []byte(kind))
-	})
+	if err := s.ready(ctx); err != nil {
+		return nil, wrap("records", err)
+	}
+	err = s.query(ctx, func(rows *sql.Rows) error {
+		r := store.Record{Kind: kind}
+		var name []byte
+		var at int64
+		err := rows.Scan(&name, &r.Version, &r.Body, &at)
+		r.Name, r.UpdatedAt = string(name), instant(at)
+		records = append(records, r)
+		return err
+	}, q("record.all"), []byte(kind))
 	return records, wrap("records", err)
 }
 

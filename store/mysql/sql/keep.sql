@@ -104,3 +104,10 @@ from tusk_lease force index (primary)
 where token > ? and claimed_at <= :now - ?
 order by token
 limit ?
+
+-- name: peek
+select l.id, l.term, l.expires_at, :now,
+    (select run_at from tusk_waiting force index (primary) order by run_at limit 1),
+    exists (select 1 from tusk_doomed), exists (select 1 from tusk_turn)
+from tusk_leader l
+where l.one = 1
