@@ -98,20 +98,13 @@ func (w *work) pour() {
 	w.pourTurns(&g)
 	w.pourLabels(&g.named)
 	w.pourSaves(g.saved.take())
-	inParts(apart(g.unstop.take()), maxSpans, func(part []span) error {
-		text, args := among("stops.delete", part)
-		w.do(text, args...)
-		return nil
-	})
+	w.drop("stops.delete", g.unstop.take())
 	w.insertValues("stop.add", "(?, ?, ?, ?)", 4, g.toStop)
 	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attemptColumns, g.attempts)
-	inParts(apart(g.erased.take()), maxSpans, func(part []span) error {
-		for _, name := range belongings {
-			text, args := among(name, part)
-			w.do(text, args...)
-		}
-		return nil
-	})
+	erased := g.erased.take()
+	for _, name := range belongings {
+		w.drop(name, erased)
+	}
 }
 
 // attemptColumns is how many values a row of tusk_attempt has.
@@ -119,6 +112,18 @@ const attemptColumns = 11
 
 // belongings are the statements that delete tasks and what belongs to them.
 var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear", "turns.delete"}
+
+// drop deletes what a table has of tasks, by a statement that is joined to their places.
+func (w *work) drop(name string, refs []ref) {
+	inParts(refs, maxSpans, func(part []ref) error {
+		var args []any
+		for _, r := range part {
+			args = append(args, r.place, r.n)
+		}
+		w.do(withKeys(name, ":tasks", "place, n", len(part)), args...)
+		return nil
+	})
+}
 
 // insertValues runs a statement that inserts rows of so many values each.
 func (w *work) insertValues(name, group string, columns int, values []any) {
@@ -212,11 +217,7 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 }
 
 func (w *work) pourTurns(g *gathered) {
-	inParts(apart(g.inLines.gone.take()), maxSpans, func(part []span) error {
-		text, args := among("turns.delete", part)
-		w.do(text, args...)
-		return nil
-	})
+	w.drop("turns.delete", g.inLines.gone.take())
 	inParts(g.inLines.come.take(), 500, func(part []ref) error {
 		var args []any
 		for _, at := range part {

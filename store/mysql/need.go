@@ -82,8 +82,7 @@ func enumerate[T any](items []T, size int) func(yield func(int, []T) bool) {
 
 // needAnew has a task wait for what it needs as that is now.
 func (w *work) needAnew(r *row, needs []store.Need) {
-	text, args := among("need.clear", []span{{r.place, r.n, r.n, 0}})
-	w.do(text, args...)
+	w.drop("need.clear", []ref{{r.place, r.n, 0}})
 	w.need(r, needs)
 	w.insertNeeds(r)
 }

@@ -171,8 +171,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 	}
 	for _, name := range []string{"task.delete", "attempt.delete", "note.delete"} {
 		t.Run(name, func(t *testing.T) {
-			text, args := among(name, far)
-			check(t, explained(t, s, text, args...), "t", "PRIMARY", taskKey, 41)
+			text := withKeys(name, ":tasks", "place, n", 2)
+			check(t, explained(t, s, text, place, 20, place, 300), "t", "PRIMARY", taskKey, 2)
 		})
 	}
 	values := strings.NewReplacer("the_queue", "'q'", "the_priority", "0", "the_at", fmt.Sprint(at), "the_place", fmt.Sprint(place), "the_first", "288",

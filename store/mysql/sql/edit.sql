@@ -12,19 +12,20 @@ limit 500
 delete from tusk_stop where place = ? and n = ? and lap = ?
 
 -- name: task.delete
-delete t from tusk_task t force index (primary) where :tasks
+-- Here and below joined, since MySQL waits for a lock on the row behind a range.
+delete t from (:tasks) x straight_join tusk_task t force index (primary) on t.place = x.place and t.n = x.n
 
 -- name: attempt.delete
-delete t from tusk_attempt t force index (primary) where :tasks
+delete t from (:tasks) x straight_join tusk_attempt t force index (primary) on t.place = x.place and t.n = x.n
 
 -- name: note.delete
-delete t from tusk_note t force index (primary) where :tasks
+delete t from (:tasks) x straight_join tusk_note t force index (primary) on t.place = x.place and t.n = x.n
 
 -- name: stops.delete
-delete t from tusk_stop t force index (primary) where :tasks
+delete t from (:tasks) x straight_join tusk_stop t force index (primary) on t.place = x.place and t.n = x.n
 
 -- name: labels.delete
-delete t from tusk_label t force index (tusk_label_task) where :tasks
+delete t from (:tasks) x straight_join tusk_label t force index (tusk_label_task) on t.place = x.place and t.n = x.n
 
 -- name: turns.delete
-delete t from tusk_turn t force index (primary) where :tasks
+delete t from (:tasks) x straight_join tusk_turn t force index (primary) on t.place = x.place and t.n = x.n

@@ -134,7 +134,7 @@ where :tasks
 order by place, n, i
 
 -- name: need.clear
-delete t from tusk_need t force index (primary) where :tasks
+delete t from (:tasks) x straight_join tusk_need t force index (primary) on t.place = x.place and t.n = x.n
 
 -- name: need.states
 select t.id, if(t.state = 3 and r.place is null, 4, t.state)
