@@ -236,9 +236,10 @@ create table tusk_log (
     primary key (task, n)
 ) without rowid;
 
--- Failed attempts by fingerprint and kind, and the tasks they left behind.
+-- Failed attempts by fingerprint and kind, and the tasks they left behind. A group is
+-- pruned only when no task refers to it, so that its id may be used again.
 create table tusk_error (
-    id          integer primary key autoincrement,
+    id          integer primary key,
     fingerprint text not null,
     kind        integer not null,
     count       integer not null,
