@@ -66,7 +66,7 @@ func (w *work) applyTasks(changes []rules.Change) error {
 
 // insert stores a new task; one that has come before stays as it is.
 func (w *work) insert(r *rules.Row) error {
-	at, err := w.find(r, &stored{})
+	at, err := w.find(r, 0, 0)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (w *work) move(t *stored, to *rules.Row) error {
 	if err := w.lift(t); err != nil {
 		return err
 	}
-	at, err := w.find(to, t)
+	at, err := w.find(to, t.group, t.turn)
 	if err != nil {
 		return err
 	}
@@ -143,9 +143,10 @@ type spot struct {
 	of                     *lane
 }
 
-// find chooses the spot for a task that goes to the end of where its state puts it.
-func (w *work) find(r *rules.Row, was *stored) (at spot, err error) {
-	at = spot{state: r.State, failure: was.group}
+// find chooses the spot for a task that goes to the end of where its state puts it. turnID
+// is the row of the turn that it has, 0 if none.
+func (w *work) find(r *rules.Row, failure, turnID int64) (at spot, err error) {
+	at = spot{state: r.State, failure: failure}
 	switch {
 	case r.State == store.Available:
 		if at.of, err = w.lane(r.Queue, r.Priority); err != nil {
@@ -159,7 +160,7 @@ func (w *work) find(r *rules.Row, was *stored) (at spot, err error) {
 		at.place = w.nextPlace()
 	}
 	if r.HasTurn {
-		at.turn = was.turn
+		at.turn = turnID
 	}
 	return at, nil
 }

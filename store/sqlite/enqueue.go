@@ -31,9 +31,10 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 		return results, err
 	}
 	results = make([]store.Enqueued, len(tasks))
-	now := w.time()
+	now, r := w.time(), &rules.Row{}
 	for i := range tasks {
-		if err := w.enqueuePlain(&tasks[i], now); err != nil {
+		r.Task = plainTask(&tasks[i], now)
+		if err := w.insert(r); err != nil {
 			return nil, err
 		}
 		results[i] = store.Enqueued{ID: tasks[i].ID, Result: store.Added}
@@ -41,15 +42,15 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	return results, nil
 }
 
-// enqueuePlain stores a task that nothing but its run time keeps from running.
-func (w *work) enqueuePlain(n *store.NewTask, now time.Time) error {
-	r := rules.Row{Task: store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Tenant: n.Tenant, Priority: n.Priority,
+// plainTask is a new task that nothing but its run time keeps from running.
+func plainTask(n *store.NewTask, now time.Time) store.Task {
+	t := store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Tenant: n.Tenant, Priority: n.Priority,
 		Args: n.Args, Tags: n.Tags, Settings: n.Settings, Workflow: n.Workflow, EnqueuedAt: now, Partition: n.Partition,
-		RunAt: rules.RunAt(n.RunAt, n.Delay, now), ExpiresAt: rules.ExpiresAt(n, now), State: store.Available}}
-	if r.RunAt.After(now) {
-		r.State = store.Scheduled
+		RunAt: rules.RunAt(n.RunAt, n.Delay, now), ExpiresAt: rules.ExpiresAt(n, now), State: store.Available}
+	if t.RunAt.After(now) {
+		t.State = store.Scheduled
 	}
-	return w.insert(&r)
+	return t
 }
 
 // add writes a new task, and reports whether it is new.
