@@ -67,8 +67,9 @@ type Schedule struct {
 	Paused    bool            `json:"paused,omitempty"`
 
 	// The cursor, moved by the leader alone.
-	Next     time.Time `json:"next,omitzero"` // the next tick; zero: not planned yet
-	Last     time.Time `json:"last,omitzero"` // the last tick that was fired
+	Next     time.Time `json:"next,omitzero"`  // the next tick; zero: not planned yet
+	Ahead    time.Time `json:"ahead,omitzero"` // ticks before it were fired by a clock that was ahead; zero: none
+	Last     time.Time `json:"last,omitzero"`  // the last tick that was fired
 	LastTask string    `json:"last_task,omitempty"`
 	Fired    int64     `json:"fired,omitempty"`
 	Skipped  int64     `json:"skipped,omitempty"` // ticks dropped by a policy, or whose key was taken
@@ -104,6 +105,9 @@ const skew = 10 * time.Second
 // Rewind takes the cursor back to the next tick if it is more than one tick ahead: the
 // clock was ahead when it was set, and has been put right. A cursor that is less than
 // that ahead is left alone, because its tick has been fired.
+//
+// Ticks that the wrong clock fired are fired again when their time comes. Those that are
+// missed then are not made up for: it may be that the clock was right before, and goes forward again.
 func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	if !s.Next.After(now.Add(skew)) {
 		return false, nil
@@ -114,6 +118,9 @@ func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	}
 	next := spec.Next(now)
 	if moved = s.Next.After(next.Add(skew)) && s.Next.After(spec.Next(next)); moved {
+		if s.Next.After(s.Ahead) {
+			s.Ahead = s.Next
+		}
 		s.Next = next
 	}
 	return moved, nil
@@ -137,14 +144,19 @@ func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
 	var due []time.Time
 	passed := int64(0)
 	for t := s.Next; !t.IsZero() && !t.After(now); t = spec.Next(t) {
+		if s.Next = spec.Next(t); t.Before(s.Ahead) && now.Sub(t) > skew {
+			continue
+		}
 		if len(due) == keep {
 			due = append(due[:0], due[1:]...)
 		}
 		due = append(due, t)
 		passed++
-		s.Next = spec.Next(t)
 	}
-	if s.Missed == MissedSkip && now.Sub(due[len(due)-1]) > Grace {
+	if !s.Next.Before(s.Ahead) {
+		s.Ahead = time.Time{}
+	}
+	if len(due) > 0 && s.Missed == MissedSkip && now.Sub(due[len(due)-1]) > Grace {
 		due = nil
 	}
 	s.Fired += int64(len(due))

@@ -174,6 +174,27 @@ func TestAClockThatWasAheadSilencesNothingForMoreThanATick(t *testing.T) {
 	}
 }
 
+// The clock goes back by hours and comes again: what was fired before is not made up for.
+func TestAClockThatGoesBackForAMomentFiresAgainInThatMomentAlone(t *testing.T) {
+	for _, missed := range []Missed{MissedOnce, MissedSkip, MissedAll} {
+		s := &Schedule{Spec: "@every 1m", Kind: "k", Missed: missed, Cap: 1000}
+		fire(t, s, 90*time.Second, 5*time.Hour)
+		back := start.Add(2*time.Hour + 30*time.Second)
+		if moved, err := s.Rewind(back); !moved || err != nil {
+			t.Fatal(moved, err)
+		}
+		if due, err := s.Due(back.Add(32 * time.Second)); err != nil || len(due) != 1 || !due[0].Equal(start.Add(2*time.Hour+time.Minute)) {
+			t.Errorf("%s: in that moment %v fired, %v", missed, due, err)
+		}
+		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Second)); err != nil || len(due) > 1 || !s.Next.Equal(start.Add(5*time.Hour+time.Minute)) {
+			t.Errorf("%s: when it came again %d fired, the next is %v, %v", missed, len(due), s.Next, err)
+		}
+		if due, err := s.Due(start.Add(5*time.Hour + 3*time.Minute)); err != nil || missed == MissedAll && len(due) != 3 || len(due) == 0 {
+			t.Errorf("%s: from then on %d of 3 fired, %v", missed, len(due), err)
+		}
+	}
+}
+
 func TestSmallStepsOfTheClockFireNoTickTwice(t *testing.T) {
 	for _, spec := range []string{"@every 1s", "@every 1m", "0 * * * *"} {
 		s := &Schedule{Spec: spec, Kind: "k"}
