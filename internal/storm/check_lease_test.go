@@ -67,7 +67,7 @@ func (c *checker) buried() {
 	}
 	for _, p := range c.tasks {
 		for _, x := range p.releases {
-			if w := workers[x.Token]; w != "" && x.yes && x.Rescue && (buried[w] == 0 || x.answered < buried[w]) {
+			if w := workers[x.Token]; w != "" && x.yes && x.Rescue && !c.lapsed(x.answered) && (buried[w] == 0 || x.answered < buried[w]) {
 				buried[w] = x.answered
 			}
 		}
