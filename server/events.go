@@ -37,7 +37,8 @@ func (c *call) viewSnapshot(s *feed.Snapshot) Snapshot {
 func streamEvents(c *call, _ struct{}) (nothing, error) {
 	snapshots, leave := c.feed.Watch(c.who.ID)
 	if snapshots == nil {
-		return nothing{}, busy("too many event streams are open")
+		feed.Refused(c.r.Context())
+		return nothing{}, busy("you may have at most %d event streams, and the server %d: close some", feed.OwnWatchers, feed.MaxWatchers)
 	}
 	defer leave()
 	h := c.w.Header()

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -150,8 +149,9 @@ func (s *Server) serve(route Route) http.Handler {
 			r = r.WithContext(ctx)
 		}
 		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), done: func() {}, status: statusOfRoute(route)}
-		defer func() { c.done() }() // when the answer is written
+		defer func() { c.rest(); c.done() }() // when the answer is written, or in a panic
 		answer, err := c.run()
+		c.rest()
 		if route.Audit != "" && c.who.Name != "" {
 			c.note(err)
 		}
@@ -167,16 +167,16 @@ func (s *Server) serve(route Route) http.Handler {
 	})
 }
 
-func (c *call) run() (any, error) {
+func (c *call) run() ([]byte, error) {
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
 	if c.large() {
-		giveBack, err := c.moving.take(c.r.Context(), c.who.ID)
+		leave, err := c.rooms.moving.enter(c.r.Context(), c.who.ID)
 		if err != nil {
 			return nil, err
 		}
-		c.done = giveBack
+		c.done = leave
 	}
 	return c.route.run(c)
 }
@@ -229,17 +229,11 @@ func (c *call) note(failed error) {
 	}
 }
 
-func (c *call) answer(v any) {
-	if v == nil {
+func (c *call) answer(body []byte) {
+	if body == nil {
 		if !c.route.Stream {
 			c.w.WriteHeader(http.StatusNoContent)
 		}
-		return
-	}
-	body, err := json.Marshal(v)
-	if err != nil {
-		c.log.Error("answer", "request", c.id, "error", err)
-		problem(http.StatusInternalServerError, "internal", "the answer could not be encoded").write(c.w, c.id)
 		return
 	}
 	h := c.w.Header()

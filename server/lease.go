@@ -59,9 +59,9 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			return out, problem(http.StatusForbidden, "forbidden", "your %s may not work on these queues", c.who.Via)
 		}
 	}
-	leave, ok := c.waiting.try(c.who.ID)
-	if !ok {
-		return out, busy("too many workers wait for tasks here")
+	leave, err := c.rooms.waiting.enter(c.r.Context(), c.who.ID)
+	if err != nil {
+		return out, err
 	}
 	defer leave()
 	wait := time.Duration(in.Body.Wait)
@@ -83,12 +83,11 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 
 // lend looks at once when it is the caller's turn, and then waits without one.
 func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
-	giveBack, err := c.turn(c.r.Context(), c.who)
-	if err != nil {
+	if err := c.work(); err != nil {
 		return nil, err
 	}
 	lent, err := c.puller.Claim(c.r.Context(), p)
-	giveBack()
+	c.rest()
 	if p.Wait = wait; err != nil || len(lent) > 0 || wait == 0 {
 		return lent, err
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"reflect"
 
@@ -20,8 +21,8 @@ type Route struct {
 	Large        bool   // may move megabytes: few run at a time
 	Found        bool   // answers 200 when what it would create is there
 
-	run    func(c *call) (any, error) // nil result: the answer is written already, or is empty
-	body   reflect.Type               // nil: none
+	run    func(c *call) ([]byte, error) // nil result: the answer is written already, or is empty
+	body   reflect.Type                  // nil: none
 	params []param
 	answer reflect.Type // nil: none
 }
@@ -35,7 +36,8 @@ type call struct {
 	who    access.Identity
 	id     string // of the request
 	status int    // of the answer
-	done   func() // gives back the place of a large request
+	done   func() // gives back the place of a request that moves much
+	leave  func() // gives back the place to work; nil: it has none
 	target string // what it is about, for the audit log
 	detail string
 }
@@ -54,23 +56,24 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 	if out := reflect.TypeFor[Out](); out != reflect.TypeFor[nothing]() {
 		r.answer = out
 	}
-	r.run = func(c *call) (any, error) {
+	r.run = func(c *call) ([]byte, error) {
 		var in In
 		if err := c.bind(&in); err != nil {
 			return nil, err
 		}
-		if !r.Stream && r.Need != access.Open {
-			giveBack, err := c.turn(c.r.Context(), c.who)
-			if err != nil {
-				return nil, err
-			}
-			defer giveBack()
+		if r.Stream {
+			c.rest()
+		} else if err := c.work(); err != nil {
+			return nil, err
 		}
 		out, err := f(c, in)
 		if _, none := any(out).(nothing); none || err != nil {
 			return nil, err
 		}
-		return out, nil
+		if err := c.work(); err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
 	}
 	return r
 }

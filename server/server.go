@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -97,10 +96,7 @@ type Server struct {
 	push   *push.Runner
 	trend  *trend.Trend
 	description
-	waiting *shares // requests for tasks
-	moving  *shares // large requests
-	parsing *shares // large bodies
-	running *shares // requests that the database works on
+	rooms   rooms
 	closing atomic.Bool
 	marked  atomic.Value // the day whose idempotency keys are marked
 	handler http.Handler
@@ -128,8 +124,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s := &Server{client: client, config: full, log: full.Logger,
-		waiting: newShares(ownWaiting, allWaiting), moving: newShares(ownLarge, allLarge),
-		parsing: newShares(1, allParsing()), running: newShares(ownRunning(), math.MaxInt)}
+		rooms: newRooms()}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)

@@ -53,12 +53,8 @@ func (c *call) readBody(of *shape, v any) error {
 	case err != nil:
 		return problem(http.StatusBadRequest, "unreadable_body", "the body could not be read to its end")
 	}
-	if len(text) > largeBody {
-		giveBack, err := c.parsing.take(r.Context(), c.who.ID)
-		if err != nil {
-			return err
-		}
-		defer giveBack()
+	if err := c.work(); err != nil {
+		return err
 	}
 	return decodeStrict(r.Context(), text, of, v)
 }

@@ -1,9 +1,10 @@
 package server
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -113,16 +114,32 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 		return nothing{}, err
 	}
 	f.Limit = store.MaxPage
-	page, err := in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON)
-	if err != nil {
-		return nothing{}, err
+	var text bytes.Buffer // of a page: a place to work is not held while it is sent
+	write := jsonLines(&text)
+	find := func() (page query.Page, err error) {
+		if err = c.work(); err != nil {
+			return page, err
+		}
+		defer c.rest()
+		text.Reset()
+		if page, err = in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON); err != nil {
+			return page, err
+		}
+		for _, t := range page.Tasks {
+			if err := write(c.view(t)); err != nil {
+				return page, err
+			}
+		}
+		return page, nil
 	}
-	out := bufio.NewWriter(c.w)
-	write, end := jsonLines(out), out.Flush
 	h, kind, name := c.w.Header(), "application/jsonl", "tasks.jsonl"
 	if in.Format == "csv" {
 		kind, name = "text/csv; charset=utf-8", "tasks.csv"
-		write = csvLines(out)
+		write = csvLines(&text)
+	}
+	page, err := find()
+	if err != nil {
+		return nothing{}, err
 	}
 	h.Set("Content-Type", kind)
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
@@ -130,30 +147,24 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	_ = control.SetReadDeadline(time.Time{})
 	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Looked) {
 		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // of each page
-		for _, t := range page.Tasks {
-			if err := write(c.view(t)); err != nil {
-				return nothing{}, nil // who asked has gone
-			}
-		}
-		if page.More.IsZero() || end() != nil {
-			break
+		if _, err := c.w.Write(text.Bytes()); err != nil || page.More.IsZero() {
+			break // who asked has gone, or has everything
 		}
 		f.Before = page.More
-		if page, err = in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON); err != nil {
+		if page, err = find(); err != nil {
 			c.log.Warn("export: cut short", "request", c.id, "error", err)
 			panic(http.ErrAbortHandler) // the only way to tell after the header
 		}
 	}
-	_ = end()
 	return nothing{}, nil
 }
 
-func jsonLines(out *bufio.Writer) func(Task) error {
+func jsonLines(out io.Writer) func(Task) error {
 	e := json.NewEncoder(out)
 	return func(t Task) error { return e.Encode(t) }
 }
 
-func csvLines(out *bufio.Writer) func(Task) error {
+func csvLines(out io.Writer) func(Task) error {
 	w := csv.NewWriter(out)
 	_ = w.Write([]string{"id", "state", "kind", "queue", "tenant", "priority", "attempt", "max_attempts", "key", "tags",
 		"enqueued_at", "run_at", "claimed_at", "finished_at", "reason", "args"})

@@ -53,6 +53,15 @@ func New(client *tusk.Client, log *slog.Logger) *Feed {
 	return &Feed{client: client, log: log, every: time.Second, watchers: map[chan *Snapshot]string{}, guests: map[chan struct{}]string{}}
 }
 
+// Refused waits a second, or until ctx ends: a watcher that is refused and comes again at
+// once would otherwise keep a processor busy.
+func Refused(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+}
+
 // Watch returns a channel of snapshots, the latest at once if there is one, and
 // a function that ends it. A watcher that is slow misses snapshots and gets the
 // latest. The channel is closed when the feed is; it is nil when too many watch.

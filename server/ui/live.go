@@ -55,6 +55,7 @@ var errTooManyWatch = failure(http.StatusServiceUnavailable, "Too many pages are
 func live(v *visit) (answer, error) {
 	snapshots, leave := v.Feed.Watch(v.who.ID)
 	if snapshots == nil {
+		feed.Refused(v.r.Context())
 		return answer{}, errTooManyWatch
 	}
 	defer leave()
@@ -99,6 +100,7 @@ func (at look) within(v *visit) (sum uint64, ended bool, err error) {
 func (v *visit) watch(at look) (answer, error) {
 	over, leave := v.Feed.Join(v.who.ID)
 	if over == nil {
+		feed.Refused(v.r.Context())
 		return answer{}, errTooManyWatch
 	}
 	defer leave()
