@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -382,12 +383,16 @@ func TestCompletionsDoNotWaitForAHeldRow(t *testing.T) {
 		}
 		return ms
 	}
-	before, held := waited(), new(store.HeldError)
-	lost, err := s.Finish(t.Context(), completed(tasks))
-	if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != tasks[70].ID {
-		t.Fatalf("lost %v, error %v: want one task to be held", lost, err)
-	}
-	if ms := waited() - before; ms > 0 {
-		t.Errorf("the server counted %d ms of waiting for locks", ms)
+	mixed := completed(tasks[50:90])
+	mixed[3].Error, mixed[3].Fingerprint, mixed[3].State = "bad", "bad", store.Discarded
+	for _, outcomes := range [][]store.Outcome{mixed, completed(slices.Concat(tasks[:50], tasks[70:71], tasks[90:]))} {
+		before, held := waited(), new(store.HeldError)
+		lost, err := s.Finish(t.Context(), outcomes)
+		if len(lost) > 0 || !errors.As(err, &held) || len(held.Tasks) != 1 || held.Tasks[0] != tasks[70].ID {
+			t.Fatalf("lost %v, error %v: want one task to be held", lost, err)
+		}
+		if ms := waited() - before; ms > 0 {
+			t.Errorf("the server counted %d ms of waiting for locks", ms)
+		}
 	}
 }

@@ -78,6 +78,9 @@ var nothing = []byte("{}")
 func (w *work) settle() error {
 	w.pour()
 	if len(w.plain) > 0 {
+		if err := w.holdPlain(); err != nil {
+			return err
+		}
 		if err := w.complete("tusk_complete"); err != nil {
 			return err
 		}
@@ -93,6 +96,22 @@ func (w *work) settle() error {
 	}
 	w.sums = delta{}
 	return nil
+}
+
+// holdPlain locks the tasks of plain ends that are written after others, where the
+// transaction must not wait for them.
+func (w *work) holdPlain() error {
+	if !w.hasty {
+		return nil
+	}
+	refs := make([]ref, len(w.plain))
+	for i, e := range w.plain {
+		refs[i] = ref{e.place, e.n, 0}
+	}
+	return inParts(apart(refs), maxSpans, func(part []span) error {
+		text, args := among("task.hold", part)
+		return w.ask(func(*sql.Rows) error { return nil }, w.locking(text), args...)
+	})
 }
 
 // judge returns what an error means that settling brought.

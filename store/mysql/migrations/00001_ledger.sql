@@ -413,14 +413,12 @@ begin
     declare the_place, the_claim, the_age bigint;
     declare the_first, the_last smallint;
     declare the_lap, the_turn int;
-    declare changed, locked int default 0;
+    declare changed int default 0;
     while length(done) > 0 do
         set the_place = conv(hex(substring(done, 1, 8)), 16, 10), the_lap = conv(hex(substring(done, 9, 4)), 16, 10),
             the_first = conv(hex(substring(done, 13, 2)), 16, 10), the_last = conv(hex(substring(done, 15, 2)), 16, 10),
             the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10),
             the_turn = ord(substring(done, 49, 1));
-        /*!80001 select count(*) into locked from (select 1 from tusk_task force index (primary)
-            where place = the_place and n between the_first and the_last for update nowait) t; */
         update tusk_task force index (primary)
         set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim, worker = substring(done, 33, 16),
             finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
@@ -447,9 +445,20 @@ create procedure tusk_finish(in done longblob, in tasks int, in delta longblob, 
     sql security invoker
 begin
     -- tusk_complete as a transaction by itself, which waits for no task that somebody holds.
-    -- MariaDB is told so by a setting of the statement, MySQL by nowait in tusk_complete.
+    -- MariaDB is told so by a setting of the statement, MySQL by taking the
+    -- locks first: a user's transaction, which calls tusk_complete itself, does wait.
+    declare ahead longblob default done;
+    declare locked int;
     declare exit handler for sqlexception begin rollback; resignal; end;
     start transaction;
+    /*!80001 while length(ahead) > 0 do
+        select count(*) into locked
+        from (select 1 from tusk_task force index (primary)
+            where place = conv(hex(substring(ahead, 1, 8)), 16, 10)
+                and n between conv(hex(substring(ahead, 13, 2)), 16, 10) and conv(hex(substring(ahead, 15, 2)), 16, 10)
+            for update nowait) t;
+        set ahead = substring(ahead, 50);
+    end while; */
     /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ call tusk_complete(done, tasks, delta, leases);
     commit;
     select 'tusk_finish' as ended;

@@ -89,6 +89,13 @@ where :tasks
 order by place, n
 for update
 
+-- name: task.hold
+select n
+from tusk_task force index (primary)
+where :tasks
+order by place, n
+for update
+
 -- name: task.read
 select :columns
 from tusk_task force index (primary)
