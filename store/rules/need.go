@@ -117,6 +117,13 @@ func (b *Batch) tell(r *Row, state store.State) error {
 	return nil
 }
 
+// Tell is for an engine that tells the tasks which need an ended one later, from what it has
+// written down: its Source's Children answers nothing while the task ends, and then with
+// those that are to be told now. A state of 0 says that the task was deleted.
+func (b *Batch) Tell(id store.ID, state store.State) error {
+	return b.tell(&Row{Task: store.Task{ID: id}, Needed: true}, state)
+}
+
 // meet closes a need, and with the last one lets its task go.
 func (b *Batch) meet(e Edge) error {
 	c, err := b.task(e.Child)

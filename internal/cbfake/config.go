@@ -1,0 +1,41 @@
+package cbfake
+
+import (
+	"encoding/json"
+	"net"
+	"strconv"
+)
+
+type object = map[string]any
+
+// config is the configuration of the cluster as a node tells it, with the bucket's once one is selected.
+// docs.couchbase.com: "Connecting via the Bucket's configuration".
+func (n *node) config(bucket bool) []byte {
+	c := n.cluster
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var nodes, ext []any
+	var servers []string
+	for _, other := range c.nodes {
+		kv, web := port(other.kv), port(other.web)
+		ext = append(ext, object{"services": object{"kv": kv, "mgmt": web, "n1ql": web}, "thisNode": other == n, "hostname": "127.0.0.1"})
+		nodes = append(nodes, object{"hostname": "127.0.0.1:" + strconv.Itoa(web), "ports": object{"direct": kv}})
+		servers = append(servers, other.kv.Addr().String())
+	}
+	config := object{"rev": c.revision, "revEpoch": 1, "nodesExt": ext, "clusterCapabilitiesVer": []int{1, 0},
+		"clusterCapabilities": object{"n1ql": []string{"enhancedPreparedStatements"}}}
+	if bucket {
+		owners := make([][]int, vbuckets)
+		for vb, owner := range c.owner {
+			owners[vb] = []int{owner}
+		}
+		config["name"], config["nodeLocator"], config["uuid"] = Bucket, "vbucket", "0123456789abcdef0123456789abcdef"
+		config["nodes"], config["bucketCapabilitiesVer"] = nodes, ""
+		config["bucketCapabilities"] = []string{"collections", "durableWrite", "cbhello", "touch", "cccp", "nodesExt", "xattr", "preserveExpiry"}
+		config["vBucketServerMap"] = object{"hashAlgorithm": "CRC", "numReplicas": 0, "serverList": servers, "vBucketMap": owners}
+	}
+	text, _ := json.Marshal(config)
+	return text
+}
+
+func port(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }

@@ -1,0 +1,212 @@
+package cbfake
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+)
+
+// doc is a document with its latest versions, the oldest first. Its first one is that it is not there.
+type doc struct {
+	versions    []version
+	lockedUntil time.Time
+	lockCAS     uint64
+}
+
+// version is what one write left behind.
+type version struct {
+	value    []byte
+	tree     any // of the value, once somebody has looked
+	gone     bool
+	datatype uint8
+	flags    uint32
+	cas      uint64
+	seqno    uint64
+	at       time.Time
+	expires  time.Time
+	durable  bool
+}
+
+func (d *doc) now() *version { return &d.versions[len(d.versions)-1] }
+
+func (v *version) there(now time.Time) bool {
+	return !v.gone && (v.expires.IsZero() || now.Before(v.expires))
+}
+
+func (d *doc) locked(now time.Time) bool { return now.Before(d.lockedUntil) }
+
+// vbucketOf is the hash by which clients find the node of a document.
+func vbucketOf(key string) int {
+	return int(crc32.ChecksumIEEE([]byte(key))>>16) & 0x7fff % vbuckets
+}
+
+// tick gives away the next CAS: a hybrid clock in nanoseconds, whose lowest 16 bits count.
+// docs.couchbase.com: "XDCR Conflict Resolution", timestamp and the hybrid logical clock.
+func (c *Cluster) tick() uint64 {
+	now := uint64(time.Now().Add(c.ahead).UnixNano()) &^ 0xffff
+	c.clock = max(now, c.clock+1)
+	return c.clock
+}
+
+// write adds a version, and answers with its CAS and its mutation token.
+func (c *Cluster) write(s *session, d *doc, p, r *memd.Packet, v version) {
+	vb := vbucketOf(string(p.Key))
+	c.seqno[vb]++
+	v.cas, v.seqno, v.at, v.durable = c.tick(), c.seqno[vb], time.Now(), p.DurabilityLevelFrame != nil
+	d.lockedUntil = time.Time{}
+	keep := max(c.faults.Lag, c.faults.Remember)
+	for len(d.versions) > 1 && v.at.Sub(d.versions[1].at) > keep {
+		d.versions = d.versions[1:]
+	}
+	if keep == 0 {
+		d.versions = d.versions[:0]
+	}
+	d.versions = append(d.versions, v)
+	r.Cas = v.cas
+	if s.tokens {
+		r.Extras = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 0xabcdef), v.seqno)
+	}
+}
+
+func (c *Cluster) document(s *session, p, r *memd.Packet) {
+	docs, known := c.docs[p.CollectionID]
+	key := string(p.Key)
+	switch {
+	case !known:
+		r.Status = memd.StatusCollectionUnknown
+		return
+	case len(key) == 0 || len(key) > 246: // 250 with the collection's id
+		r.Status = memd.StatusInvalidArgs
+		return
+	case len(p.Value) > 20<<20:
+		r.Status = memd.StatusTooBig
+		return
+	case c.owner[vbucketOf(key)] != s.node.number:
+		r.Status = memd.StatusNotMyVBucket
+		return
+	}
+	d := docs[key]
+	if d == nil {
+		d = &doc{versions: []version{{gone: true}}}
+		docs[key] = d
+	}
+	now := time.Now()
+	there := d.now().there(now)
+	switch p.Command {
+	case memd.CmdGet, memd.CmdGetLocked, memd.CmdDelete, memd.CmdUnlockKey, memd.CmdReplace:
+		if !there {
+			r.Status = memd.StatusKeyNotFound
+			return
+		}
+	}
+	switch p.Command {
+	case memd.CmdGet:
+		d.read(r, now)
+	case memd.CmdGetLocked:
+		c.lock(d, p, r, now)
+	case memd.CmdUnlockKey:
+		d.unlock(p, r, now)
+	case memd.CmdAdd, memd.CmdSet, memd.CmdReplace:
+		c.store(s, d, p, r, there, now)
+	case memd.CmdDelete:
+		if d.may(p.Cas, now, r) {
+			c.write(s, d, p, r, version{gone: true})
+		}
+	case memd.CmdSubDocMultiLookup:
+		c.lookupIn(d, p, r, there, now)
+	case memd.CmdSubDocMultiMutation:
+		c.mutateIn(s, d, p, r, there, now)
+	default:
+		r.Status = memd.StatusUnknownCommand
+	}
+}
+
+// read answers with the document. A locked one shows a CAS of all ones.
+// docs.couchbase.com: "Concurrent Document Mutations".
+func (d *doc) read(r *memd.Packet, now time.Time) {
+	v := d.now()
+	r.Value, r.Cas, r.Datatype = v.value, v.cas, v.datatype
+	if d.locked(now) {
+		r.Cas = ^uint64(0)
+	}
+	r.Extras = binary.BigEndian.AppendUint32(nil, v.flags)
+}
+
+// lock locks for up to 30 seconds. 0 and more than 30 mean 15. It is no write: nothing is stored, replicated or indexed.
+// docs.couchbase.com: "Concurrent Document Mutations"; kv_engine docs/BinaryProtocol.md, 0x94.
+func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
+	if d.locked(now) {
+		r.Status = memd.StatusLocked
+		return
+	}
+	seconds := uint32(15)
+	if len(p.Extras) >= 4 {
+		if n := binary.BigEndian.Uint32(p.Extras); n > 0 && n <= 30 {
+			seconds = n
+		}
+	}
+	d.lockedUntil, d.lockCAS = now.Add(time.Duration(seconds)*time.Second), c.tick()
+	v := d.now()
+	v.cas = d.lockCAS
+	r.Value, r.Cas, r.Datatype, r.Extras = v.value, v.cas, v.datatype, binary.BigEndian.AppendUint32(nil, v.flags)
+}
+
+func (d *doc) unlock(p, r *memd.Packet, now time.Time) {
+	switch {
+	case !d.locked(now):
+		r.Status = memd.StatusNotLocked
+	case p.Cas != d.lockCAS:
+		r.Status = memd.StatusLocked
+	default:
+		d.lockedUntil = time.Time{}
+	}
+}
+
+// may reports whether a write with a CAS may go on.
+func (d *doc) may(cas uint64, now time.Time, r *memd.Packet) bool {
+	switch {
+	case d.locked(now) && cas != d.lockCAS:
+		r.Status = memd.StatusLocked
+	case cas != 0 && cas != d.now().cas:
+		r.Status = memd.StatusKeyExists
+	default:
+		return true
+	}
+	return false
+}
+
+func (c *Cluster) store(s *session, d *doc, p, r *memd.Packet, there bool, now time.Time) {
+	switch {
+	case p.Command == memd.CmdAdd && there:
+		r.Status = memd.StatusKeyExists
+		return
+	case p.Command == memd.CmdSet && !there && p.Cas != 0:
+		r.Status = memd.StatusKeyNotFound
+		return
+	case there && !d.may(p.Cas, now, r):
+		return
+	}
+	v := version{value: bytes.Clone(p.Value), datatype: p.Datatype &^ uint8(memd.DatatypeFlagCompressed)}
+	if len(p.Extras) >= 8 {
+		v.flags, v.expires = binary.BigEndian.Uint32(p.Extras), expiry(binary.BigEndian.Uint32(p.Extras[4:]), now)
+		if p.PreserveExpiryFrame != nil {
+			v.expires = d.now().expires
+		}
+	}
+	c.write(s, d, p, r, v)
+}
+
+// expiry reads an expiry: up to 30 days it is a time from now, beyond that an instant.
+// docs.couchbase.com: "Expiration".
+func expiry(at uint32, now time.Time) time.Time {
+	switch {
+	case at == 0:
+		return time.Time{}
+	case at <= 30*24*3600:
+		return now.Add(time.Duration(at) * time.Second)
+	}
+	return time.Unix(int64(at), 0)
+}

@@ -1,0 +1,255 @@
+// Package cbfake is a test partner for the Couchbase engine: a fake of one cluster with one bucket, in memory, to which
+// the real client speaks the real protocol over TCP, and HTTP for queries. It is no engine and stores nothing. Where it
+// and the documented server differ, the server is right.
+//
+// It knows what the engine uses: documents with CAS, locks, expiry and durability, sub-documents, collections, several
+// nodes, and a small part of SQL++ (statement.go). It can lose requests and answers, refuse them, forget locks, fail over
+// and forget what was not durable, and let its index lag (fault.go).
+//
+// It imports nothing of this module; data goes from here to tests alone.
+package cbfake
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+)
+
+// vbuckets is how many the bucket has; a real one has 1024, or 128.
+const vbuckets = 64
+
+// The names and the secret that a fake knows.
+const (
+	Bucket   = "bucket"
+	User     = "user"
+	Password = "password"
+)
+
+// Cluster is a fake cluster.
+type Cluster struct {
+	mu          sync.Mutex
+	nodes       []*node
+	owner       [vbuckets]int // of each vbucket, the node that serves it
+	revision    int
+	collections map[string]uint32 // by scope.collection
+	docs        map[uint32]map[string]*doc
+	scopes      map[string]bool
+	indexes     map[string]bool
+	prepared    map[string]string // statements by name
+	clock       uint64            // the last CAS given away
+	ahead       time.Duration     // that the clock has jumped
+	seqno       [vbuckets]uint64
+	conns       map[net.Conn]bool
+	faults      Faults
+
+	requests [256]atomic.Int64
+	queries  atomic.Int64
+	work     sync.WaitGroup
+}
+
+// node is one node: a port for key-value requests and one for queries.
+type node struct {
+	cluster *Cluster
+	number  int
+	kv, web net.Listener
+	server  *http.Server
+}
+
+// Start starts a cluster of some nodes.
+func Start(nodes int) (*Cluster, error) {
+	c := &Cluster{
+		collections: map[string]uint32{"_default._default": 0}, docs: map[uint32]map[string]*doc{0: {}},
+		scopes: map[string]bool{"_default": true}, indexes: map[string]bool{}, prepared: map[string]string{},
+		conns: map[net.Conn]bool{}, revision: 1,
+	}
+	for i := range nodes {
+		n := &node{cluster: c, number: i}
+		var err error
+		if n.kv, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+		if n.web, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return nil, err
+		}
+		n.server = &http.Server{Handler: http.HandlerFunc(n.serveHTTP)}
+		c.nodes = append(c.nodes, n)
+	}
+	for vb := range c.owner {
+		c.owner[vb] = vb % nodes
+	}
+	for _, n := range c.nodes {
+		c.work.Go(func() { _ = n.server.Serve(n.web) })
+		c.work.Go(n.accept)
+	}
+	return c, nil
+}
+
+// URL is the connection string, with the user and the bucket.
+func (c *Cluster) URL() string {
+	return fmt.Sprintf("couchbase://%s:%s@%s/%s", User, Password, c.nodes[0].kv.Addr(), Bucket)
+}
+
+// Close ends all connections and waits until nobody is served any more.
+func (c *Cluster) Close() {
+	for _, n := range c.nodes {
+		n.kv.Close()
+		n.server.Close()
+	}
+	c.hangUp()
+	c.work.Wait()
+}
+
+func (c *Cluster) hangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.conns {
+		conn.Close()
+	}
+}
+
+// Requests returns how many requests for documents there were.
+func (c *Cluster) Requests() (n int64) {
+	for _, code := range documentRequests {
+		n += c.requests[code].Load()
+	}
+	return n
+}
+
+// Writes returns how many of them would have changed a document.
+func (c *Cluster) Writes() (n int64) {
+	for _, code := range documentRequests {
+		if code != memd.CmdGet && code != memd.CmdSubDocMultiLookup {
+			n += c.requests[code].Load()
+		}
+	}
+	return n
+}
+
+// Queries returns how many statements were run.
+func (c *Cluster) Queries() int64 { return c.queries.Load() }
+
+var documentRequests = []memd.CmdCode{memd.CmdGet, memd.CmdSet, memd.CmdAdd, memd.CmdReplace, memd.CmdDelete, memd.CmdGetLocked,
+	memd.CmdUnlockKey, memd.CmdSubDocMultiLookup, memd.CmdSubDocMultiMutation}
+
+func (n *node) accept() {
+	for {
+		conn, err := n.kv.Accept()
+		if err != nil {
+			return
+		}
+		n.cluster.mu.Lock()
+		n.cluster.conns[conn] = true
+		n.cluster.mu.Unlock()
+		n.cluster.work.Go(func() { n.serve(conn) })
+	}
+}
+
+// session is one connection of a client, and what it has agreed on.
+type session struct {
+	*memd.Conn
+	node   *node
+	bucket bool
+	tokens bool // it wants mutation tokens
+}
+
+func (n *node) serve(conn net.Conn) {
+	defer func() {
+		conn.Close()
+		n.cluster.mu.Lock()
+		delete(n.cluster.conns, conn)
+		n.cluster.mu.Unlock()
+	}()
+	s := &session{Conn: memd.NewConn(conn), node: n}
+	for {
+		p, _, err := s.ReadPacket()
+		if err != nil {
+			return
+		}
+		r := &memd.Packet{Magic: memd.CmdMagicRes, Command: p.Command, Opaque: p.Opaque}
+		n.cluster.requests[p.Command].Add(1)
+		loseAnswer := false
+		switch n.cluster.spoil(p) {
+		case LoseRequest:
+			return
+		case LoseAnswer:
+			loseAnswer = true
+			n.cluster.handle(s, p, r)
+		case Busy:
+			r.Status = memd.StatusTmpFail
+		case Elsewhere:
+			r.Status = memd.StatusNotMyVBucket
+			r.Value = n.config(true)
+		case SyncWrite:
+			r.Status = memd.StatusSyncWriteInProgress
+		default:
+			n.cluster.handle(s, p, r)
+		}
+		if loseAnswer || s.WritePacket(r) != nil {
+			return
+		}
+		if p.Command == memd.CmdHello {
+			s.agree(r.Value)
+		}
+	}
+}
+
+// features are those of the protocol that the fake speaks.
+var features = map[memd.HelloFeature]bool{memd.FeatureDatatype: true, memd.FeatureTCPNoDelay: true, memd.FeatureSeqNo: true,
+	memd.FeatureXattr: true, memd.FeatureXerror: true, memd.FeatureSelectBucket: true, memd.FeatureJSON: true,
+	memd.FeatureUnorderedExec: true, memd.FeatureAltRequests: true, memd.FeatureSyncReplication: true,
+	memd.FeatureCollections: true, memd.FeaturePreserveExpiry: true}
+
+// agree turns on what both sides know.
+func (s *session) agree(list []byte) {
+	for i := 0; i+1 < len(list); i += 2 {
+		f := memd.HelloFeature(binary.BigEndian.Uint16(list[i:]))
+		s.EnableFeature(f)
+		s.tokens = s.tokens || f == memd.FeatureSeqNo
+	}
+}
+
+// handle answers one request.
+func (c *Cluster) handle(s *session, p, r *memd.Packet) {
+	switch p.Command {
+	case memd.CmdHello:
+		for i := 0; i+1 < len(p.Value); i += 2 {
+			if f := binary.BigEndian.Uint16(p.Value[i:]); features[memd.HelloFeature(f)] {
+				r.Value = binary.BigEndian.AppendUint16(r.Value, f)
+			}
+		}
+	case memd.CmdSASLListMechs:
+		r.Value = []byte("PLAIN")
+	case memd.CmdSASLAuth:
+		if string(p.Value) != "\x00"+User+"\x00"+Password {
+			r.Status = memd.StatusAuthError
+		}
+	case memd.CmdSelectBucket:
+		if s.bucket = string(p.Key) == Bucket; !s.bucket {
+			r.Status = memd.StatusAccessError
+		}
+	case memd.CmdGetErrorMap:
+		r.Value = []byte(`{"version":2,"revision":1,"errors":{}}`)
+	case memd.CmdGetClusterConfig:
+		r.Value, r.Datatype = s.node.config(s.bucket), uint8(memd.DatatypeFlagJSON)
+	case memd.CmdCollectionsGetID:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		id, known := c.collections[string(p.Value)]
+		if !known {
+			r.Status = memd.StatusCollectionUnknown
+			return
+		}
+		r.Extras = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, 1), id)
+	case memd.CmdNoop:
+	default:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.document(s, p, r)
+	}
+}

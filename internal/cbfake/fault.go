@@ -1,0 +1,101 @@
+package cbfake
+
+import (
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+)
+
+// Spoil says how a request is spoilt.
+type Spoil int
+
+// The ways in which a request is spoilt.
+const (
+	Sound       Spoil = iota
+	LoseRequest       // the connection ends before it is served
+	LoseAnswer        // it is served, and the connection ends before the answer
+	Busy              // it is refused for now: the client tries again
+	Elsewhere         // this node says that another one has the document
+	SyncWrite         // a durable write of the document is under way
+)
+
+// Faults are what a test wants to go wrong.
+type Faults struct {
+	// Request is asked about each request for a document, before it is served. The key is the document's.
+	Request func(code memd.CmdCode, key string) Spoil
+	// Lag is how far the index is behind. A query that asks for certain writes, or for all, sees them.
+	Lag time.Duration
+	// Remember is how long the cluster can still forget a write that was not durable.
+	Remember time.Duration
+}
+
+// Set puts faults in place of those before.
+func (c *Cluster) Set(f Faults) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = f
+}
+
+func (c *Cluster) spoil(p *memd.Packet) Spoil {
+	c.mu.Lock()
+	ask := c.faults.Request
+	c.mu.Unlock()
+	if ask == nil {
+		return Sound
+	}
+	for _, code := range documentRequests {
+		if code == p.Command {
+			return ask(p.Command, string(p.Key))
+		}
+	}
+	return Sound
+}
+
+// ForgetLocks takes all locks off, as a failover does: a lock is neither stored nor replicated.
+// docs.couchbase.com: "Concurrent Document Mutations", pessimistic locking.
+func (c *Cluster) ForgetLocks() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, docs := range c.docs {
+		for _, d := range docs {
+			d.lockedUntil = time.Time{}
+		}
+	}
+}
+
+// FailOver takes back what was written to a vbucket in the last time without durability, with all its locks. It returns
+// how many documents changed. docs.couchbase.com: "Durability", "Failover".
+func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := time.Now().Add(-min(last, c.faults.Remember))
+	for _, docs := range c.docs {
+		for key, d := range docs {
+			if vbucketOf(key) != vbucket {
+				continue
+			}
+			d.lockedUntil = time.Time{}
+			was := len(d.versions)
+			for n := was; n > 1 && !d.now().durable && d.now().at.After(since); n-- {
+				d.versions = d.versions[:n-1]
+			}
+			if len(d.versions) < was {
+				changed++
+			}
+		}
+	}
+	return changed
+}
+
+// JumpClock moves the clock by which CAS values are made. It never runs backwards: a CAS is larger than all before it.
+func (c *Cluster) JumpClock(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += by
+}
+
+// HangUp ends all connections.
+func (c *Cluster) HangUp() { c.hangUp() }
+
+// Vbuckets is how many vbuckets there are.
+func (c *Cluster) Vbuckets() int { return vbuckets }

@@ -1,0 +1,151 @@
+package cbfake
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// request is what a client sends to the query service.
+// docs.couchbase.com: "Query Service REST API".
+type request struct {
+	Statement   string                       `json:"statement"`
+	Prepared    string                       `json:"prepared"`
+	ContextID   string                       `json:"client_context_id"`
+	Consistency string                       `json:"scan_consistency"`
+	Vectors     map[string]map[string][2]any `json:"scan_vectors"`
+	args        map[string]any
+}
+
+func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/admin/ping":
+		_, _ = io.WriteString(w, "{}")
+		return
+	case "/query/service":
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	var q request
+	fields, _ := decode(body)
+	if err := json.Unmarshal(body, &q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	q.args = map[string]any{}
+	for name, v := range fields.(map[string]any) {
+		if after, is := strings.CutPrefix(name, "$"); is {
+			q.args[after] = v
+		}
+	}
+	answer := object{"requestID": "r", "clientContextID": q.ContextID, "signature": "json", "results": []any{}, "status": "success", "metrics": object{}}
+	rows, name, err := n.cluster.query(&q)
+	if err != nil {
+		answer["status"], answer["errors"] = "fatal", []any{object{"code": 3000, "msg": err.Error()}}
+	} else if rows != nil {
+		answer["results"] = rows
+	}
+	if name != "" {
+		answer["prepared"] = name
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// query runs a statement, which a client may have prepared.
+func (c *Cluster) query(q *request) (rows []any, name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queries.Add(1)
+	text := q.Statement
+	if after, prepare := strings.CutPrefix(text, "PREPARE "); prepare {
+		text, name = after, "p"+strconv.Itoa(len(c.prepared))
+		c.prepared[name] = text
+	} else if q.Prepared != "" {
+		text = c.prepared[q.Prepared]
+	}
+	if strings.HasPrefix(text, "CREATE ") {
+		return nil, name, c.create(text)
+	}
+	s, err := parse(text)
+	if err != nil {
+		return nil, name, err
+	}
+	docs, err := c.rows(s.from, q)
+	if err != nil {
+		return nil, name, err
+	}
+	rows, err = s.run(docs, q.args)
+	return rows, name, err
+}
+
+// create makes scopes, collections and indexes; of the last it keeps the name.
+func (c *Cluster) create(text string) error {
+	words := strings.Fields(strings.ReplaceAll(text, " IF NOT EXISTS", ""))
+	path := strings.Split(strings.ReplaceAll(words[2], "`", ""), ".")
+	switch {
+	case words[1] == "SCOPE" && len(path) == 2:
+		c.scopes[path[1]] = true
+	case words[1] == "COLLECTION" && len(path) == 3 && c.scopes[path[1]]:
+		name := path[1] + "." + path[2]
+		if _, known := c.collections[name]; !known {
+			id := uint32(8 + len(c.collections))
+			c.collections[name], c.docs[id] = id, map[string]*doc{}
+		}
+	case words[1] == "INDEX":
+		c.indexes[path[0]] = true
+	default:
+		return fmt.Errorf("the fake cannot run %s", text)
+	}
+	return nil
+}
+
+// rows returns what a keyspace has; of the system's the fake knows the one of collections.
+func (c *Cluster) rows(keyspace string, q *request) (rows []row, err error) {
+	if keyspace != "system:keyspaces" {
+		return c.indexed(keyspace, q)
+	}
+	for name := range c.collections {
+		scope, collection, _ := strings.Cut(name, ".")
+		rows = append(rows, row{name, map[string]any{"name": collection, "bucket": Bucket, "scope": scope}})
+	}
+	return rows, nil
+}
+
+// indexed returns the documents of a keyspace as the index knows them: as they were a while ago, unless the query asks
+// for what it has seen itself (at_plus) or for everything (request_plus).
+// docs.couchbase.com: "Scan Consistency".
+func (c *Cluster) indexed(keyspace string, q *request) (rows []row, err error) {
+	path := strings.SplitN(strings.ReplaceAll(keyspace, "`", ""), ".", 2)
+	id, known := c.collections[path[len(path)-1]]
+	if !known || path[0] != Bucket {
+		return nil, fmt.Errorf("keyspace not found: %s", keyspace)
+	}
+	now := time.Now()
+	seen := map[int]uint64{}
+	for vb, v := range q.Vectors[Bucket] {
+		n, _ := strconv.Atoi(vb)
+		seqno, _ := v[0].(float64)
+		seen[n] = uint64(seqno)
+	}
+	for key, d := range c.docs[id] {
+		for i := len(d.versions) - 1; i >= 0; i-- {
+			v := &d.versions[i]
+			late := v.at.After(now.Add(-c.faults.Lag)) && v.seqno > seen[vbucketOf(key)]
+			if c.faults.Lag > 0 && late && q.Consistency != "request_plus" && i > 0 {
+				continue
+			}
+			if tree, ok := v.root(); v.there(now) && ok {
+				rows = append(rows, row{key, tree})
+			}
+			break
+		}
+	}
+	return rows, nil
+}

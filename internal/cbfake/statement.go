@@ -1,0 +1,309 @@
+package cbfake
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The part of SQL++ that the fake knows: one keyspace, conditions joined by AND, groups with sums, an order and a limit.
+// Whatever else a statement says is an error, so a statement that the fake does not understand fails its test.
+//
+//	SELECT [RAW] terms FROM keyspace AS t WHERE conditions [GROUP BY exprs] [ORDER BY exprs] [LIMIT n]
+type statement struct {
+	raw        bool
+	terms      []term
+	from       string
+	conditions []condition
+	group      []expr
+	order      []ordering
+	limit      string
+}
+
+type row struct {
+	id   string
+	tree any
+}
+
+// expr is META(t).id, or a path of the document; nil parts mean the whole document.
+type expr struct {
+	id    bool
+	parts []any
+}
+
+type term struct {
+	expr
+	sum, name string // the aggregate (COUNT, SUM, MIN) and the name of the column
+}
+
+type ordering struct {
+	expr
+	desc bool
+}
+
+// condition is a test of a row.
+type condition func(r row, args map[string]any) bool
+
+var (
+	shape  = regexp.MustCompile(`^SELECT (RAW )?(.+?) FROM (\S+) AS (\w+) WHERE (.+?)(?: GROUP BY (.+?))?(?: ORDER BY (.+?))?(?: LIMIT (\S+))?$`)
+	valued = regexp.MustCompile(`^(\S+) IS (NOT )?VALUED$`)
+	among  = regexp.MustCompile(`^(\S+) (NOT )?IN (\$\w+|\[.*\])$`)
+	beside = regexp.MustCompile(`^(\S+) (=|<|<=|>|>=) (\S+)$`)
+	some   = regexp.MustCompile(`^ANY (\w+) IN (\S+) SATISFIES (\S+) = (\$\w+) END$`)
+	sums   = regexp.MustCompile(`^(COUNT|SUM|MIN)\((.+)\) AS (\w+)$`)
+)
+
+func parse(text string) (*statement, error) {
+	m := shape.FindStringSubmatch(text)
+	if m == nil {
+		return nil, fmt.Errorf("the fake cannot read %s", text)
+	}
+	s := &statement{raw: m[1] != "", from: m[3], limit: m[8]}
+	for _, t := range list(m[2]) {
+		s.terms = append(s.terms, termOf(t))
+	}
+	for _, c := range strings.Split(m[5], " AND ") {
+		test := conditionOf(c)
+		if test == nil {
+			return nil, fmt.Errorf("the fake cannot read the condition %s", c)
+		}
+		s.conditions = append(s.conditions, test)
+	}
+	for _, g := range list(m[6]) {
+		s.group = append(s.group, exprOf(g))
+	}
+	for _, o := range list(m[7]) {
+		name, desc := strings.CutSuffix(o, " DESC")
+		s.order = append(s.order, ordering{exprOf(name), desc})
+	}
+	return s, nil
+}
+
+func list(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ", ")
+}
+
+func exprOf(text string) expr {
+	if strings.HasPrefix(text, "META(") {
+		return expr{id: true}
+	}
+	parts, _ := split(text)
+	return expr{parts: parts[1:]}
+}
+
+func termOf(text string) term {
+	if m := sums.FindStringSubmatch(text); m != nil {
+		t := term{sum: m[1], name: m[3]}
+		if m[2] != "1" {
+			t.expr = exprOf(m[2])
+		}
+		return t
+	}
+	t := term{expr: exprOf(text), name: "id"}
+	if n := len(t.parts); n > 0 {
+		t.name = t.parts[n-1].(string)
+	} else if !t.id {
+		t.name = text
+	}
+	return t
+}
+
+func (e expr) of(r row) any {
+	if e.id {
+		return r.id
+	}
+	v, status := find(r.tree, e.parts)
+	if status != 0 {
+		return nil
+	}
+	return v
+}
+
+func conditionOf(text string) condition {
+	if m := some.FindStringSubmatch(text); m != nil {
+		all, each := exprOf(m[2]), exprOf(m[3])
+		return func(r row, args map[string]any) bool {
+			items, _ := all.of(r).([]any)
+			return slices.ContainsFunc(items, func(item any) bool { return compare(each.of(row{tree: item}), value(m[4], args)) == 0 })
+		}
+	}
+	if m := valued.FindStringSubmatch(text); m != nil {
+		e := exprOf(m[1])
+		return func(r row, args map[string]any) bool { return (e.of(r) == nil) == (m[2] != "") }
+	}
+	if m := among.FindStringSubmatch(text); m != nil {
+		e := exprOf(m[1])
+		return func(r row, args map[string]any) bool {
+			v := e.of(r)
+			items, _ := value(m[3], args).([]any)
+			return v != nil && slices.ContainsFunc(items, func(item any) bool { return compare(v, item) == 0 }) == (m[2] == "")
+		}
+	}
+	if m := beside.FindStringSubmatch(text); m != nil {
+		e := exprOf(m[1])
+		return func(r row, args map[string]any) bool {
+			v, with := e.of(r), value(m[3], args)
+			if v == nil || with == nil || kindOf(v) != kindOf(with) {
+				return false
+			}
+			switch c := compare(v, with); m[2] {
+			case "=":
+				return c == 0
+			case "<":
+				return c < 0
+			case "<=":
+				return c <= 0
+			case ">":
+				return c > 0
+			default:
+				return c >= 0
+			}
+		}
+	}
+	return nil
+}
+
+// value is a parameter or a literal.
+func value(text string, args map[string]any) any {
+	if name, is := strings.CutPrefix(text, "$"); is {
+		return args[name]
+	}
+	v, _ := decode([]byte(strings.ToLower(text)))
+	return v
+}
+
+func kindOf(v any) int {
+	switch v.(type) {
+	case nil:
+		return 0
+	case bool:
+		return 1
+	case json.Number:
+		return 2
+	case string:
+		return 3
+	default:
+		return 4
+	}
+}
+
+// compare orders values: by kind, then by what they are worth.
+// docs.couchbase.com: "Comparison Operators", collation.
+func compare(a, b any) int {
+	if c := cmp.Compare(kindOf(a), kindOf(b)); c != 0 {
+		return c
+	}
+	switch a := a.(type) {
+	case json.Number:
+		x, _ := strconv.ParseFloat(a.String(), 64)
+		y, _ := strconv.ParseFloat(b.(json.Number).String(), 64)
+		return cmp.Compare(x, y)
+	case string:
+		return cmp.Compare(a, b.(string))
+	case bool:
+		if a == b.(bool) {
+			return 0
+		} else if !a {
+			return -1
+		}
+		return 1
+	}
+	return 0
+}
+
+func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
+	docs = slices.DeleteFunc(docs, func(r row) bool {
+		return slices.ContainsFunc(s.conditions, func(test condition) bool { return !test(r, args) })
+	})
+	slices.SortFunc(docs, func(a, b row) int {
+		for _, o := range s.order {
+			c := compare(o.of(a), o.of(b))
+			if o.desc {
+				c = -c
+			}
+			if c != 0 {
+				return c
+			}
+		}
+		return cmp.Compare(a.id, b.id)
+	})
+	if s.group != nil {
+		return s.groups(docs), nil
+	}
+	if s.limit != "" {
+		n, err := strconv.Atoi(fmt.Sprint(value(s.limit, args)))
+		if err != nil {
+			return nil, fmt.Errorf("the limit %s is no number", s.limit)
+		}
+		docs = docs[:min(n, len(docs))]
+	}
+	rows := make([]any, len(docs))
+	for i, d := range docs {
+		rows[i] = s.answer([]row{d})
+	}
+	return rows, nil
+}
+
+func (s *statement) groups(docs []row) (rows []any) {
+	of := map[string][]row{}
+	var names []string
+	for _, d := range docs {
+		var name []any
+		for _, g := range s.group {
+			name = append(name, g.of(d))
+		}
+		key := string(encode(name))
+		if of[key] == nil {
+			names = append(names, key)
+		}
+		of[key] = append(of[key], d)
+	}
+	for _, name := range names {
+		rows = append(rows, s.answer(of[name]))
+	}
+	return rows
+}
+
+// answer is one row of the result, over one document or a group of them.
+func (s *statement) answer(of []row) any {
+	if s.raw {
+		return s.terms[0].of(of[0])
+	}
+	answer := object{}
+	for _, t := range s.terms {
+		if v := t.over(of); v != nil {
+			answer[t.name] = v
+		}
+	}
+	return answer
+}
+
+func (t *term) over(of []row) any {
+	switch t.sum {
+	case "COUNT":
+		return len(of)
+	case "SUM":
+		sum := 0
+		for _, r := range of {
+			n, _ := strconv.Atoi(fmt.Sprint(t.of(r)))
+			sum += n
+		}
+		return sum
+	case "MIN":
+		var least any
+		for _, r := range of {
+			if v := t.of(r); v != nil && (least == nil || compare(v, least) < 0) {
+				least = v
+			}
+		}
+		return least
+	}
+	return t.of(of[0])
+}

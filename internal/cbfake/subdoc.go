@@ -1,0 +1,258 @@
+package cbfake
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+)
+
+// most is how many specs a request may have. docs.couchbase.com: "Sub-Document Operations", limits.
+const most = 16
+
+// spec is one part of a sub-document request.
+type spec struct {
+	op    memd.CmdCode
+	flags memd.SubdocFlag
+	path  string
+	value []byte
+}
+
+// specsOf reads the specs of a request; those that write have values.
+func specsOf(b []byte, head int) (specs []spec, ok bool) {
+	for len(b) > 0 {
+		if len(b) < head {
+			return nil, false
+		}
+		s := spec{op: memd.CmdCode(b[0]), flags: memd.SubdocFlag(b[1])}
+		n, m := int(binary.BigEndian.Uint16(b[2:])), 0
+		if head == 8 {
+			m = int(binary.BigEndian.Uint32(b[4:]))
+		}
+		if len(b) < head+n+m {
+			return nil, false
+		}
+		s.path, s.value = string(b[head:head+n]), b[head+n:head+n+m]
+		specs, b = append(specs, s), b[head+n+m:]
+	}
+	return specs, len(specs) > 0 && len(specs) <= most
+}
+
+func (c *Cluster) lookupIn(d *doc, p, r *memd.Packet, there bool, now time.Time) {
+	if !there {
+		r.Status = memd.StatusKeyNotFound
+		return
+	}
+	specs, ok := specsOf(p.Value, 4)
+	if !ok {
+		r.Status = memd.StatusSubDocBadCombo
+		return
+	}
+	for _, sp := range specs {
+		status, value := look(d.now(), sp)
+		if status != 0 {
+			r.Status = memd.StatusSubDocBadMulti
+		}
+		r.Value = binary.BigEndian.AppendUint16(r.Value, uint16(status))
+		r.Value = binary.BigEndian.AppendUint32(r.Value, uint32(len(value)))
+		r.Value = append(r.Value, value...)
+	}
+	r.Cas = d.now().cas
+	if d.locked(now) {
+		r.Cas = ^uint64(0)
+	}
+}
+
+func look(v *version, sp spec) (memd.StatusCode, []byte) {
+	if sp.flags&memd.SubdocFlagXattrPath != 0 {
+		return memd.StatusSubDocPathNotFound, nil
+	}
+	if sp.op == memd.CmdGet {
+		return 0, v.value
+	}
+	tree, ok := v.root()
+	if !ok {
+		return memd.StatusSubDocNotJSON, nil
+	}
+	parts, ok := split(sp.path)
+	if !ok {
+		return memd.StatusSubDocPathInvalid, nil
+	}
+	found, status := find(tree, parts)
+	if status != 0 {
+		return status, nil
+	}
+	switch sp.op {
+	case memd.CmdSubDocExists:
+		return 0, nil
+	case memd.CmdSubDocGetCount:
+		switch v := found.(type) {
+		case map[string]any:
+			return 0, fmt.Append(nil, len(v))
+		case []any:
+			return 0, fmt.Append(nil, len(v))
+		}
+		return memd.StatusSubDocPathMismatch, nil
+	}
+	return 0, encode(found)
+}
+
+// mutateIn changes parts of a document, all of them or none.
+// docs.couchbase.com: "Sub-Document Operations", multi-mutation.
+func (c *Cluster) mutateIn(s *session, d *doc, p, r *memd.Packet, there bool, now time.Time) {
+	specs, ok := specsOf(p.Value, 8)
+	if !ok {
+		r.Status = memd.StatusSubDocBadCombo
+		return
+	}
+	flags, expires := extrasOf(p, d.now().expires, now)
+	v := version{datatype: uint8(memd.DatatypeFlagJSON), expires: expires, flags: d.now().flags}
+	switch {
+	case there && flags&memd.SubdocDocFlagAddDoc != 0:
+		r.Status = memd.StatusKeyExists
+		return
+	case !there && flags&(memd.SubdocDocFlagAddDoc|memd.SubdocDocFlagMkDoc) == 0:
+		r.Status = memd.StatusKeyNotFound
+		return
+	case !there:
+		v.tree, v.flags = map[string]any{}, 0x2000006
+	default:
+		if !d.may(p.Cas, now, r) {
+			return
+		}
+		old, ok := d.now().root()
+		if !ok {
+			r.Status = memd.StatusSubDocNotJSON
+			return
+		}
+		v.tree = clone(old)
+	}
+	var out []byte
+	for i, sp := range specs {
+		value, status := sp.apply(v.tree)
+		if status != 0 {
+			r.Status = memd.StatusSubDocBadMulti
+			r.Value = binary.BigEndian.AppendUint16([]byte{byte(i)}, uint16(status))
+			return
+		}
+		if value != nil {
+			out = binary.BigEndian.AppendUint16(append(out, byte(i)), 0)
+			out = binary.BigEndian.AppendUint32(out, uint32(len(value)))
+			out = append(out, value...)
+		}
+	}
+	v.value = encode(v.tree)
+	c.write(s, d, p, r, v)
+	r.Value = out
+}
+
+// extrasOf reads the flags and the expiry of a request.
+func extrasOf(p *memd.Packet, had, now time.Time) (flags memd.SubdocDocFlag, expires time.Time) {
+	switch len(p.Extras) {
+	case 1:
+		flags = memd.SubdocDocFlag(p.Extras[0])
+	case 4, 5:
+		expires = expiry(binary.BigEndian.Uint32(p.Extras), now)
+		if len(p.Extras) == 5 {
+			flags = memd.SubdocDocFlag(p.Extras[4])
+		}
+	}
+	if p.PreserveExpiryFrame != nil {
+		expires = had
+	}
+	return flags, expires
+}
+
+// apply changes one path of a document.
+func (sp *spec) apply(tree any) (value []byte, status memd.StatusCode) {
+	parts, ok := split(sp.path)
+	if !ok || len(parts) == 0 {
+		return nil, memd.StatusSubDocPathInvalid
+	}
+	parent := tree
+	for _, step := range parts[:len(parts)-1] {
+		next, status := find(parent, []any{step})
+		if status == memd.StatusSubDocPathNotFound && sp.flags&memd.SubdocFlagMkDirP != 0 {
+			m, isMap := parent.(map[string]any)
+			name, isName := step.(string)
+			if !isMap || !isName {
+				return nil, memd.StatusSubDocPathMismatch
+			}
+			next = map[string]any{}
+			m[name] = next
+		} else if status != 0 {
+			return nil, status
+		}
+		parent = next
+	}
+	m, isMap := parent.(map[string]any)
+	name, isName := parts[len(parts)-1].(string)
+	if !isMap || !isName {
+		return nil, memd.StatusSubDocPathMismatch // the fake changes no places of arrays
+	}
+	return sp.change(m, name)
+}
+
+func (sp *spec) change(m map[string]any, name string) ([]byte, memd.StatusCode) {
+	old, exists := m[name]
+	text := sp.value
+	if sp.op == memd.CmdSubDocArrayPushLast {
+		text = append(append([]byte{'['}, text...), ']')
+	}
+	v, ok := decode(text)
+	switch {
+	case sp.op == memd.CmdSubDocDelete && exists:
+		delete(m, name)
+		return nil, 0
+	case sp.op == memd.CmdSubDocCounter:
+		return count(m, name, string(sp.value))
+	case sp.op != memd.CmdSubDocDelete && !ok:
+		return nil, memd.StatusSubDocCantInsert
+	}
+	switch sp.op {
+	case memd.CmdSubDocDictAdd:
+		if exists {
+			return nil, memd.StatusSubDocPathExists
+		}
+		m[name] = v
+	case memd.CmdSubDocDictSet:
+		m[name] = v
+	case memd.CmdSubDocReplace, memd.CmdSubDocDelete:
+		if !exists {
+			return nil, memd.StatusSubDocPathNotFound
+		}
+		m[name] = v
+	case memd.CmdSubDocArrayPushLast:
+		a, isArray := old.([]any)
+		if exists && !isArray {
+			return nil, memd.StatusSubDocPathMismatch
+		}
+		if !exists && sp.flags&memd.SubdocFlagMkDirP == 0 {
+			return nil, memd.StatusSubDocPathNotFound
+		}
+		m[name] = append(a, v.([]any)...)
+	default:
+		return nil, memd.StatusSubDocBadCombo
+	}
+	return nil, 0
+}
+
+func count(m map[string]any, name, by string) ([]byte, memd.StatusCode) {
+	delta, err := strconv.ParseInt(by, 10, 64)
+	if err != nil || delta == 0 {
+		return nil, memd.StatusSubDocBadDelta
+	}
+	var n int64
+	if old, exists := m[name]; exists {
+		number, ok := old.(json.Number)
+		if !ok {
+			return nil, memd.StatusSubDocPathMismatch
+		}
+		n, _ = number.Int64()
+	}
+	m[name] = json.Number(strconv.FormatInt(n+delta, 10))
+	return fmt.Append(nil, n+delta), 0
+}

@@ -1,0 +1,222 @@
+// Package couchbase is the engine for Couchbase Server 7.1 and later.
+//
+// Couchbase changes one document at a time, by compare-and-swap; its indexes lag. So whatever must be right is decided by
+// the write of a single document, which also records what follows from it (unit.go). What may run stands in pages that
+// are read by key (line.go), so no claim asks an index. Indexes serve what is due, people's pages, and the sweeps that
+// find what a crash has left behind (sweep.go). A worker's leases are named in its own document before they are taken
+// (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
+//
+// The package may touch package store, its rules and the client, and a cluster over it. Data comes from the rooms above
+// through store.Store and ends here.
+package couchbase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Store is a queue in a scope of a Couchbase bucket. It implements store.Store, store.Migrator, store.Maintainer,
+// store.Checker, store.Notifier and store.Meter.
+type Store struct {
+	cluster                  *gocb.Cluster
+	bucket, scope            string
+	tasks, lines, keys, meta *gocb.Collection
+	durability               gocb.DurabilityLevel // of all but leases, lines and beats
+	queryTimeout             time.Duration
+	handle                   string // names this handle's statistics
+
+	opened time.Time    // with a monotonic reading
+	offset atomic.Int64 // of the server's clock, in microseconds
+	synced atomic.Int64 // when it was last learnt
+
+	tails   tails
+	lent    lent
+	sums    sums
+	seen    seen
+	bell    bell
+	counted atomic.Int64 // the term in which turns were last counted
+	swept   atomic.Int64
+
+	claims, conflicts, doubts, completed, queries atomic.Int64
+}
+
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.Migrator   = (*Store)(nil)
+	_ store.Maintainer = (*Store)(nil)
+	_ store.Checker    = (*Store)(nil)
+	_ store.Notifier   = (*Store)(nil)
+	_ store.Meter      = (*Store)(nil)
+)
+
+// Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope that
+// Tusk's collections are in (tusk); durability, which is none, majority (the default where the bucket has a replica) or
+// persistToMajority. All others are the client's.
+func Open(ctx context.Context, text string) (*Store, error) {
+	o, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := gocb.Connect(o.connection, gocb.ClusterOptions{
+		Authenticator:  gocb.PasswordAuthenticator{Username: o.user, Password: o.password},
+		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
+		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second, QueryTimeout: 30 * time.Second},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	bucket := cluster.Bucket(o.bucket)
+	ready := &gocb.WaitUntilReadyOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}, Context: ctx}
+	if err := bucket.WaitUntilReady(15*time.Second, ready); err != nil {
+		_ = cluster.Close(nil)
+		return nil, fmt.Errorf("connect: %w: %w", store.ErrUnavailable, err)
+	}
+	scope := bucket.Scope(o.scope)
+	s := &Store{
+		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability, queryTimeout: 30 * time.Second,
+		tasks: scope.Collection("task"), lines: scope.Collection("line"), keys: scope.Collection("key"), meta: scope.Collection("meta"),
+		handle: nonce(), opened: time.Now(),
+	}
+	s.sums.minutes, s.sums.changed = map[int64]map[slice]*store.Stat{}, map[int64]bool{}
+	return s, nil
+}
+
+// Close writes the statistics down and ends the connections.
+func (s *Store) Close() error { return s.cluster.Close(nil) }
+
+// options are what a database URL says.
+type options struct {
+	connection, user, password, bucket, scope string
+	durability                                gocb.DurabilityLevel
+	mechanisms                                []gocb.SaslMechanism
+}
+
+var levels4 = map[string]gocb.DurabilityLevel{"none": gocb.DurabilityLevelNone, "majority": gocb.DurabilityLevelMajority,
+	"majorityAndPersist": gocb.DurabilityLevelMajorityAndPersistOnMaster, "persistToMajority": gocb.DurabilityLevelPersistToMajority}
+
+func parse(text string) (o options, err error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return o, errors.New("the database URL cannot be read: write couchbase://user:password@host/bucket")
+	}
+	o.bucket, o.scope = strings.Trim(u.Path, "/"), "tusk"
+	if o.bucket == "" || strings.Contains(o.bucket, "/") {
+		return o, errors.New("the database URL names no bucket: write couchbase://user:password@host/bucket")
+	}
+	o.user = u.User.Username()
+	o.password, _ = u.User.Password()
+	q := u.Query()
+	if q.Has("scope") {
+		o.scope = q.Get("scope")
+	}
+	if level := q.Get("durability"); level != "" {
+		known := false
+		if o.durability, known = levels4[level]; !known {
+			return o, fmt.Errorf("the durability %q is unknown: write none, majority, majorityAndPersist or persistToMajority", level)
+		}
+	}
+	if q.Get("sasl") == "plain" {
+		o.mechanisms = []gocb.SaslMechanism{gocb.PlainSaslMechanism}
+	}
+	q.Del("scope")
+	q.Del("durability")
+	q.Del("sasl")
+	u.User, u.Path, u.RawQuery = nil, "", q.Encode()
+	o.connection = u.String()
+	return o, nil
+}
+
+// tails remembers which page of a lane was last appended to.
+type tails struct {
+	mu sync.Mutex
+	of map[lane]int
+}
+
+func (t *tails) get(l lane) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[l]
+}
+
+func (t *tails) set(l lane, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil || len(t.of) > 10_000 {
+		t.of = map[lane]int{}
+	}
+	t.of[l] = n
+}
+
+// seen are the tokens of this handle's latest writes, so that who writes sees what it wrote.
+type seen struct {
+	mu sync.Mutex
+	of map[uint64]gocb.MutationToken // by vbucket
+}
+
+// wrote takes note of a write that an index must know of before it answers this handle.
+func (s *Store) wrote(done *gocb.MutationResult) {
+	if done == nil || done.MutationToken() == nil {
+		return
+	}
+	token := *done.MutationToken()
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	if s.seen.of == nil {
+		s.seen.of = map[uint64]gocb.MutationToken{}
+	}
+	if old, known := s.seen.of[token.PartitionID()]; !known || old.SequenceNumber() < token.SequenceNumber() || old.PartitionUUID() != token.PartitionUUID() {
+		s.seen.of[token.PartitionID()] = token
+	}
+}
+
+func (s *seen) state() *gocb.MutationState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.of) == 0 {
+		return nil
+	}
+	state := gocb.NewMutationState()
+	for _, token := range s.of {
+		state.Add(token)
+	}
+	return state
+}
+
+// each does n things, 32 at a time, and returns the first error.
+func each(n int, do func(i int) error) error {
+	if n == 1 {
+		return do(0)
+	}
+	var all sync.WaitGroup
+	var next atomic.Int64
+	var first atomic.Pointer[error]
+	for range min(n, 32) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					first.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := first.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Measure implements store.Meter.
+func (s *Store) Measure(context.Context) (store.Measures, error) {
+	return store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1, RoundTrips: -1, Queries: s.claims.Load(), Conflicts: s.conflicts.Load()}, nil
+}

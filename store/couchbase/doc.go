@@ -1,0 +1,272 @@
+package couchbase
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// ref names a document: its collection, by one letter, and its key.
+type ref struct {
+	C  string `json:"c"`
+	ID string `json:"id"`
+}
+
+// The collections whose documents change together; see unit.
+const (
+	inTask = "t"
+	inKey  = "k"
+	inMeta = "m"
+)
+
+// body is the content of a document that may change together with others: a task, a key, a record.
+type body interface{ header() *head }
+
+// head is what all of them have in common.
+type head struct {
+	U    string `json:"u,omitempty"`    // of the last write, to know it again when its answer was lost
+	Pin  *pin   `json:"pin,omitempty"`  // a unit is about to change it
+	Unit *unit  `json:"unit,omitempty"` // what was decided together with this write and is still to be done
+	Tell string `json:"tell,omitempty"` // the state of which its children are still to be told
+	Gone bool   `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done
+	Todo int64  `json:"todo,omitempty"` // since when one of these has been there
+}
+
+func (h *head) header() *head { return h }
+
+// open reports whether something is left to be done.
+func (h *head) open() bool { return h.Unit != nil || h.Tell != "" || h.Gone }
+
+// doc is a document as it was read, or as it is to be.
+type doc struct {
+	ref
+	body
+	cas   gocb.Cas // 0: it is not stored
+	raw   []byte   // as it was read
+	dirty bool
+	place int // in the order of those to be lined up; see rules.Row
+}
+
+func (d *doc) task() *task { return d.body.(*task) }
+func (d *doc) key() *key   { return d.body.(*key) }
+
+func newBody(r ref) body {
+	switch r.C {
+	case inTask:
+		return &task{ID: r.ID}
+	case inKey:
+		return &key{}
+	default:
+		return &record{}
+	}
+}
+
+func (s *Store) collection(c string) *gocb.Collection {
+	switch c {
+	case inTask:
+		return s.tasks
+	case inKey:
+		return s.keys
+	default:
+		return s.meta
+	}
+}
+
+// encode writes JSON and leaves the text of args as it is.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}
+
+// verbatim hands JSON to the client and back as it is.
+var verbatim = gocb.NewRawJSONTranscoder()
+
+// read returns a document as it is; nil: there is none.
+func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
+	d := &doc{ref: r, body: newBody(r)}
+	var err error
+	d.raw, d.cas, err = s.get(ctx, s.collection(r.C), r.ID)
+	if d.raw == nil || err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(d.raw, d.body); err != nil {
+		return nil, fmt.Errorf("document %s is damaged: %w", r.ID, err)
+	}
+	return d, nil
+}
+
+// get reads a document's bytes; nil: there is none.
+func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw []byte, cas gocb.Cas, err error) {
+	err = s.again(ctx, func() error {
+		raw = nil
+		got, err := from.Get(id, &gocb.GetOptions{Context: ctx, Transcoder: verbatim})
+		if err != nil {
+			return err
+		}
+		cas = got.Cas()
+		return got.Content(&raw)
+	})
+	if errors.Is(err, gocb.ErrDocumentNotFound) {
+		return nil, 0, nil
+	}
+	return raw, cas, err
+}
+
+// insert stores a new document. Done twice it is no error: ids are used once.
+func (s *Store) insert(ctx context.Context, d *doc) error {
+	_, err := s.create(ctx, d)
+	return err
+}
+
+// create stores a document that must not be there, and reports whether it was not.
+func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
+	d.header().U = nonce()
+	text, err := encode(d.body)
+	if err != nil {
+		return false, err
+	}
+	tries := 0
+	err = s.again(ctx, func() error {
+		tries++
+		done, err := s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim, DurabilityLevel: s.durability})
+		s.wrote(done)
+		if err == nil {
+			d.cas, d.raw = done.Cas(), text
+		}
+		return err
+	})
+	if errors.Is(err, gocb.ErrDocumentExists) {
+		if tries == 1 {
+			return false, nil
+		}
+		is, err := s.read(ctx, d.ref) // perhaps by an earlier try
+		if is == nil || err != nil || is.header().U != d.header().U {
+			return false, err
+		}
+		d.cas, d.raw = is.cas, text
+		return true, nil
+	}
+	return err == nil, err
+}
+
+// replace writes a document if it is as it was read, and reports whether it was. An answer that was lost is made up for
+// by a look: the write is known by its nonce.
+func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
+	d.header().U = nonce()
+	text, err := encode(d.body)
+	if err != nil {
+		return false, err
+	}
+	for try := 0; ; try++ {
+		done, err := s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas, Transcoder: verbatim, DurabilityLevel: level})
+		s.wrote(done)
+		switch {
+		case err == nil:
+			d.cas, d.raw = done.Cas(), text
+			return true, nil
+		case !unknown(err) && (try == 0 || !mismatch(err)):
+			return false, refusal(err)
+		}
+		is, err := s.read(ctx, d.ref)
+		switch {
+		case err != nil:
+			return false, err
+		case is != nil && is.header().U == d.header().U:
+			d.cas, d.raw = is.cas, text
+			return true, nil
+		case is == nil || is.cas != d.cas:
+			return false, nil
+		}
+		if err := pause(ctx, try+1); err != nil {
+			return false, err
+		}
+	}
+}
+
+// remove deletes a document if it is as it was read, and reports whether it is gone.
+func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
+	tries := 0
+	err := s.again(ctx, func() error {
+		tries++
+		done, err := s.collection(d.C).Remove(d.ID, &gocb.RemoveOptions{Context: ctx, Cas: d.cas, DurabilityLevel: s.durability})
+		s.wrote(done)
+		return err
+	})
+	if errors.Is(err, gocb.ErrDocumentNotFound) && tries > 1 {
+		return true, nil
+	}
+	return err == nil, refusal(err)
+}
+
+// refusals are the errors after which it is known that nothing was written.
+var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked, gocb.ErrPathNotFound,
+	gocb.ErrPathExists, gocb.ErrValueTooLarge, gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
+	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
+
+// unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a connection
+// that ends is an io.EOF.
+func unknown(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, known := range refusals {
+		if errors.Is(err, known) {
+			return false
+		}
+	}
+	return true
+}
+
+// mismatch reports whether a document is not as it was read. A MutateIn says that it exists.
+func mismatch(err error) bool {
+	return errors.Is(err, gocb.ErrCasMismatch) || errors.Is(err, gocb.ErrDocumentExists) || errors.Is(err, gocb.ErrDocumentNotFound) ||
+		errors.Is(err, gocb.ErrDocumentLocked)
+}
+
+// refusal is nil for a write that was refused because the document is not as it was read.
+func refusal(err error) error {
+	if mismatch(err) {
+		return nil
+	}
+	return err
+}
+
+// again repeats what does no harm twice until its answer is known, or the time is over.
+func (s *Store) again(ctx context.Context, do func() error) error {
+	for try := 0; ; try++ {
+		err := do()
+		if !unknown(err) || try > 100 {
+			return err
+		}
+		s.doubts.Add(1)
+		if late := pause(ctx, try+1); late != nil {
+			return err
+		}
+	}
+}
+
+// pause waits a moment, at random and longer with each try.
+func pause(ctx context.Context, try int) error {
+	if try > 0 {
+		most := min(int64(try)*200_000, 20_000_000)
+		t := time.NewTimer(time.Duration(rand.Int64N(most)))
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+	}
+	return ctx.Err()
+}
+
+func nonce() string { return strconv.FormatUint(rand.Uint64(), 36) }

@@ -1,0 +1,31 @@
+package couchbase
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// Edit implements store.Editor.
+func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+	edited := make([]store.Edited, len(e.IDs))
+	works := make([]*work, len(e.IDs))
+	c := e.Change
+	c.RunAt = trim(c.RunAt)
+	for i, id := range e.IDs {
+		works[i] = &work{}
+		err := s.do(ctx, works[i], func(b *rules.Batch) (err error) {
+			edited[i], err = b.Edit(id, &c)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("edit: %w", err)
+		}
+	}
+	if err := s.finishUp(ctx, works...); err != nil {
+		return nil, fmt.Errorf("edit: %w", err)
+	}
+	return edited, nil
+}

@@ -1,0 +1,341 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// leader is the document that says who leads.
+type leader struct {
+	Holder  string `json:"h"` // empty: nobody
+	Term    int64  `json:"t"` // the highest there ever was
+	Expires int64  `json:"x"`
+	Renewed int64  `json:"r"`
+	U       string `json:"u"`
+}
+
+// Lead implements store.Keeper.
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	l, err := s.lead(ctx, c)
+	if err != nil {
+		return store.Leadership{}, fmt.Errorf("lead: %w", err)
+	}
+	return l, nil
+}
+
+func (s *Store) lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	me, u := c.ID.String(), nonce()
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return store.Leadership{}, err
+		}
+		l, cas, err := s.readLeader(ctx)
+		if err != nil {
+			return store.Leadership{}, err
+		}
+		now := s.now(ctx)
+		answer := store.Leadership{Now: instant(now)}
+		if c.TTL > 0 && l.Holder == me {
+			answer.Term = l.Term
+		}
+		switch {
+		case l.U == u:
+			return answer, nil // by an earlier try, whose answer was lost
+		case c.TTL <= 0 && l.Holder != me:
+			return answer, nil
+		case c.TTL <= 0:
+			l.Holder = ""
+		case l.Holder == me:
+		case l.Holder == "" || now >= l.Expires:
+			l.Holder = me
+			l.Term++
+			answer.Term = l.Term
+		default:
+			return answer, nil
+		}
+		l.U, l.Renewed, l.Expires = u, now, now+c.TTL.Microseconds()
+		if cas == 0 {
+			_, err = s.meta.Insert("leader", l, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
+		} else {
+			_, err = s.meta.Replace("leader", l, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
+		}
+		if err == nil {
+			return answer, nil
+		}
+		if !mismatch(err) && !unknown(err) {
+			return store.Leadership{}, err
+		}
+	}
+}
+
+func (s *Store) readLeader(ctx context.Context) (l leader, cas gocb.Cas, err error) {
+	raw, cas, err := s.get(ctx, s.meta, "leader")
+	if raw == nil || err != nil {
+		return l, 0, err
+	}
+	return l, cas, json.Unmarshal(raw, &l)
+}
+
+// leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans both. So
+// each chore is such that a stale leader's does no harm, and a grant asks twice.
+func (s *Store) leads(ctx context.Context, term int64) error {
+	l, _, err := s.readLeader(ctx)
+	if err != nil {
+		return err
+	}
+	if l.Holder == "" || l.Term != term || s.now(ctx) >= l.Expires {
+		return store.ErrNotLeader
+	}
+	return nil
+}
+
+// Admit implements store.Keeper.
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	did, err := s.admit(ctx, term, limit)
+	if err != nil {
+		return did, fmt.Errorf("admit: %w", err)
+	}
+	return did, nil
+}
+
+func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	did := store.Admitted{Next: -1}
+	if err := s.leads(ctx, term); err != nil {
+		return did, err
+	}
+	var err error
+	if did.Cancelled, err = s.cancelDoomed(ctx, limit); err != nil {
+		return did, err
+	}
+	type due struct {
+		ID  string `json:"id"`
+		Due int64  `json:"due"`
+	}
+	var waiting []due
+	err = query(ctx, s, queryDue, args{"n": limit + 1}, atPlus, func(d due) { waiting = append(waiting, d) })
+	if err != nil {
+		return did, err
+	}
+	now := s.now(ctx)
+	n := 0
+	for n < len(waiting) && n < limit && waiting[n].Due <= now {
+		n++
+	}
+	if n < len(waiting) {
+		did.Next = max(time.Duration(waiting[n].Due-now)*time.Microsecond, 0)
+	}
+	works, admitted := make([]*work, n), make([]bool, n)
+	err = each(n, func(i int) error {
+		works[i] = &work{}
+		return s.do(ctx, works[i], func(b *rules.Batch) (err error) {
+			admitted[i], err = b.Admit(idOf(waiting[i].ID))
+			return err
+		})
+	})
+	if err != nil {
+		return did, err
+	}
+	for i, w := range works {
+		if !admitted[i] {
+			continue
+		}
+		did.Count++
+		if q := w.ready[0].Queue; !slices.Contains(did.Queues, q) {
+			did.Queues = append(did.Queues, q)
+		}
+	}
+	return did, s.finishUp(ctx, works...)
+}
+
+// cancelDoomed cancels pending tasks of which something that they need has failed; those that need them are doomed in
+// turn.
+func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
+	for cancelled < limit {
+		var ids []string
+		err := query(ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus, func(id string) { ids = append(ids, id) })
+		if err != nil || len(ids) == 0 {
+			return cancelled, err
+		}
+		before := cancelled
+		for _, id := range ids {
+			did, err := s.doom(ctx, idOf(id))
+			if err != nil {
+				return cancelled, err
+			}
+			if did {
+				cancelled++
+			}
+		}
+		if cancelled == before {
+			return cancelled, nil
+		}
+	}
+	return cancelled, nil
+}
+
+func (s *Store) doom(ctx context.Context, id store.ID) (did bool, err error) {
+	w := &work{}
+	err = s.do(ctx, w, func(b *rules.Batch) (err error) {
+		if did, err = b.Doom(id); did || err != nil {
+			return err
+		}
+		d, err := w.load(taskRef(id))
+		if d != nil && d.task().Doom != 0 { // it was for nothing
+			d.task().Doom, d.dirty = 0, true
+		}
+		return err
+	})
+	if err != nil {
+		return did, err
+	}
+	return did, s.finishUp(ctx, w)
+}
+
+// Rescue implements store.Keeper.
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
+	tasks, err := s.rescue(ctx, term, limit)
+	if err != nil {
+		return nil, fmt.Errorf("rescue: %w", err)
+	}
+	return tasks, nil
+}
+
+func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
+	if err := s.leads(ctx, term); err != nil {
+		return nil, err
+	}
+	ids, err := s.listed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var dead, strays []*task
+	for _, id := range ids {
+		w, err := s.declare(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for token := range w.leases() {
+			if w.G != nil && slices.Contains(w.Names, token) {
+				continue
+			}
+			held, err := s.heldBy(ctx, id, w, token)
+			if err != nil {
+				return nil, err
+			}
+			for _, t := range held {
+				if w.G == nil {
+					dead = append(dead, t)
+				} else if t.Claimed < w.Since {
+					strays = append(strays, t)
+				}
+			}
+		}
+	}
+	tasks := inOrderOfClaim(dead)
+	for _, t := range inOrderOfClaim(strays) {
+		t.Stray = true
+		tasks = append(tasks, t)
+	}
+	return tasks[:min(len(tasks), limit)], nil
+}
+
+func (w *worker) leases() map[string][]string {
+	if w == nil {
+		return nil
+	}
+	return w.Leases
+}
+
+func inOrderOfClaim(tasks []*task) []store.Task {
+	slices.SortFunc(tasks, func(a, b *task) int {
+		if a.Since != b.Since {
+			return int(a.Since - b.Since)
+		}
+		return slices.Compare([]byte(a.ID), []byte(b.ID))
+	})
+	var answers []store.Task
+	for _, t := range tasks {
+		answers = append(answers, t.answer(false))
+	}
+	return answers
+}
+
+// listed returns the ids of all workers there are.
+func (s *Store) listed(ctx context.Context) ([]string, error) {
+	raw, _, err := s.get(ctx, s.meta, directory)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	var of map[string]int
+	if err := json.Unmarshal(raw, &of); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for id := range of {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// declare reads a worker, and declares it dead if it has not beaten in time. nil: there is none.
+func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
+	for {
+		w, cas, err := s.readWorker(ctx, id)
+		if w == nil || err != nil || w.G == nil || s.now(ctx) < w.Expires {
+			return w, err
+		}
+		err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil))
+		if err == nil {
+			w.G = nil
+			return w, nil
+		}
+		if !mismatch(err) && !errors.Is(err, gocb.ErrPathNotFound) {
+			return nil, err
+		}
+	}
+}
+
+// heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document, and what
+// it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
+func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
+	meant := w.Leases[token]
+	docs := make([]*doc, len(meant))
+	err := each(len(meant), func(i int) (err error) {
+		docs[i], err = s.load(ctx, ref{inTask, meant[i]})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var held, passed []*task
+	for _, d := range docs {
+		switch {
+		case d == nil:
+		case d.task().holds(tokenOf(token)):
+			held = append(held, d.task())
+		case d.task().State == "a":
+			passed = append(passed, d.task())
+		}
+	}
+	if len(held) > 0 || w.G != nil {
+		return held, nil
+	}
+	if err := s.queueUp(ctx, passed...); err != nil {
+		return nil, err
+	}
+	err = s.mutate(ctx, workerKey(id), 0, gocb.RemoveSpec(leasePath(token), nil))
+	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
+		err = nil
+	}
+	return nil, err
+}

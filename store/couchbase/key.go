@@ -1,0 +1,57 @@
+package couchbase
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// key is the document of a key: what is known of it, and what has been decided about its tasks. Whatever changes the
+// holder of a key, or ends its attempt, writes this document too, so that two who judge by it cannot both succeed.
+type key struct {
+	head
+	Queue    string    `json:"q"`
+	Tenant   string    `json:"tn"`
+	Key      string    `json:"k"`
+	Holder   string    `json:"h,omitempty"`
+	Awaiting string    `json:"next,omitempty"`
+	Source   time.Time `json:"src,omitzero"`
+	Tasks    int64     `json:"n"`
+}
+
+// keyRef names the document of a key.
+func keyRef(n rules.KeyName) ref { return ref{inKey, named(n.Queue, n.Tenant, n.Key)} }
+
+// named joins names to a document's key. Where that would be too long, or could be read in two ways, it is a hash.
+func named(names ...string) string {
+	text := strings.Join(names, "|")
+	if len(text) <= 200 && strings.Count(text, "|") == len(names)-1 && !strings.HasPrefix(text, "#") {
+		return text
+	}
+	h := sha256.New()
+	for _, name := range names {
+		fmt.Fprintf(h, "%d:%s", len(name), name)
+	}
+	return "#" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// known is the key as the rules see it.
+func (k *key) known(name rules.KeyName) *rules.Key {
+	return &rules.Key{KeyName: name, Holder: idOf(k.Holder), Awaiting: idOf(k.Awaiting), Source: k.Source, Tasks: k.Tasks}
+}
+
+// set makes the document what the rules have made of the key. One without tasks is forgotten.
+func (k *key) set(r *rules.Key) {
+	k.Queue, k.Tenant, k.Key, k.Source, k.Tasks = r.Queue, r.Tenant, r.Key, r.Source, r.Tasks
+	if k.Holder = ""; !r.Holder.IsZero() {
+		k.Holder = r.Holder.String()
+	}
+	if k.Awaiting = ""; !r.Awaiting.IsZero() {
+		k.Awaiting = r.Awaiting.String()
+	}
+	k.Gone = k.Tasks <= 0 && k.Holder == "" && k.Awaiting == ""
+}

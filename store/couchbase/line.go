@@ -1,0 +1,306 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// lane is the available tasks of a queue of one priority. They stand in pages, which are appended to and read by key, in
+// order; a cursor says up to where they have been claimed. Nothing is taken out of a page: an entry names the lap of its
+// task, and one whose task is in another lap is passed over. A page that is full is sealed by taking its field g away,
+// which every append replaces, so an append to a sealed page fails.
+//
+// Lines are written without durability, so a crash may take back any of these writes by itself. Each is mended where it
+// is met; what that leaves out the sweep finds.
+type lane struct {
+	queue    string
+	priority int16
+}
+
+// pageSize is how many entries a page has before it is sealed; one append may go beyond it.
+const pageSize = 128
+
+// The names of documents: cursors, pages, and boards, which list the priorities of a queue.
+func (l lane) cursor() string { return "c|" + strconv.Itoa(int(l.priority)) + "|" + named(l.queue) }
+func (l lane) page(n int) string {
+	return "p|" + strconv.Itoa(n) + "|" + strconv.Itoa(int(l.priority)) + "|" + named(l.queue)
+}
+func board(queue string) string { return "b|" + named(queue) }
+
+// entry is a task in a lane, in one of its laps.
+type entry struct {
+	id  string
+	lap int
+}
+
+func (e entry) MarshalJSON() ([]byte, error) { return json.Marshal([]any{e.id, e.lap, 1}) }
+
+func (e *entry) UnmarshalJSON(b []byte) error {
+	n := 0
+	return json.Unmarshal(b, &[]any{&e.id, &e.lap, &n})
+}
+
+// page is the document of one; cursor that of a lane: the page and the place of the next entry.
+type page struct {
+	G       *int    `json:"g,omitempty"`
+	Count   int     `json:"c"`
+	Entries []entry `json:"e"`
+}
+
+type cursor struct {
+	Page  int `json:"n"`
+	Place int `json:"i"`
+}
+
+// queueUp appends tasks to their lanes, in order, and wakes those of this process who wait for them.
+func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
+	of := map[lane][]entry{}
+	var lanes []lane
+	for _, t := range tasks {
+		l := lane{t.Queue, t.Priority}
+		if of[l] == nil {
+			lanes = append(lanes, l)
+		}
+		of[l] = append(of[l], entry{t.ID, t.Lap})
+	}
+	err := each(len(lanes), func(i int) error {
+		for some := range slices.Chunk(of[lanes[i]], pageSize) {
+			if err := s.append(ctx, lanes[i], some); err != nil {
+				return fmt.Errorf("append to a lane: %w", err)
+			}
+		}
+		return nil
+	})
+	for _, l := range lanes {
+		s.wake(l.queue)
+	}
+	return err
+}
+
+// append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met again.
+func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
+	n := s.tails.get(l)
+	for try := 0; ; try++ {
+		if n == 0 {
+			c, err := s.open(ctx, l)
+			if err != nil {
+				return err
+			}
+			n = c.Page
+		}
+		var done *gocb.MutateInResult
+		err := s.again(ctx, func() (err error) {
+			done, err = s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{replaceG, gocb.IncrementSpec("c", int64(len(entries)), nil),
+				gocb.ArrayAppendSpec("e", entries, &gocb.ArrayAppendSpecOptions{HasMultiple: true})}, &gocb.MutateInOptions{Context: ctx})
+			return err
+		})
+		switch {
+		case err == nil:
+			s.tails.set(l, n)
+			count := 0
+			if err := done.ContentAt(1, &count); err != nil || count < pageSize {
+				return err
+			}
+			return s.seal(ctx, l, n)
+		case errors.Is(err, gocb.ErrPathNotFound): // sealed
+			if n, err = s.next(ctx, l, n); err != nil {
+				return err
+			}
+		case errors.Is(err, gocb.ErrDocumentNotFound): // passed and deleted, or lost
+			c, err := s.open(ctx, l)
+			if err == nil && c.Page == n {
+				err = s.heal(ctx, l, c)
+			}
+			if err != nil {
+				return err
+			}
+			n = 0
+		default:
+			return err
+		}
+		if err := pause(ctx, try/8); err != nil {
+			return err
+		}
+	}
+}
+
+// replaceG is in each write that only an open page, or only a living worker, may get.
+var replaceG = gocb.ReplaceSpec("g", 1, nil)
+
+// open returns the cursor of a lane, and makes the lane if there is none.
+func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
+	for {
+		raw, _, err := s.get(ctx, s.lines, l.cursor())
+		if err != nil {
+			return c, err
+		}
+		if raw != nil {
+			return c, json.Unmarshal(raw, &c)
+		}
+		if _, err := s.makePage(ctx, l, 1); err != nil {
+			return c, err
+		}
+		err = s.again(ctx, func() error {
+			_, err := s.lines.Insert(l.cursor(), cursor{1, 0}, &gocb.InsertOptions{Context: ctx})
+			return err
+		})
+		if err != nil && !errors.Is(err, gocb.ErrDocumentExists) {
+			return c, err
+		}
+		err = s.again(ctx, func() error {
+			_, err := s.lines.MutateIn(board(l.queue), []gocb.MutateInSpec{gocb.UpsertSpec("`"+strconv.Itoa(int(l.priority))+"`", 1, nil)},
+				&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
+			return err
+		})
+		if err != nil {
+			return c, err
+		}
+	}
+}
+
+// makePage makes a page unless it is there.
+func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err error) {
+	tries := 0
+	err = s.again(ctx, func() error {
+		tries++
+		_, err := s.lines.Insert(l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}}, &gocb.InsertOptions{Context: ctx})
+		return err
+	})
+	if errors.Is(err, gocb.ErrDocumentExists) {
+		return tries > 1, nil // perhaps by the first try
+	}
+	return err == nil, err
+}
+
+// readPage returns a page; nil: there is none.
+func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
+	raw, _, err := s.get(ctx, s.lines, l.page(n))
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	p := &page{}
+	return p, json.Unmarshal(raw, p)
+}
+
+// seal closes a page once the next one is there.
+func (s *Store) seal(ctx context.Context, l lane, n int) error {
+	if _, err := s.next(ctx, l, n); err != nil {
+		return err
+	}
+	return s.shut(ctx, l, n)
+}
+
+// shut takes the field away without which nothing can be appended.
+func (s *Store) shut(ctx context.Context, l lane, n int) error {
+	err := s.again(ctx, func() error {
+		_, err := s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{gocb.RemoveSpec("g", nil)}, &gocb.MutateInOptions{Context: ctx})
+		return err
+	})
+	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
+		return nil
+	}
+	return err
+}
+
+// next makes sure that there is a page after one, and returns its number. A page that was passed and deleted must not come
+// back where nobody reads any more: who has made a page asks whether the cursor is beyond it, and moves what others have
+// put there meanwhile.
+func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
+	c, err := s.open(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	n = max(n+1, c.Page)
+	made, err := s.makePage(ctx, l, n)
+	if err != nil || !made {
+		return n, err
+	}
+	if c, err = s.open(ctx, l); err != nil || c.Page <= n {
+		return n, err
+	}
+	if err := s.shut(ctx, l, n); err != nil {
+		return 0, err
+	}
+	p, err := s.readPage(ctx, l, n)
+	if err != nil {
+		return 0, err
+	}
+	if p != nil && len(p.Entries) > 0 {
+		if err := s.append(ctx, l, p.Entries); err != nil {
+			return 0, err
+		}
+	}
+	s.dropPage(ctx, l, n)
+	return c.Page, nil
+}
+
+// dropPage deletes a page that nobody reads any more. One that stays does no harm.
+func (s *Store) dropPage(ctx context.Context, l lane, n int) {
+	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx})
+}
+
+// heal gives a cursor a page again that was lost: the next one if there is one, or the same made anew.
+func (s *Store) heal(ctx context.Context, l lane, c cursor) error {
+	next, err := s.readPage(ctx, l, c.Page+1)
+	if err != nil {
+		return err
+	}
+	if next == nil {
+		_, err := s.makePage(ctx, l, c.Page)
+		return err
+	}
+	return s.move(ctx, l, c, cursor{c.Page + 1, 0})
+}
+
+// move sets a cursor if it is where it was seen, and not locked. Otherwise somebody else will.
+func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
+	raw, cas, err := s.get(ctx, s.lines, l.cursor())
+	if raw == nil || err != nil {
+		return err
+	}
+	var is cursor
+	if err := json.Unmarshal(raw, &is); err != nil || is != from {
+		return err
+	}
+	_, err = s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})
+	return refusal(err)
+}
+
+// failFast has a request for a locked document fail at once, instead of blocking until it times out.
+type failFast struct{}
+
+// RetryAfter implements gocb.RetryStrategy.
+func (failFast) RetryAfter(_ gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	if reason == gocb.KVLockedRetryReason {
+		return &gocb.NoRetryRetryAction{}
+	}
+	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(nil, reason)
+}
+
+// lanes returns those of a queue, the most urgent first.
+func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
+	raw, _, err := s.get(ctx, s.lines, board(queue))
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	var priorities map[string]int
+	if err := json.Unmarshal(raw, &priorities); err != nil {
+		return nil, err
+	}
+	var lanes []lane
+	for text := range priorities {
+		p, err := strconv.ParseInt(text, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("board of %s: %w", queue, err)
+		}
+		lanes = append(lanes, lane{queue, int16(p)})
+	}
+	slices.SortFunc(lanes, func(a, b lane) int { return int(a.priority) - int(b.priority) })
+	return lanes, nil
+}

@@ -1,0 +1,147 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// steps are the statements of each version of the schema. They may be run twice.
+var steps = []struct {
+	name       string
+	statements []string
+}{
+	{"scope, collections and indexes", []string{
+		"CREATE SCOPE `bucket`.`tusk` IF NOT EXISTS",
+		"CREATE COLLECTION `bucket`.`tusk`.`task` IF NOT EXISTS",
+		"CREATE COLLECTION `bucket`.`tusk`.`line` IF NOT EXISTS",
+		"CREATE COLLECTION `bucket`.`tusk`.`key` IF NOT EXISTS",
+		"CREATE COLLECTION `bucket`.`tusk`.`meta` IF NOT EXISTS",
+		"CREATE INDEX `tusk_due` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`due`)",
+		"CREATE INDEX `tusk_avl` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `p`, `avl`) WHERE `avl` IS VALUED",
+		"CREATE INDEX `tusk_live` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `st`, `avl`, `n`) WHERE `fin` IS NOT VALUED",
+		"CREATE INDEX `tusk_fin` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`st`, `fin`, `q`) WHERE `fin` IS VALUED",
+		"CREATE INDEX `tusk_todo` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`todo`)",
+		"CREATE INDEX `tusk_todo_key` IF NOT EXISTS ON `bucket`.`tusk`.`key`(`todo`)",
+		"CREATE INDEX `tusk_doom` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`doom`)",
+		"CREATE INDEX `tusk_run` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `r`.`w` FOR `r` IN `run` END)",
+		"CREATE INDEX `tusk_id` IF NOT EXISTS ON `bucket`.`tusk`.`task`(META().`id` DESC, `q`, `st`, `k`, `tn`, `fp`, `enq`)",
+		"CREATE INDEX `tusk_key` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`key`, META().`id` DESC)",
+		"CREATE INDEX `tusk_wf` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`wf`, META().`id` DESC)",
+		"CREATE INDEX `tusk_fp` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`fp`, `st`, `q`, `k`)",
+		"CREATE INDEX `tusk_turn` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`, `p`, `turn`) WHERE `turn` IS VALUED",
+		"CREATE INDEX `tusk_held` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`) WHERE `held` = TRUE",
+		"CREATE INDEX `tusk_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(META().`id`)",
+	}},
+}
+
+// schema is the document that says which steps were taken, and when.
+const schema = "schema"
+
+// Migrate implements store.Migrator. A schema is never taken back: versions below the one there is are no error, and do
+// nothing.
+func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
+	all, err := s.Migrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var taken []store.Migration
+	for i := range all {
+		m := &all[i]
+		if !m.AppliedAt.IsZero() || version >= 0 && m.Version > version {
+			continue
+		}
+		for _, statement := range steps[i].statements {
+			if err := s.define(ctx, statement); err != nil {
+				return taken, fmt.Errorf("migrate: %s: %w", statement, err)
+			}
+		}
+		m.AppliedAt = time.Now().UTC().Truncate(time.Microsecond)
+		if err := s.note1(ctx, m); err != nil {
+			return taken, fmt.Errorf("migrate: %w", err)
+		}
+		taken = append(taken, *m)
+	}
+	return taken, nil
+}
+
+func (s *Store) define(ctx context.Context, statement string) error {
+	found, err := s.cluster.Query(s.placed(statement), &gocb.QueryOptions{Context: ctx, Adhoc: true, Timeout: s.queryTimeout})
+	if err != nil {
+		return err
+	}
+	for found.Next() {
+	}
+	return found.Err()
+}
+
+// note1 notes that a step was taken. The collection may be so new that its node does not know of it yet.
+func (s *Store) note1(ctx context.Context, m *store.Migration) error {
+	for try := 0; ; try++ {
+		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version), micros(m.AppliedAt), nil)},
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
+		if err == nil || !errors.Is(err, gocb.ErrCollectionNotFound) && !unknown(err) || try > 200 {
+			return err
+		}
+		if err := pause(ctx, try+50); err != nil {
+			return err
+		}
+	}
+}
+
+// Migrations implements store.Migrator.
+func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
+	taken := map[string]int64{}
+	there := false
+	err := query(ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope}, requestPlus, func(name string) { there = there || name == "meta" })
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
+	}
+	if there { // the client waits long for a collection that is not
+		raw, _, err := s.get(ctx, s.meta, schema)
+		if err == nil && raw != nil {
+			err = json.Unmarshal(raw, &taken)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
+		}
+	}
+	all := make([]store.Migration, len(steps))
+	for i, step := range steps {
+		all[i] = store.Migration{Version: int64(i + 1), Name: step.name, AppliedAt: instant(taken[fmt.Sprint(i+1)]),
+			SQL: s.placed(strings.Join(step.statements, ";\n") + ";\n")}
+	}
+	return all, nil
+}
+
+// Check implements store.Checker.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	all, err := s.Migrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := 0
+	for _, m := range all {
+		if !m.AppliedAt.IsZero() {
+			done++
+		}
+	}
+	switch {
+	case done == 0:
+		return nil, store.ErrSchemaMissing
+	case done < len(all):
+		return nil, store.ErrSchemaOld
+	}
+	if s.durability == gocb.DurabilityLevelUnknown || s.durability == gocb.DurabilityLevelNone {
+		warnings = append(warnings, "writes are acknowledged by one node, in memory: a node that fails may lose tasks; "+
+			"with replicas, add durability=majority or durability=persistToMajority to the database URL")
+	}
+	return warnings, nil
+}

@@ -1,0 +1,185 @@
+package couchbase
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// List implements store.Reader. Ids are read by key; all else is asked of an index, and judged again by the documents.
+func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	page, err := s.list(ctx, &f)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	return page, nil
+}
+
+func (s *Store) list(ctx context.Context, f *store.Filter) ([]store.Task, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	limit := min(cmp.Or(max(f.Limit, 0), 100), store.MaxPage)
+	var found []*task
+	if len(f.IDs) > 0 {
+		var ids []string
+		for _, id := range f.IDs {
+			ids = append(ids, id.String())
+		}
+		slices.Sort(ids)
+		var err error
+		if found, err = s.readAll(ctx, f, slices.Compact(ids)); err != nil {
+			return nil, err
+		}
+	}
+	before := "~" // after all ids
+	for len(f.IDs) == 0 && len(found) < limit {
+		text, a := queryList(f)
+		if !f.Before.IsZero() && f.Before.String() < before {
+			before = f.Before.String()
+		}
+		a["before"], a["n"] = before, limit
+		var ids []string
+		if err := query(ctx, s, text, a, atPlus, func(id string) { ids = append(ids, id) }); err != nil {
+			return nil, err
+		}
+		more, err := s.readAll(ctx, f, ids)
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, more...); len(ids) < limit {
+			break
+		}
+		before = ids[len(ids)-1]
+	}
+	slices.SortFunc(found, func(a, b *task) int { return cmp.Compare(b.ID, a.ID) })
+	found = found[:min(len(found), limit)]
+	page := make([]store.Task, len(found))
+	err := each(len(found), func(i int) (err error) {
+		page[i] = found[i].answer(f.Detail)
+		if f.Detail {
+			page[i].Detail.Needs, err = s.needStates(ctx, found[i])
+		}
+		return err
+	})
+	return page, err
+}
+
+// readAll returns those of some tasks that a filter means.
+func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*task, error) {
+	docs := make([]*doc, len(ids))
+	err := each(len(ids), func(i int) (err error) {
+		docs[i], err = s.load(ctx, ref{inTask, ids[i]})
+		return err
+	})
+	var found []*task
+	for _, d := range docs {
+		if d != nil && d.task().matches(f) {
+			found = append(found, d.task())
+		}
+	}
+	return found, err
+}
+
+func (s *Store) needStates(ctx context.Context, t *task) ([]store.NeedState, error) {
+	var needs []store.NeedState
+	for _, n := range t.Needs {
+		d, err := s.load(ctx, taskRef(n.Task))
+		if err != nil {
+			return nil, err
+		}
+		state := store.State(0)
+		if d != nil {
+			state = d.task().state()
+		}
+		needs = append(needs, store.NeedState{Need: store.Need{Task: n.Task, OnFailure: n.On}, State: state})
+	}
+	return needs, nil
+}
+
+func (t *task) matches(f *store.Filter) bool {
+	for _, tag := range f.Tags {
+		if !slices.Contains(t.Tags, tag) {
+			return false
+		}
+	}
+	enqueued := instant(t.Enqueued)
+	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) && among(f.States, t.state()) &&
+		(f.Key == "" || f.Key == t.Key) && (f.Workflow.IsZero() || f.Workflow.String() == t.Workflow) &&
+		(f.Fingerprint == "" || f.Fingerprint == t.Fingerprint) && (f.Before.IsZero() || t.ID < f.Before.String()) &&
+		!enqueued.Before(f.From) && (f.Until.IsZero() || enqueued.Before(f.Until))
+}
+
+func among[T comparable](wanted []T, got T) bool {
+	return len(wanted) == 0 || slices.Contains(wanted, got)
+}
+
+// Count implements store.Reader.
+func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
+	type count struct {
+		Queue  string `json:"q"`
+		State  string `json:"st"`
+		N      int64  `json:"n"`
+		Oldest int64  `json:"oldest"`
+	}
+	var counts []store.Count
+	now := s.now(ctx)
+	err := query(ctx, s, queryCount, nil, atPlus, func(c count) {
+		of := store.Count{Queue: c.Queue, State: states[c.State], Tasks: c.N}
+		if c.State == "a" {
+			of.Oldest = max(time.Duration(now-c.Oldest)*time.Microsecond, 0)
+		}
+		counts = append(counts, of)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count: %w", err)
+	}
+	slices.SortFunc(counts, func(a, b store.Count) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
+	})
+	return counts, nil
+}
+
+// Workers implements store.Reader.
+func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
+	workers, err := s.workers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	return workers, nil
+}
+
+func (s *Store) workers(ctx context.Context) ([]store.Worker, error) {
+	ids, err := s.listed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var living []store.Worker
+	for _, id := range ids {
+		w, _, err := s.readWorker(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if w == nil || w.G == nil {
+			continue
+		}
+		one := w.Info
+		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
+		for token := range w.Leases {
+			held, err := s.heldBy(ctx, id, w, token)
+			if err != nil {
+				return nil, err
+			}
+			one.Running += len(held)
+		}
+		living = append(living, one)
+	}
+	slices.SortFunc(living, func(a, b store.Worker) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))
+	})
+	return living, nil
+}

@@ -1,0 +1,179 @@
+package couchbase
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// record is the document of a record. A deleted one stays, without a body, so that its versions are never used again.
+type record struct {
+	head
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
+	Version int64  `json:"v"`
+	Body    []byte `json:"body"`
+	Updated int64  `json:"at"`
+}
+
+func recordRef(kind, name string) ref { return ref{inMeta, "r|" + named(kind, name)} }
+
+// recordList is the directory of a kind: the names that it has had.
+func recordList(kind string) string { return "records|" + named(kind) }
+
+// version is what the contract knows of it: 0 if there is none.
+func (r *record) version() int64 {
+	if r.Body == nil {
+		return 0
+	}
+	return r.Version
+}
+
+// Records implements store.Recorder.
+func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	records, err := s.records(ctx, kind)
+	if err != nil {
+		return nil, fmt.Errorf("records: %w", err)
+	}
+	return records, nil
+}
+
+func (s *Store) records(ctx context.Context, kind string) ([]store.Record, error) {
+	raw, _, err := s.get(ctx, s.meta, recordList(kind))
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	var list map[string]int
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for id := range list {
+		ids = append(ids, id)
+	}
+	docs := make([]*doc, len(ids))
+	err = each(len(ids), func(i int) (err error) {
+		docs[i], err = s.load(ctx, ref{inMeta, ids[i]})
+		return err
+	})
+	var records []store.Record
+	for _, d := range docs {
+		if d == nil || d.body.(*record).Body == nil {
+			continue
+		}
+		r := d.body.(*record)
+		records = append(records, store.Record{Kind: r.Kind, Name: r.Name, Version: r.Version, Body: r.Body, UpdatedAt: instant(r.Updated)})
+	}
+	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(a.Name, b.Name) })
+	return records, err
+}
+
+// PutRecord implements store.Recorder. The record's write decides; the tasks follow from it.
+func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
+	err := ctx.Err()
+	if err == nil && p.Term != 0 {
+		err = s.leads(ctx, p.Term)
+	}
+	var version int64
+	var results []store.Enqueued
+	if err == nil {
+		version, results, err = s.put(ctx, &p)
+	}
+	if err != nil {
+		return 0, nil, fmt.Errorf("put record: %w", err)
+	}
+	return version, results, nil
+}
+
+func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
+	r := recordRef(p.Record.Kind, p.Record.Name)
+	if p.Record.Version == 0 && p.Record.Body != nil {
+		if err := s.list1(ctx, p.Record.Kind, r.ID); err != nil {
+			return 0, nil, err
+		}
+	}
+	tasks := make([]store.NewTask, len(p.Tasks))
+	for i := range tasks {
+		tasks[i] = trimmed(p.Tasks[i])
+	}
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return 0, nil, err
+		}
+		d, err := s.load(ctx, r)
+		if err != nil {
+			return 0, nil, err
+		}
+		if d == nil {
+			d = &doc{ref: r, body: &record{Kind: p.Record.Kind, Name: p.Record.Name}}
+		}
+		to := d.body.(*record)
+		if to.version() != p.Record.Version {
+			return 0, nil, store.ErrConflict
+		}
+		now := s.now(ctx)
+		to.Kind, to.Name, to.Body, to.Updated = p.Record.Kind, p.Record.Name, bytes.Clone(p.Record.Body), now
+		if to.Version++; d.cas == 0 {
+			to.Version = now // beyond those of one that was forgotten
+		}
+		if p.Record.Body != nil && to.Body == nil {
+			to.Body = []byte{}
+		}
+		w := &work{root: d}
+		err = s.do(ctx, w, func(b *rules.Batch) (err error) {
+			w.docs[r] = d
+			w.order = append(w.order, d)
+			d.dirty = true
+			results, err = b.Enqueue(tasks)
+			return err
+		})
+		if err == errConflict {
+			continue
+		}
+		if err == nil {
+			err = s.finishUp(ctx, w)
+		}
+		return to.version(), results, err
+	}
+}
+
+// list1 adds a record to the directory of its kind, before it is there.
+func (s *Store) list1(ctx context.Context, kind, id string) error {
+	return s.again(ctx, func() error {
+		_, err := s.meta.MutateIn(recordList(kind), []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
+		return err
+	})
+}
+
+// UpdateRecords implements store.Recorder.
+func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	err := ctx.Err()
+	if err == nil && term != 0 {
+		err = s.leads(ctx, term)
+	}
+	updated := make([]store.Updated, len(puts))
+	if err == nil {
+		err = each(len(puts), func(i int) error {
+			version, results, err := s.put(ctx, &puts[i])
+			if errors.Is(err, store.ErrConflict) {
+				return nil
+			}
+			updated[i] = store.Updated{Version: version, Enqueued: results}
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("update records: %w", err)
+	}
+	return updated, nil
+}

@@ -1,0 +1,281 @@
+package couchbase
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// sums are the statistics of this handle: a document for each minute, which nobody else writes. They are written after
+// the outcomes, so a crash in between loses counts, never tasks.
+type sums struct {
+	writing sync.Mutex // held while they are written; before mu
+	mu      sync.Mutex
+	minutes map[int64]map[slice]*store.Stat
+	changed map[int64]bool
+}
+
+// slice is what statistics are summed up by within a minute.
+type slice struct{ queue, kind string }
+
+// sumDoc is a line of such a document.
+type sumDoc struct {
+	Queue     string `json:"q"`
+	Kind      string `json:"k"`
+	Completed int64  `json:"c,omitempty"`
+	Failed    int64  `json:"f,omitempty"`
+	Discarded int64  `json:"d,omitempty"`
+	Cancelled int64  `json:"x,omitempty"`
+	Waited    []byte `json:"w"`
+	Ran       []byte `json:"r"`
+}
+
+// groupDoc is a group of errors.
+type groupDoc struct {
+	store.ErrorGroup
+	U string
+}
+
+const statPrefix, errorPrefix = "s|", "e|"
+
+func statKey(minute int64, handle string) string {
+	return fmt.Sprintf("%s%012d|%s", statPrefix, minute, handle)
+}
+
+// account adds ended attempts to the statistics and to the groups of errors.
+func (s *Store) account(ctx context.Context, ends []*rules.End) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	s.sums.mu.Lock()
+	for _, e := range ends {
+		minute := e.Attempt.EndedAt.Unix() / 60
+		if s.sums.minutes[minute] == nil {
+			s.sums.minutes[minute] = map[slice]*store.Stat{}
+		}
+		of := slice{e.Task.Queue, e.Task.Kind}
+		stat := s.sums.minutes[minute][of]
+		if stat == nil {
+			stat = &store.Stat{}
+			s.sums.minutes[minute][of] = stat
+		}
+		rules.Count(stat, e.Outcome, e.Attempt.Outcome, e.Waited)
+		s.sums.changed[minute] = true
+	}
+	s.sums.mu.Unlock()
+	for _, e := range ends {
+		if e.Outcome.Error != "" {
+			if err := s.blame(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return s.writeSums(ctx)
+}
+
+// writeSums writes what has changed. Of several callers one writes for all.
+func (s *Store) writeSums(ctx context.Context) error {
+	s.sums.writing.Lock()
+	defer s.sums.writing.Unlock()
+	s.sums.mu.Lock()
+	texts := map[int64][]sumDoc{}
+	for minute := range s.sums.changed {
+		for of, stat := range s.sums.minutes[minute] {
+			texts[minute] = append(texts[minute], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded, stat.Cancelled,
+				stat.Waited.Encode(), stat.Ran.Encode()})
+		}
+	}
+	clear(s.sums.changed)
+	s.sums.mu.Unlock()
+	for minute, lines := range texts {
+		err := s.again(ctx, func() error {
+			done, err := s.meta.Upsert(statKey(minute, s.handle), lines, &gocb.UpsertOptions{Context: ctx})
+			s.wrote(done)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blame counts a failed attempt in its group of errors.
+func (s *Store) blame(ctx context.Context, e *rules.End) error {
+	o, ended := e.Outcome, e.Attempt.EndedAt
+	id, u := errorPrefix+named(e.Task.Queue, e.Task.Kind, o.Fingerprint), nonce()
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		raw, cas, err := s.get(ctx, s.meta, id)
+		g := groupDoc{ErrorGroup: store.ErrorGroup{Fingerprint: o.Fingerprint, Queue: e.Task.Queue, Kind: e.Task.Kind, First: ended}}
+		if err == nil && raw != nil {
+			err = json.Unmarshal(raw, &g)
+		}
+		if err != nil {
+			return err
+		}
+		if g.U == u {
+			return nil
+		}
+		g.U = u
+		g.Count++
+		if ended.Before(g.First) {
+			g.First = ended
+		}
+		if !ended.Before(g.Last) {
+			g.Last, g.Sample, g.SampleTask = ended, o.Error, e.Task.ID
+		}
+		var done *gocb.MutationResult
+		if raw == nil {
+			done, err = s.meta.Insert(id, g, &gocb.InsertOptions{Context: ctx})
+		} else {
+			done, err = s.meta.Replace(id, g, &gocb.ReplaceOptions{Context: ctx, Cas: cas})
+		}
+		s.wrote(done)
+		if err == nil || !mismatch(err) && !unknown(err) {
+			return err
+		}
+	}
+}
+
+// named documents are read by the range of their keys.
+type namedDoc struct {
+	ID string          `json:"id"`
+	M  json.RawMessage `json:"m"`
+}
+
+func (s *Store) between(ctx context.Context, from, until string, each func(id string, m json.RawMessage) error) error {
+	var failed error
+	err := query(ctx, s, queryNames, args{"from": from, "until": until}, atPlus, func(d namedDoc) {
+		if err := each(d.ID, d.M); err != nil && failed == nil {
+			failed = fmt.Errorf("document %s is damaged: %w", d.ID, err)
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+// Stats implements store.Reader.
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	type at struct {
+		at          time.Time
+		queue, kind string
+	}
+	all := map[at]*store.Stat{}
+	until := statPrefix + "~"
+	if !f.Until.IsZero() {
+		until = statKey(ceilMinute(f.Until), "")
+	}
+	from := statPrefix
+	if f.From.Unix() > 0 {
+		from = statKey(f.From.Unix()/60, "")
+	}
+	err := s.between(ctx, from, until, func(id string, m json.RawMessage) error {
+		var minute int64
+		var lines []sumDoc
+		if _, err := fmt.Sscanf(id, statPrefix+"%d|", &minute); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(m, &lines); err != nil {
+			return err
+		}
+		begins := time.Unix(minute*60, 0).UTC().Truncate(max(f.Bucket, time.Minute))
+		for _, l := range lines {
+			if f.Queue != "" && f.Queue != l.Queue || f.Kind != "" && f.Kind != l.Kind {
+				continue
+			}
+			one := store.Stat{Completed: l.Completed, Failed: l.Failed, Discarded: l.Discarded, Cancelled: l.Cancelled}
+			if err := errors.Join(one.Waited.Decode(l.Waited), one.Ran.Decode(l.Ran)); err != nil {
+				return err
+			}
+			of := at{begins, l.Queue, l.Kind}
+			if all[of] == nil {
+				all[of] = &store.Stat{At: begins, Queue: l.Queue, Kind: l.Kind}
+			}
+			all[of].Add(&one)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	var stats []store.Stat
+	for _, stat := range all {
+		stats = append(stats, *stat)
+	}
+	slices.SortFunc(stats, func(a, b store.Stat) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
+	})
+	return stats, nil
+}
+
+func ceilMinute(t time.Time) int64 {
+	if t.Truncate(time.Minute).Equal(t) {
+		return t.Unix() / 60
+	}
+	return t.Unix()/60 + 1
+}
+
+// Errors implements store.Reader.
+func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	groups, err := s.errorGroups(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("errors: %w", err)
+	}
+	return groups, nil
+}
+
+func (s *Store) errorGroups(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+	var groups []store.ErrorGroup
+	err := s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
+		var g groupDoc
+		err := json.Unmarshal(m, &g)
+		if (f.Queue == "" || f.Queue == g.Queue) && (f.Kind == "" || f.Kind == g.Kind) && !g.Last.Before(f.Since) {
+			groups = append(groups, g.ErrorGroup)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
+	})
+	groups = groups[:min(len(groups), cmp.Or(max(f.Limit, 0), 100))]
+	type failed struct {
+		Fingerprint string `json:"fp"`
+		State       string `json:"st"`
+		Queue       string `json:"q"`
+		Kind        string `json:"k"`
+		N           int64  `json:"n"`
+	}
+	fingerprints := make([]string, len(groups))
+	for i := range groups {
+		fingerprints[i] = groups[i].Fingerprint
+	}
+	err = query(ctx, s, queryFailed, args{"fp": fingerprints}, atPlus, func(n failed) {
+		for i := range groups {
+			g := &groups[i]
+			if g.Fingerprint != n.Fingerprint || g.Queue != n.Queue || g.Kind != n.Kind {
+				continue
+			}
+			if n.State == "y" {
+				g.Waiting = n.N
+			} else {
+				g.Dead = n.N
+			}
+		}
+	})
+	return groups, err
+}

@@ -1,0 +1,127 @@
+package couchbase
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// The statements. Each text is fixed; what varies is a named parameter. Each is answered from an index alone but the last.
+const (
+	fromTask = " FROM `bucket`.`tusk`.`task` AS t WHERE "
+
+	queryDue     = "SELECT META(t).id, t.due" + fromTask + "t.due IS VALUED ORDER BY t.due LIMIT $n"
+	queryDoomed  = "SELECT RAW META(t).id" + fromTask + "t.doom > 0 ORDER BY t.doom LIMIT $n"
+	queryPassed  = "SELECT RAW META(t).id" + fromTask + "t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl < $before ORDER BY t.avl LIMIT $n"
+	queryTodo    = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
+	queryHeld    = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
+	queryOld     = "SELECT RAW META(t).id" + fromTask + "t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
+	queryOldOf   = "SELECT RAW META(t).id" + fromTask + "t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q = $q ORDER BY t.fin LIMIT $n"
+	queryCount   = "SELECT t.q, t.st, SUM(t.n) AS n, MIN(t.avl) AS oldest" + fromTask + "t.fin IS NOT VALUED AND t.q IS VALUED GROUP BY t.q, t.st"
+	queryInLine  = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n, MIN(t.turn) AS since" + fromTask + "t.turn IS VALUED AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
+	queryGranted = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n" + fromTask + "t.held = TRUE AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
+	queryHeads   = "SELECT RAW META(t).id" + fromTask + "t.turn IS VALUED AND t.q = $q AND t.tn = $tn AND t.pt = $pt ORDER BY t.p, t.turn LIMIT $n"
+	queryFailed  = "SELECT t.fp, t.st, t.q, t.k, COUNT(1) AS n" + fromTask + "t.fp IN $fp AND t.st IN [\"y\", \"d\"] GROUP BY t.fp, t.st, t.q, t.k"
+
+	queryTodoKeys  = "SELECT RAW META(k).id FROM `bucket`.`tusk`.`key` AS k WHERE k.todo < $before ORDER BY k.todo LIMIT $n"
+	queryKeyspaces = "SELECT RAW k.name FROM system:keyspaces AS k WHERE k.`bucket` = $bucket AND k.`scope` = $scope"
+	queryNames     = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
+)
+
+// queryList is the statement for a page of tasks: a filter has up to one of the parts that an index begins with, and any
+// of those that it goes on with.
+func queryList(f *store.Filter) (string, args) {
+	text, a := "SELECT RAW META(t).id"+fromTask+"META(t).id < $before", args{}
+	add := func(condition, name string, value any) {
+		text += " AND " + condition
+		a[name] = value
+	}
+	if !f.Workflow.IsZero() {
+		add("t.wf = $wf", "wf", f.Workflow.String())
+	}
+	if f.Key != "" {
+		add("t.`key` = $key", "key", f.Key)
+	}
+	if len(f.Queues) > 0 {
+		add("t.q IN $q", "q", f.Queues)
+	}
+	if len(f.States) > 0 {
+		var of []string
+		for _, state := range f.States {
+			of = append(of, letters[state])
+		}
+		add("t.st IN $st", "st", of)
+	}
+	if len(f.Kinds) > 0 {
+		add("t.k IN $k", "k", f.Kinds)
+	}
+	if len(f.Tenants) > 0 {
+		add("t.tn IN $tn", "tn", f.Tenants)
+	}
+	if f.Fingerprint != "" {
+		add("t.fp = $fp", "fp", f.Fingerprint)
+	}
+	return text + " ORDER BY META(t).id DESC LIMIT $n", a
+}
+
+// args are the named parameters of a statement.
+type args map[string]any
+
+// consistency says how old an answer may be.
+type consistency int
+
+const (
+	atPlus      consistency = iota // it knows of all that this handle has written
+	requestPlus                    // it knows of all that anybody has written
+)
+
+// rowsOf runs a statement and hands each row on. What an index says is judged again by the document.
+func (s *Store) rowsOf(ctx context.Context, statement string, a args, level consistency, begin func(), row func(*gocb.QueryResult) error) error {
+	s.queries.Add(1)
+	options := &gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
+	if level == requestPlus {
+		options.ScanConsistency = gocb.QueryScanConsistencyRequestPlus
+	} else if seen := s.seen.state(); seen != nil {
+		options.ConsistentWith = seen
+	}
+	return s.again(ctx, func() error {
+		begin()
+		found, err := s.cluster.Query(s.placed(statement), options)
+		if err != nil {
+			return err
+		}
+		for found.Next() {
+			if err := row(found); err != nil {
+				return err
+			}
+		}
+		return found.Err()
+	})
+}
+
+// placed puts the configured bucket and scope into a statement.
+func (s *Store) placed(statement string) string {
+	return strings.ReplaceAll(statement, "`bucket`.`tusk`", "`"+s.bucket+"`.`"+s.scope+"`")
+}
+
+// query runs a statement whose rows are values of one type, and hands them on once the answer is whole.
+func query[R any](ctx context.Context, s *Store, statement string, a args, level consistency, each func(R)) error {
+	var rows []R
+	err := s.rowsOf(ctx, statement, a, level, func() { rows = nil }, func(found *gocb.QueryResult) error {
+		var r R
+		err := found.Row(&r)
+		rows = append(rows, r)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("query: %w", err)
+	}
+	for _, r := range rows {
+		each(r)
+	}
+	return nil
+}

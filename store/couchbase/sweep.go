@@ -1,0 +1,143 @@
+package couchbase
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// sweepEvery is how often the leader looks for what fell through, and sweepAfter how long something must have been there
+// for that.
+const (
+	sweepEvery = 10 * time.Second
+	sweepAfter = 10 * time.Second
+	sweepMost  = 1000 // of each kind, a sweep
+)
+
+// Maintain implements store.Maintainer.
+func (s *Store) Maintain(ctx context.Context, term int64) error {
+	if err := s.leads(ctx, term); err != nil {
+		return fmt.Errorf("maintain: %w", err)
+	}
+	if at := s.swept.Load(); time.Since(s.opened)-time.Duration(at) < sweepEvery && at > 0 {
+		return nil
+	}
+	s.swept.Store(int64(time.Since(s.opened)))
+	if _, err := s.sweep(ctx, sweepAfter); err != nil {
+		return fmt.Errorf("maintain: %w", err)
+	}
+	return nil
+}
+
+// sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be read.
+// It needs no knowledge of how that came to be. It returns how many tasks it lined up.
+func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
+	before := s.now(ctx) - age.Microseconds()
+	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey} {
+		var ids []string
+		err := query(ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus, func(id string) { ids = append(ids, id) })
+		if err != nil {
+			return 0, err
+		}
+		err = each(len(ids), func(i int) error {
+			_, err := s.load(ctx, ref{c, ids[i]}) // which has it done
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	counts, err := s.Count(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, c := range counts {
+		if c.State != store.Available {
+			continue
+		}
+		lanes, err := s.lanes(ctx, c.Queue)
+		if err != nil {
+			return n, err
+		}
+		for _, l := range lanes {
+			found, err := s.sweepLane(ctx, l, before)
+			if n += found; err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// sweepLane lines up what became available in a lane before an instant, and before what the cursor stands at, unless a page
+// at the cursor or behind it names it.
+func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
+	at, err := s.open(ctx, l)
+	if err != nil {
+		return 0, err
+	}
+	named, first, err := s.named(ctx, l, at)
+	if err != nil {
+		return 0, err
+	}
+	if first != nil {
+		d, err := s.load(ctx, ref{inTask, first.id})
+		if err != nil {
+			return 0, err
+		}
+		if d != nil && d.task().stands(l, first.lap) {
+			before = min(before, d.task().Available)
+		}
+	}
+	var ids []string
+	err = query(ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost}, atPlus,
+		func(id string) { ids = append(ids, id) })
+	if err != nil {
+		return 0, err
+	}
+	var lost []*task
+	for _, id := range ids {
+		d, err := s.load(ctx, ref{inTask, id})
+		if err != nil {
+			return 0, err
+		}
+		if d != nil && d.task().State == "a" && !named[entry{id, d.task().Lap}] {
+			lost = append(lost, d.task())
+		}
+	}
+	return len(lost), s.queueUp(ctx, lost...)
+}
+
+// named returns the entries from the cursor on, and the first of them. A page whose seal was lost, and which would hide
+// those behind it, is sealed again.
+func (s *Store) named(ctx context.Context, l lane, at cursor) (map[entry]bool, *entry, error) {
+	all := map[entry]bool{}
+	var first *entry
+	for n := at.Page; ; n++ {
+		p, err := s.readPage(ctx, l, n)
+		if p == nil || err != nil {
+			return all, first, err
+		}
+		for i, e := range p.Entries {
+			if n == at.Page && i < at.Place {
+				continue
+			}
+			if all[e] = true; first == nil {
+				first = &e
+			}
+		}
+		if p.G == nil {
+			continue
+		}
+		next, err := s.readPage(ctx, l, n+1)
+		if next == nil || err != nil {
+			return all, first, err
+		}
+		if err := s.shut(ctx, l, n); err != nil {
+			return nil, nil, err
+		}
+	}
+}

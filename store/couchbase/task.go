@@ -1,0 +1,290 @@
+package couchbase
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// task is the document of a task. A field that is there in one condition alone is what an index is on, so these indexes
+// hold what is current and no more: avl, due, turn, held, run, fin, doom, todo.
+type task struct {
+	ID string `json:"-"`
+	head
+
+	Queue     string          `json:"q"`
+	Priority  int16           `json:"p"`
+	Kind      string          `json:"k"`
+	Tenant    string          `json:"tn"`
+	Tags      []string        `json:"tags,omitempty"`
+	Key       string          `json:"key,omitempty"`
+	Workflow  string          `json:"wf,omitempty"`
+	Args      json.RawMessage `json:"args,omitempty"` // if it comes back byte for byte
+	Raw       []byte          `json:"raw,omitempty"`  // the args otherwise
+	Settings  []byte          `json:"set"`
+	Turns     bool            `json:"turns,omitempty"` // it runs in turns
+	Partition string          `json:"pt"`
+
+	State    string `json:"st"`
+	N        int    `json:"n"`     // how many tasks the document stands for
+	Lap      int    `json:"lap"`   // grows each time the task becomes available; entries of a lane name it
+	Since    int64  `json:"since"` // when it came into its state
+	RunAt    int64  `json:"at"`
+	Enqueued int64  `json:"enq"`
+	Expires  int64  `json:"exp,omitempty"`
+	Claimed  int64  `json:"cl,omitempty"`
+	Attempt  int    `json:"a,omitempty"`
+	Crashes  int    `json:"cr,omitempty"`
+	Reason   string `json:"why,omitempty"`
+
+	Available int64   `json:"avl,omitempty"`   // run time, while it may be claimed
+	Due       int64   `json:"due,omitempty"`   // run time, while it waits for that
+	InLine    int64   `json:"turn,omitempty"`  // its place among those that wait for a turn
+	Held      bool    `json:"held,omitempty"`  // it has its turn
+	Granting  string  `json:"grant,omitempty"` // it is about to get its turn
+	Finished  int64   `json:"fin,omitempty"`
+	Run       []lease `json:"run,omitempty"`  // its open lease
+	Stop      *string `json:"stop,omitempty"` // why it shall stop
+	Doom      int64   `json:"doom,omitempty"` // since when something that it needs may have failed
+
+	Needs  []need   `json:"needs,omitempty"`
+	Kids   []string `json:"kids,omitempty"` // those that need it
+	Awaits bool     `json:"wait,omitempty"` // it waits for the running task of its key
+
+	Past        []past          `json:"past,omitempty"`
+	Output      []byte          `json:"out,omitempty"`
+	Progress    *store.Progress `json:"prog,omitempty"`
+	Logs        []store.LogLine `json:"logs,omitempty"`
+	Fingerprint string          `json:"fp,omitempty"`
+}
+
+type lease struct {
+	Worker string `json:"w"`
+	Token  string `json:"t"`
+}
+
+type need struct {
+	Task store.ID        `json:"t"`
+	On   store.OnFailure `json:"f,omitempty"`
+	Open bool            `json:"o,omitempty"`
+}
+
+type past struct {
+	Number      int    `json:"n"`
+	Worker      string `json:"w"`
+	Started     int64  `json:"s"`
+	Ended       int64  `json:"e"`
+	State       string `json:"st"`
+	Error       string `json:"err,omitempty"`
+	Trace       string `json:"tr,omitempty"`
+	Fingerprint string `json:"fp,omitempty"`
+}
+
+func taskRef(id store.ID) ref { return ref{inTask, id.String()} }
+
+// deleted is the state of which the children of a deleted task are told.
+const deleted = "-"
+
+var letters = map[store.State]string{0: deleted, store.Scheduled: "s", store.Pending: "p", store.Available: "a", store.Running: "r",
+	store.Retryable: "y", store.Completed: "c", store.Cancelled: "x", store.Discarded: "d"}
+
+var states = func() map[string]store.State {
+	of := map[string]store.State{}
+	for state, letter := range letters {
+		of[letter] = state
+	}
+	return of
+}()
+
+func (t *task) state() store.State { return states[t.State] }
+
+// setArgs keeps args as part of the document where JSON brings them back byte for byte.
+func (t *task) setArgs(args []byte) {
+	var compact bytes.Buffer
+	t.Args, t.Raw = nil, nil
+	if utf8.Valid(args) && json.Compact(&compact, args) == nil && bytes.Equal(compact.Bytes(), args) {
+		t.Args = bytes.Clone(args)
+		return
+	}
+	t.Raw = bytes.Clone(args)
+}
+
+func (t *task) args() []byte {
+	if t.Args != nil {
+		return bytes.Clone(t.Args)
+	}
+	return bytes.Clone(t.Raw)
+}
+
+// holds reports whether a lease of a token is open.
+func (t *task) holds(token store.Token) bool {
+	return t.State == "r" && len(t.Run) == 1 && t.Run[0].Token == token.String()
+}
+
+// row is the task as the rules see it.
+func (t *task) row() *rules.Row {
+	r := &rules.Row{Task: t.answer(false), Needed: len(t.Kids) > 0, Awaits: t.Awaits, HasTurn: t.Held, Stopping: t.Stop != nil}
+	if t.Stop != nil {
+		r.StopReason = *t.Stop
+	}
+	for _, n := range t.Needs {
+		if n.Open {
+			r.Open++
+		}
+	}
+	return r
+}
+
+// answer is the task as the contract shows it.
+func (t *task) answer(detail bool) store.Task {
+	a := store.Task{
+		ID: idOf(t.ID), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Args: t.args(), Tags: slices.Clone(t.Tags),
+		Key: t.Key, Workflow: idOf(t.Workflow), Settings: bytes.Clone(t.Settings), Turn: t.Turns, Partition: t.Partition,
+		State: t.state(), Attempt: t.Attempt, Crashes: t.Crashes, Reason: t.Reason, EnqueuedAt: instant(t.Enqueued),
+		RunAt: instant(t.RunAt), ExpiresAt: instant(t.Expires), ClaimedAt: instant(t.Claimed), FinishedAt: instant(t.Finished),
+	}
+	if len(t.Run) == 1 {
+		a.Lease, a.Worker = tokenOf(t.Run[0].Token), idOf(t.Run[0].Worker)
+	}
+	if detail {
+		a.Detail = t.detail()
+	}
+	return a
+}
+
+func (t *task) detail() *store.Detail {
+	d := &store.Detail{Progress: t.Progress, Logs: t.Logs, Output: bytes.Clone(t.Output), CancelRequested: t.Stop != nil}
+	for _, p := range t.Past {
+		d.Attempts = append(d.Attempts, store.Attempt{Number: p.Number, Worker: idOf(p.Worker), StartedAt: instant(p.Started),
+			EndedAt: instant(p.Ended), Outcome: states[p.State], Error: p.Error, Trace: p.Trace, Fingerprint: p.Fingerprint})
+	}
+	return d
+}
+
+// set makes the document what the rules have made of the task.
+func (t *task) set(r *rules.Row, now int64) {
+	if r.Values {
+		t.Kind, t.Tags, t.Settings, t.Expires = r.Kind, slices.Clone(r.Tags), bytes.Clone(r.Settings), micros(r.ExpiresAt)
+		t.setArgs(r.Args)
+	}
+	t.Queue, t.Priority, t.Attempt, t.Crashes, t.Reason = r.Queue, r.Priority, r.Attempt, r.Crashes, r.Reason
+	t.Awaits, t.Held, t.RunAt, t.Finished = r.Awaits, r.HasTurn, micros(r.RunAt), micros(r.FinishedAt)
+	if t.Stop = nil; r.Stopping {
+		t.Stop = &r.StopReason
+	}
+	if r.State != store.Running {
+		t.Run, t.Granting = nil, ""
+	}
+	if r.Place > 0 {
+		t.Since = now
+		if t.InLine = 0; r.State == store.Available {
+			t.Lap++
+		}
+	}
+	t.State = letters[r.State]
+	t.Available, t.Due = 0, 0
+	switch r.State {
+	case store.Available:
+		t.Available = t.RunAt
+	case store.Scheduled, store.Retryable:
+		t.Due = t.RunAt
+	}
+	switch {
+	case !r.InLine():
+		t.InLine = 0
+	case t.InLine == 0:
+		t.InLine = now + int64(r.Place) // those of one call keep their order
+	}
+	if r.State != store.Pending {
+		t.Doom = 0
+	}
+}
+
+// newTask is the document of a task that is new.
+func newTask(r *rules.Row, now int64) *task {
+	t := &task{ID: r.ID.String(), Tenant: r.Tenant, Key: r.Key, Enqueued: micros(r.EnqueuedAt), Turns: r.Turn, Partition: r.Partition, N: 1}
+	if !r.Workflow.IsZero() {
+		t.Workflow = r.Workflow.String()
+	}
+	r.Values = true
+	t.set(r, now)
+	return t
+}
+
+// write stores what a note says.
+func (t *task) write(n *store.Note) {
+	if n.Progress != nil {
+		progress := *n.Progress
+		t.Progress = &progress
+	}
+	if n.Output != nil {
+		t.Output = bytes.Clone(n.Output)
+	}
+	t.Logs = append(t.Logs, n.Logs...)
+}
+
+// end adds an attempt to the history, which keeps the failed and the latest one.
+func (t *task) end(e *rules.End) {
+	if n := len(t.Past); n > 0 && t.Past[n-1].Error == "" {
+		t.Past = t.Past[:n-1]
+	}
+	a := e.Attempt
+	t.Past = append(t.Past, past{a.Number, a.Worker.String(), micros(a.StartedAt), micros(a.EndedAt), letters[a.Outcome],
+		a.Error, a.Trace, a.Fingerprint})
+	if a.Error != "" {
+		t.Fingerprint = a.Fingerprint
+	}
+	if e.Outcome.Note != nil {
+		t.write(e.Outcome.Note)
+	}
+}
+
+// openNeeds is what the task needs, as the rules see it.
+func (t *task) openNeeds() []rules.OpenNeed {
+	needs := make([]rules.OpenNeed, len(t.Needs))
+	for i, n := range t.Needs {
+		needs[i] = rules.OpenNeed{Need: store.Need{Task: n.Task, OnFailure: n.On}, Open: n.Open}
+	}
+	return needs
+}
+
+// trimmed is a task as it comes back: documents hold microseconds.
+func trimmed(n store.NewTask) store.NewTask {
+	n.RunAt, n.ExpiresAt, n.SourceTime = trim(n.RunAt), trim(n.ExpiresAt), trim(n.SourceTime)
+	return n
+}
+
+func trim(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
+
+// idOf and tokenOf read what the engine wrote itself; an empty text is none.
+func idOf(text string) store.ID {
+	id, _ := store.ParseID(text)
+	return id
+}
+
+func tokenOf(text string) (token store.Token) {
+	if len(text) == 2*len(token) {
+		for i := range token {
+			token[i] = digit(text[2*i])<<4 | digit(text[2*i+1])
+		}
+	}
+	return token
+}
+
+func digit(c byte) byte {
+	if c >= 'a' {
+		return c - 'a' + 10
+	}
+	return c - '0'
+}
+
+// bury makes the document that of a deleted task, for as long as others have to be told.
+func (t *task) bury(now int64) {
+	t.State, t.Gone, t.Finished = deleted, true, now
+	t.Available, t.Due, t.InLine, t.Doom, t.Held, t.Run = 0, 0, 0, 0, false, nil
+}

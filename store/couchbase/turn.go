@@ -1,0 +1,141 @@
+package couchbase
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// turn is what turns are counted by.
+type turn struct {
+	Queue     string `json:"q"`
+	Tenant    string `json:"tn"`
+	Partition string `json:"pt"`
+}
+
+// turnCount is a group of an answer.
+type turnCount struct {
+	turn
+	N     int64 `json:"n"`
+	Since int64 `json:"since"`
+}
+
+func (a turn) compare(b turn) int {
+	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Partition, b.Partition))
+}
+
+// Turns implements store.Keeper.
+func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	turns, err := s.turns(ctx, term, groups, heads)
+	if err != nil {
+		return nil, fmt.Errorf("turns: %w", err)
+	}
+	return turns, nil
+}
+
+func (s *Store) turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	if term != 0 {
+		if err := s.leads(ctx, term); err != nil {
+			return nil, err
+		}
+	} else if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	level := atPlus
+	if term != 0 && s.counted.Swap(term) != term { // of what others have granted the first round must know
+		level = requestPlus
+	}
+	held := map[turn]int64{}
+	if err := query(ctx, s, queryGranted, nil, level, func(c turnCount) { held[c.turn] = c.N }); err != nil {
+		return nil, err
+	}
+	var waiting []turnCount
+	if err := query(ctx, s, queryInLine, nil, level, func(c turnCount) { waiting = append(waiting, c) }); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(waiting, func(a, b turnCount) int { return cmp.Or(cmp.Compare(a.Since, b.Since), a.compare(b.turn)) })
+	waiting = waiting[:min(len(waiting), groups)]
+	answer := make([]store.Turns, len(waiting))
+	err := each(len(waiting), func(i int) error {
+		of := waiting[i].turn
+		answer[i] = store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]}
+		return query(ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads}, level,
+			func(id string) { answer[i].Waiting = append(answer[i].Waiting, idOf(id)) })
+	})
+	for _, w := range waiting {
+		delete(held, w.turn)
+	}
+	var others []turn
+	for of := range held {
+		others = append(others, of)
+	}
+	slices.SortFunc(others, turn.compare)
+	for _, of := range others {
+		answer = append(answer, store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]})
+	}
+	return answer, err
+}
+
+// Grant implements store.Keeper. No write spans the term and a task, so a grant first marks its tasks as having their
+// turn, then looks at the term again, and only then makes them available: either it sees the next leader's term, or that
+// leader, who counts afterwards, sees the marks.
+func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	n, err := s.grant(ctx, term, ids)
+	if err != nil {
+		return n, fmt.Errorf("grant: %w", err)
+	}
+	return n, nil
+}
+
+func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
+	if err := s.leads(ctx, term); err != nil {
+		return 0, err
+	}
+	mark := nonce()
+	err = each(len(ids), func(i int) error {
+		return s.alter(ctx, taskRef(ids[i]), func(d *doc) bool {
+			t := d.task()
+			if !t.row().InLine() {
+				return false
+			}
+			t.Held, t.Granting = true, mark
+			return true
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	lost := s.leads(ctx, term)
+	works, did := make([]*work, len(ids)), make([]bool, len(ids))
+	err = each(len(ids), func(i int) error {
+		w := &work{}
+		works[i] = w
+		return s.do(ctx, w, func(b *rules.Batch) error {
+			d, err := w.load(taskRef(ids[i]))
+			if d == nil || err != nil || d.task().Granting != mark {
+				return err
+			}
+			d.task().Held, d.task().Granting, d.dirty = false, "", true
+			if lost == nil {
+				did[i], err = b.Grant(ids[i])
+			}
+			return err
+		})
+	})
+	if err == nil {
+		err = lost
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, yes := range did {
+		if yes {
+			granted++
+		}
+	}
+	return granted, s.finishUp(ctx, works...)
+}

@@ -1,0 +1,392 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// unit is what was decided together with the write of one document, its root, and is still to be done to others. That
+// write is the decision: before it nothing has happened, after it all has, though others may have to be told yet. Those
+// that are there already were pinned before it, so nobody has changed them since they were read.
+//
+// It is no transaction of the database's: nobody is bound by it but who writes tasks, keys and records by this package.
+// Whoever meets a root or a pinned document that stays so has its owner's work done, or undone.
+type unit struct {
+	U       string   `json:"u"`
+	Effects []effect `json:"e"`
+}
+
+// effect is a document as it is to be.
+type effect struct {
+	ref
+	New bool            `json:"new,omitempty"`
+	Doc json.RawMessage `json:"doc,omitempty"` // none: it is to be removed
+}
+
+// pin says that a unit is about to change a document.
+type pin struct {
+	Root ref    `json:"r"`
+	U    string `json:"u"`
+	At   int64  `json:"at"`
+}
+
+// patience is how long a unit is left to its owner. Half of it later at the latest the owner looks whether it still is.
+const patience = time.Second
+
+// load returns a document that no unit is about to change, and of which nothing is left to be done; nil: there is none.
+func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
+	for try := 0; ; try++ {
+		d, err := s.read(ctx, r)
+		if d == nil || err != nil {
+			return nil, err
+		}
+		h := d.header()
+		switch {
+		case h.Pin != nil:
+			err = s.unpin(ctx, d)
+		case !h.open():
+			return d, nil
+		case s.now(ctx)-h.Todo > patience.Microseconds():
+			err = s.complete(ctx, d)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := pause(ctx, try+1); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// unpin has a pinned document free again, if the unit has had its time: the unit is completed if it was decided, or made
+// impossible.
+func (s *Store) unpin(ctx context.Context, d *doc) error {
+	p := d.header().Pin
+	if s.now(ctx)-p.At < patience.Microseconds() {
+		return nil
+	}
+	root, err := s.read(ctx, p.Root)
+	if err != nil {
+		return err
+	}
+	if root != nil {
+		if u := root.header().Unit; u != nil && u.U == p.U {
+			return s.complete(ctx, root)
+		}
+		if ok, err := s.replace(ctx, root, s.durability); !ok || err != nil {
+			return err // it has changed: perhaps it was decided now
+		}
+	}
+	_, err = s.release(ctx, d)
+	return err
+}
+
+// release takes a pin off. A key that was made for the pin alone goes.
+func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
+	d.header().Pin, d.header().Todo = nil, 0
+	if k, is := d.body.(*key); is && k.Tasks == 0 && k.Holder == "" {
+		return s.remove(ctx, d)
+	}
+	return s.replace(ctx, d, s.durability)
+}
+
+// complete does what was decided and left undone by somebody else.
+func (s *Store) complete(ctx context.Context, root *doc) error {
+	s.completed.Add(1)
+	var ready []*task
+	var told []*doc
+	if u := root.header().Unit; u != nil {
+		for i := range u.Effects {
+			d, err := s.redo(ctx, root, &u.Effects[i])
+			if err != nil {
+				return err
+			}
+			if d == nil {
+				continue
+			}
+			if t, is := d.body.(*task); is && t.State == "a" {
+				ready = append(ready, t)
+			}
+			if d.header().Tell != "" {
+				told = append(told, d)
+			}
+		}
+		if err := s.clear(ctx, root); err != nil {
+			return err
+		}
+	}
+	if t, is := root.body.(*task); is && t.State == "a" {
+		ready = append(ready, t)
+	}
+	if root.header().Tell != "" || root.header().Gone {
+		told = append(told, root)
+	}
+	if err := s.queueUp(ctx, ready...); err != nil {
+		return err
+	}
+	return s.tell(ctx, told)
+}
+
+// redo does one effect of somebody else's unit, if it is not done yet.
+func (s *Store) redo(ctx context.Context, root *doc, e *effect) (*doc, error) {
+	to := &doc{ref: e.ref, body: newBody(e.ref)}
+	if e.Doc != nil {
+		if err := json.Unmarshal(e.Doc, to.body); err != nil {
+			return nil, err
+		}
+	}
+	if e.New {
+		if made, err := s.create(ctx, to); err != nil || !made {
+			return to, err
+		}
+		return to, s.confirm(ctx, root, to)
+	}
+	is, err := s.read(ctx, e.ref)
+	if err != nil || is == nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
+		return nil, err
+	}
+	if to.cas = is.cas; e.Doc == nil {
+		_, err := s.remove(ctx, to)
+		return nil, err
+	}
+	_, err = s.replace(ctx, to, s.durability)
+	return to, err
+}
+
+// confirm takes a document back that was made too late: somebody else had made it for the same unit, and it has come and
+// gone since.
+func (s *Store) confirm(ctx context.Context, root, made *doc) error {
+	is, err := s.read(ctx, root.ref)
+	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
+		return err
+	}
+	_, err = s.remove(ctx, made)
+	return err
+}
+
+// clear takes the unit off its root. Who comes too late finds that done.
+func (s *Store) clear(ctx context.Context, root *doc) error {
+	h := root.header()
+	if h.Unit = nil; h.Tell == "" {
+		h.Todo = 0
+		if h.Gone {
+			_, err := s.remove(ctx, root)
+			return err
+		}
+	}
+	_, err := s.replace(ctx, root, s.durability)
+	return err
+}
+
+// commit writes all documents of a try that have changed, or none, and reports whether it did.
+func (w *work) commit() (bool, error) {
+	var stored, made []*doc
+	for _, d := range w.order {
+		switch {
+		case !d.dirty:
+		case d.cas != 0 || d.C != inTask:
+			stored = append(stored, d)
+		case !d.header().Gone:
+			made = append(made, d)
+		}
+	}
+	root := w.choose(stored)
+	if root == nil {
+		return true, w.s.insertAll(w.ctx, made)
+	}
+	var others []*doc
+	for _, d := range stored {
+		if d != root {
+			others = append(others, d)
+		}
+	}
+	return w.decide(root, others, made)
+}
+
+// choose returns the document whose write decides: the caller's, a key, or the first.
+func (w *work) choose(stored []*doc) *doc {
+	if w.root != nil {
+		return w.root
+	}
+	var root *doc
+	for _, d := range stored {
+		if root == nil || d.C == inKey && (root.C != inKey || root.cas == 0 && d.cas != 0) {
+			root = d
+		}
+	}
+	return root
+}
+
+// decide pins what is to change, writes the root, and does what follows.
+func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
+	s, ctx, now := w.s, w.ctx, w.s.now(w.ctx)
+	u := &unit{U: nonce()}
+	if root.cas == 0 && len(others) > 0 { // so that who meets a pin can make this unit impossible
+		place := &doc{ref: root.ref, body: newBody(root.ref)}
+		if ok, err := s.create(ctx, place); !ok || err != nil {
+			return false, err
+		}
+		root.cas = place.cas
+	}
+	pinned := make([]*doc, len(others))
+	err := each(len(others), func(i int) (err error) {
+		pinned[i], err = s.pin(ctx, others[i], &pin{root.ref, u.U, now})
+		return err
+	})
+	for i, p := range pinned {
+		if err == nil && p == nil {
+			err = errConflict
+		} else if p != nil {
+			others[i].cas = p.cas
+		}
+	}
+	if err == nil {
+		err = w.writeRoot(root, u, others, made, now)
+	}
+	if err == errConflict {
+		return false, each(len(pinned), func(i int) error {
+			if pinned[i] == nil {
+				return nil
+			}
+			_, err := s.release(ctx, pinned[i])
+			return err
+		})
+	}
+	if err != nil || root.header().Unit == nil {
+		return err == nil, err
+	}
+	if err := w.carryOut(root, others, made, now); err != nil {
+		return false, err
+	}
+	return true, s.clear(ctx, root)
+}
+
+// pin marks a document as about to change; nil: it is not as it was read.
+func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
+	was := &doc{ref: d.ref, body: newBody(d.ref), cas: d.cas}
+	if d.raw != nil {
+		if err := json.Unmarshal(d.raw, was.body); err != nil {
+			return nil, err
+		}
+	}
+	was.header().Pin, was.header().Todo = p, p.At
+	write := s.create
+	if d.cas != 0 {
+		write = func(ctx context.Context, d *doc) (bool, error) { return s.replace(ctx, d, gocb.DurabilityLevelUnknown) }
+	}
+	if ok, err := write(ctx, was); !ok || err != nil {
+		return nil, err
+	}
+	return was, nil
+}
+
+// writeRoot is the decision.
+func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) error {
+	h := root.header()
+	for _, d := range append(others[:len(others):len(others)], made...) {
+		if d.header().Tell != "" {
+			d.header().Todo = now
+		}
+		e := effect{ref: d.ref, New: d.C == inTask && d.cas == 0}
+		if !d.header().Gone || d.header().Tell != "" {
+			text, err := encode(d.body)
+			if err != nil {
+				return err
+			}
+			e.Doc = text
+		}
+		u.Effects = append(u.Effects, e)
+	}
+	if len(u.Effects) > 0 {
+		h.Unit = u
+	}
+	if h.Unit != nil || h.Tell != "" {
+		h.Todo = now
+	}
+	var ok bool
+	var err error
+	switch {
+	case root.cas == 0:
+		ok, err = w.s.create(w.ctx, root)
+	case h.Gone && h.Todo == 0:
+		ok, err = w.s.remove(w.ctx, root)
+	default:
+		ok, err = w.s.replace(w.ctx, root, w.s.durability)
+	}
+	if err == nil && !ok {
+		err = errConflict
+	}
+	return err
+}
+
+// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone.
+func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
+	s, ctx := w.s, w.ctx
+	err := each(len(others), func(i int) (err error) {
+		d := others[i]
+		if d.header().Gone && d.header().Tell == "" {
+			_, err = s.remove(ctx, d)
+		} else {
+			_, err = s.replace(ctx, d, s.durability)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.insertAll(ctx, made); err != nil {
+		return err
+	}
+	if s.now(ctx)-now < patience.Microseconds()/2 {
+		return nil
+	}
+	return each(len(made), func(i int) error { return s.confirm(ctx, root, made[i]) })
+}
+
+// insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children are
+// known.
+func (s *Store) insertAll(ctx context.Context, made []*doc) error {
+	for _, level := range levels(made) {
+		if err := each(len(level), func(i int) error { return s.insert(ctx, level[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// levels sorts new tasks by how many others stand above them, the deepest first.
+func levels(made []*doc) [][]*doc {
+	of := map[string]*doc{}
+	depth := map[string]int{}
+	for _, d := range made {
+		of[d.ID] = d
+	}
+	var deep func(d *doc) int
+	deep = func(d *doc) int {
+		if n, known := depth[d.ID]; known {
+			return n
+		}
+		n := 0
+		for _, needs := range d.task().Needs {
+			if parent := of[needs.Task.String()]; parent != nil && parent != d {
+				n = max(n, deep(parent)+1)
+			}
+		}
+		depth[d.ID] = n
+		return n
+	}
+	var all [][]*doc
+	for _, d := range made {
+		for len(all) <= deep(d) {
+			all = append(all, nil)
+		}
+		all[deep(d)] = append(all[deep(d)], d)
+	}
+	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
+		all[i], all[j] = all[j], all[i]
+	}
+	return all
+}

@@ -1,0 +1,353 @@
+package couchbase
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+var errConflict = errors.New("a document has changed")
+
+// work runs verbs of the rules over documents and writes what they decide. It is the rules' Source.
+type work struct {
+	s    *Store
+	ctx  context.Context
+	have map[ref]*doc // at hand, for the first try
+	root *doc         // whose write decides; nil: one is chosen
+
+	// Of one try:
+	batch *rules.Batch
+	docs  map[ref]*doc
+	order []*doc
+	edges []rules.Edge // that Children answers with
+
+	// What came of it:
+	ready []*task // available, in order
+	told  []*doc  // whose children are to be told
+	stops []*task // that somebody has asked to stop
+}
+
+// do runs verbs over what is stored, as often as it takes until nobody else has changed it meanwhile.
+func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
+	w.s, w.ctx = s, ctx
+	root := w.root
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		w.docs, w.order, w.ready, w.told, w.stops = map[ref]*doc{}, nil, nil, nil, nil
+		w.batch = rules.New(instant(s.now(ctx)), w)
+		if err := verbs(w.batch); err != nil {
+			return err
+		}
+		w.gather()
+		if done, err := w.commit(); done || err != nil {
+			return err
+		}
+		if root != nil {
+			return errConflict // the caller judges by it
+		}
+		w.have = nil
+		s.conflicts.Add(1)
+	}
+}
+
+// load returns a document for this try; nil: there is none.
+func (w *work) load(r ref) (*doc, error) {
+	if d, known := w.docs[r]; known {
+		return d, nil
+	}
+	d := w.have[r]
+	if d == nil {
+		var err error
+		if d, err = w.s.load(w.ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	w.docs[r] = d
+	if d == nil {
+		return nil, nil
+	}
+	w.order = append(w.order, d)
+	if t, is := d.body.(*task); is { // no instant of a task is before those that it has
+		if since := instant(t.Since); since.After(w.batch.Now) {
+			w.batch.Now = since
+		}
+	}
+	return d, nil
+}
+
+// Task implements rules.Source.
+func (w *work) Task(id store.ID) (*rules.Row, error) {
+	d, err := w.load(taskRef(id))
+	if d == nil || err != nil {
+		return nil, err
+	}
+	return d.task().row(), nil
+}
+
+// Key implements rules.Source.
+func (w *work) Key(name rules.KeyName) (*rules.Key, error) {
+	d, err := w.load(keyRef(name))
+	if d == nil || err != nil {
+		return &rules.Key{}, err
+	}
+	return d.key().known(name), nil
+}
+
+// Needs implements rules.Source.
+func (w *work) Needs(id store.ID) ([]rules.OpenNeed, error) {
+	d, err := w.load(taskRef(id))
+	if d == nil || err != nil {
+		return nil, err
+	}
+	return d.task().openNeeds(), nil
+}
+
+// Children implements rules.Source. Those of a task that ends are told afterwards, one by one: see tell.
+func (w *work) Children(id store.ID) ([]rules.Edge, error) {
+	var edges []rules.Edge
+	for _, e := range w.edges {
+		if e.Task == id {
+			edges = append(edges, e)
+		}
+	}
+	return edges, nil
+}
+
+// touch has a document written though nothing in it changes, so that others who judge by it fail.
+func (w *work) touch(r ref) error {
+	d, err := w.load(r)
+	if d != nil {
+		d.dirty = true
+	}
+	return err
+}
+
+// of returns the document of a task that the batch has changed.
+func (w *work) of(id store.ID) *doc {
+	d, _ := w.load(taskRef(id)) // the rules have read it
+	return d
+}
+
+// gather puts what the batch holds into the documents.
+func (w *work) gather() {
+	b, now := w.batch, micros(w.batch.Now)
+	for _, c := range b.Changes() {
+		w.change(c, now)
+	}
+	for _, e := range b.Ends {
+		w.of(e.Task.ID).task().end(e)
+	}
+	for _, n := range b.Needs {
+		w.need(n)
+	}
+	for _, m := range b.Met {
+		w.meet(m)
+	}
+	for _, id := range b.Doubts {
+		if d := w.of(id); d != nil && d.task().State == "p" {
+			d.task().Doom, d.dirty = now, true
+		}
+	}
+	keys, _ := b.Keys()
+	for i := range keys {
+		r := keyRef(keys[i].KeyName)
+		d := w.docs[r]
+		if d == nil {
+			d = w.add(&doc{ref: r, body: &key{}})
+		}
+		d.key().set(&keys[i])
+		d.dirty = true
+	}
+	w.results()
+}
+
+func (w *work) add(d *doc) *doc {
+	w.docs[d.ref] = d
+	w.order = append(w.order, d)
+	d.dirty = true
+	return d
+}
+
+func (w *work) change(c rules.Change, now int64) {
+	if c.Before == nil {
+		d := w.add(&doc{ref: taskRef(c.After.ID), body: newTask(c.After, now)})
+		d.place = c.After.Place
+		return
+	}
+	d := w.of(c.Before.ID)
+	t := d.task()
+	d.dirty = true
+	if c.After == nil {
+		t.bury(now)
+	} else {
+		t.set(c.After, now)
+		d.place = c.After.Place
+	}
+	ended := c.After == nil || c.After.State.Finished() && !c.Before.State.Finished()
+	if ended && len(t.Kids) > 0 {
+		t.Tell = t.State
+	}
+	if c.After != nil && c.After.Stopping && !c.Before.Stopping {
+		w.stops = append(w.stops, t)
+	}
+}
+
+// need stores what a task needs, and with what it needs that it does.
+func (w *work) need(n *rules.NewNeeds) {
+	d := w.of(n.Child)
+	if d == nil {
+		return
+	}
+	t := d.task()
+	t.Needs, d.dirty = nil, true
+	for _, own := range n.Needs {
+		t.Needs = append(t.Needs, need{own.Task, own.OnFailure, own.Open})
+		if parent := w.of(own.Task); own.Open && parent != nil && !slices.Contains(parent.task().Kids, d.ID) {
+			parent.task().Kids = append(parent.task().Kids, d.ID)
+			parent.dirty = true
+		}
+	}
+}
+
+func (w *work) meet(m rules.Met) {
+	d := w.of(m.Child)
+	if d == nil {
+		return
+	}
+	d.dirty = true
+	for i := range d.task().Needs {
+		n := &d.task().Needs[i]
+		n.Open = n.Open && n.Task != m.Parent
+	}
+}
+
+// results notes what the caller goes on with once the try has succeeded.
+func (w *work) results() {
+	var placed []*doc
+	for _, d := range w.order {
+		if !d.dirty {
+			continue
+		}
+		if d.header().Tell != "" {
+			w.told = append(w.told, d)
+		}
+		if d.place > 0 && d.task().State == "a" {
+			placed = append(placed, d)
+		}
+	}
+	slices.SortFunc(placed, func(a, b *doc) int { return cmp.Compare(a.place, b.place) })
+	for _, d := range placed {
+		w.ready = append(w.ready, d.task())
+	}
+}
+
+// alter changes one document, by a rule of the engine's own, as often as it takes. The function says whether to write.
+func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
+	for try := 0; ; try++ {
+		d, err := s.load(ctx, r)
+		if d == nil || err != nil || !change(d) {
+			return err
+		}
+		if ok, err := s.replace(ctx, d, s.durability); ok || err != nil {
+			return err
+		}
+		s.conflicts.Add(1)
+		if err := pause(ctx, try+1); err != nil {
+			return err
+		}
+	}
+}
+
+// tell tells the children of tasks that have ended, each once, and then takes note of that.
+func (s *Store) tell(ctx context.Context, told []*doc) error {
+	type end struct {
+		id    store.ID
+		state store.State
+	}
+	ended := map[string][]end{}
+	var kids []string
+	for _, d := range told {
+		if d.header().Tell == "" {
+			continue
+		}
+		for _, kid := range d.task().Kids {
+			if ended[kid] == nil {
+				kids = append(kids, kid)
+			}
+			ended[kid] = append(ended[kid], end{idOf(d.ID), states[d.header().Tell]})
+		}
+	}
+	freed := make([][]*task, len(kids))
+	err := each(len(kids), func(i int) error {
+		w := &work{}
+		err := s.do(ctx, w, func(b *rules.Batch) error {
+			w.edges = nil
+			d, err := w.load(ref{inTask, kids[i]})
+			if d == nil || err != nil {
+				return err
+			}
+			for _, n := range d.task().openNeeds() {
+				if n.Open {
+					w.edges = append(w.edges, rules.Edge{Child: idOf(d.ID), Need: n.Need})
+				}
+			}
+			for _, e := range ended[kids[i]] {
+				if err := b.Tell(e.id, e.state); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		freed[i] = w.ready
+		return err
+	})
+	if err == nil {
+		err = s.queueUp(ctx, slices.Concat(freed...)...)
+	}
+	if err != nil {
+		return err
+	}
+	return each(len(told), func(i int) error { return s.wasTold(ctx, told[i]) })
+}
+
+// wasTold takes note that the children of a task were told. One that was deleted goes now.
+func (s *Store) wasTold(ctx context.Context, d *doc) error {
+	h := d.header()
+	if h.Gone {
+		_, err := s.remove(ctx, d)
+		return err
+	}
+	h.Tell, h.Todo = "", 0
+	_, err := s.replace(ctx, d, s.durability)
+	return err
+}
+
+// finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order, and
+// children are told.
+func (s *Store) finishUp(ctx context.Context, works ...*work) error {
+	var ready []*task
+	var told []*doc
+	for _, w := range works {
+		ready, told = append(ready, w.ready...), append(told, w.told...)
+	}
+	if err := s.queueUp(ctx, ready...); err != nil {
+		return err
+	}
+	if err := s.tell(ctx, told); err != nil {
+		return err
+	}
+	for _, w := range works {
+		for _, t := range w.stops {
+			if err := s.stop(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

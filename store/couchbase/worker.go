@@ -1,0 +1,289 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// worker is the document of a worker. It lives while g is there: whatever a living worker alone may do is written together
+// with a replacement of g, which fails once that has gone.
+type worker struct {
+	G       *int                `json:"g,omitempty"`
+	Info    store.Worker        `json:"i"`
+	Started int64               `json:"s0"`
+	Beat    int64               `json:"b"`
+	Expires int64               `json:"x"`
+	Left    bool                `json:"left,omitempty"`
+	Seq     int64               `json:"seq,omitempty"`   // of its last beat
+	Since   int64               `json:"since,omitempty"` // what it claimed before is in Names, or it does not know of it
+	Names   []string            `json:"names,omitempty"`
+	Leases  map[string][]string `json:"l"` // by token, the tasks that it meant to lease: written before they are
+	Stops   map[string]string   `json:"s"` // tokens by the tasks that it shall stop
+}
+
+// directory lists the workers there are.
+const directory = "workers"
+
+func workerKey(id string) string    { return "w|" + id }
+func leasePath(token string) string { return "l.`" + token + "`" }
+func stopPath(id string) string     { return "s.`" + id + "`" }
+
+// readWorker returns a worker's document; nil: there is none.
+func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, error) {
+	raw, cas, err := s.get(ctx, s.meta, workerKey(id))
+	if raw == nil || err != nil {
+		return nil, 0, err
+	}
+	w := &worker{}
+	return w, cas, json.Unmarshal(raw, w)
+}
+
+// mutate changes parts of a document of the collection meta. With a CAS a lost answer is no refusal: the caller looks.
+func (s *Store) mutate(ctx context.Context, key string, cas gocb.Cas, specs ...gocb.MutateInSpec) error {
+	return s.again(ctx, func() error {
+		_, err := s.meta.MutateIn(key, specs, &gocb.MutateInOptions{Context: ctx, Cas: cas})
+		return err
+	})
+}
+
+// Extend implements store.Leaser.
+func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	stops, err := s.extend(ctx, &b)
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	return stops, nil
+}
+
+func (s *Store) extend(ctx context.Context, b *store.Beat) ([]store.Stop, error) {
+	id := b.Worker.ID.String()
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return nil, err
+		}
+		w, cas, err := s.readWorker(ctx, id)
+		switch {
+		case err != nil:
+			return nil, err
+		case w == nil && b.TTL <= 0:
+			return nil, nil
+		case w == nil:
+			err = s.register(ctx, b)
+		case w.G == nil && w.Left && b.TTL <= 0:
+			return nil, nil
+		case w.G == nil:
+			return nil, store.ErrWorkerDead
+		case b.Seq > 0 && b.Seq <= w.Seq:
+			return nil, store.ErrLate
+		case b.TTL <= 0:
+			if err := s.note(ctx, b.Notes); err != nil {
+				return nil, err
+			}
+			err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil), gocb.UpsertSpec("left", true, nil))
+		default:
+			err = s.beat(ctx, w, cas, b)
+		}
+		if mismatch(err) || errors.Is(err, gocb.ErrPathNotFound) {
+			if try == 0 || b.Seq == 0 {
+				continue
+			}
+			if w, _, err := s.readWorker(ctx, id); err == nil && w != nil && w.Seq == b.Seq && w.G != nil {
+				return s.answerBeat(ctx, w, b) // by an earlier try, whose answer was lost
+			}
+			continue
+		}
+		if err != nil || b.TTL <= 0 {
+			return nil, err
+		}
+		return s.answerBeat(ctx, w, b)
+	}
+}
+
+// register makes the document of a new worker, after its entry in the directory.
+func (s *Store) register(ctx context.Context, b *store.Beat) error {
+	id, now, g := b.Worker.ID.String(), s.now(ctx), 1
+	err := s.again(ctx, func() error {
+		_, err := s.meta.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq, Names: names(b),
+		Leases: map[string][]string{}, Stops: map[string]string{}}
+	return s.again(ctx, func() error {
+		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx})
+		return err
+	})
+}
+
+func names(b *store.Beat) []string {
+	held := make([]string, len(b.Holds))
+	for i, token := range b.Holds {
+		held[i] = token.String()
+	}
+	return held
+}
+
+// beat extends a worker's leases, and notes what it says it holds. It is not asked about what it claimed after the last
+// beat of which it has seen the answer.
+func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat) error {
+	now := s.now(ctx)
+	since := w.Since
+	switch {
+	case b.Seq == 0:
+		since = 0
+	case b.Seen > 0 && b.Seen == w.Seq:
+		since = w.Beat
+	}
+	return s.mutate(ctx, workerKey(b.Worker.ID.String()), cas, replaceG, gocb.UpsertSpec("b", now, nil),
+		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil), gocb.UpsertSpec("seq", b.Seq, nil),
+		gocb.UpsertSpec("since", since, nil), gocb.UpsertSpec("names", names(b), nil))
+}
+
+// answerBeat stores the notes of a beat that counts, and returns what is to be stopped.
+func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]store.Stop, error) {
+	if err := s.note(ctx, b.Notes); err != nil {
+		return nil, err
+	}
+	if w == nil {
+		return nil, nil
+	}
+	var stops []store.Stop
+	for id, token := range w.Stops {
+		d, err := s.load(ctx, ref{inTask, id})
+		if err != nil {
+			return nil, err
+		}
+		if d != nil && d.task().holds(tokenOf(token)) && d.task().Stop != nil {
+			stops = append(stops, store.Stop{ID: idOf(id), Lease: tokenOf(token)})
+			continue
+		}
+		err = s.mutate(ctx, workerKey(b.Worker.ID.String()), 0, gocb.RemoveSpec(stopPath(id), nil))
+		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) {
+			return nil, err
+		}
+	}
+	return stops, nil
+}
+
+// note stores notes on running tasks whose lease is open.
+func (s *Store) note(ctx context.Context, notes []store.Note) error {
+	return each(len(notes), func(i int) error {
+		n := &notes[i]
+		return s.alter(ctx, taskRef(n.ID), func(d *doc) bool {
+			if !d.task().holds(n.Lease) {
+				return false
+			}
+			d.task().write(n)
+			return true
+		})
+	})
+}
+
+// stop writes into the worker's document that it shall stop a task.
+func (s *Store) stop(ctx context.Context, t *task) error {
+	if len(t.Run) == 0 {
+		return nil
+	}
+	err := s.mutate(ctx, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
+	if errors.Is(err, gocb.ErrDocumentNotFound) {
+		return nil
+	}
+	return err
+}
+
+// intend writes down what a worker is about to lease, and takes out tokens under which it holds nothing any more.
+func (s *Store) intend(ctx context.Context, id, token string, ids []string) error {
+	specs := []gocb.MutateInSpec{replaceG, gocb.ArrayAppendSpec(leasePath(token), ids, &gocb.ArrayAppendSpecOptions{HasMultiple: true, CreatePath: true})}
+	with := specs
+	for _, old := range s.lent.closed(id, 12) {
+		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
+	}
+	err := s.mutate(ctx, workerKey(id), 0, with...)
+	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that has gone already
+		err = s.mutate(ctx, workerKey(id), 0, specs...)
+	}
+	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {
+		return store.ErrWorkerDead
+	}
+	return err
+}
+
+// meant returns the tasks that a worker meant to lease under a token.
+func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
+	w, _, err := s.readWorker(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case w == nil || w.G == nil:
+		return nil, store.ErrWorkerDead
+	}
+	return slices.Clone(w.Leases[token]), nil
+}
+
+// lent is what this handle has claimed and not finished yet: a task's document is known then, and need not be read again
+// to end its attempt.
+type lent struct {
+	mu    sync.Mutex
+	docs  map[string]*doc           // by token and task
+	open  map[string]map[string]int // by worker and token, how many are open
+	ended map[string][]string       // by worker, tokens under which none is
+}
+
+// mostLent bounds what a handle keeps of tasks that it claimed and never heard of again.
+const mostLent = 20_000
+
+func (l *lent) put(d *doc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.docs == nil || len(l.docs) > mostLent {
+		l.docs, l.open, l.ended = map[string]*doc{}, map[string]map[string]int{}, map[string][]string{}
+	}
+	run := d.task().Run[0]
+	l.docs[run.Token+d.ID] = d
+	if l.open[run.Worker] == nil {
+		l.open[run.Worker] = map[string]int{}
+	}
+	l.open[run.Worker][run.Token]++
+}
+
+// take returns the document of a task whose attempt ends; nil: it is not known.
+func (l *lent) take(task *store.Task) *doc {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	token, worker := task.Lease.String(), task.Worker.String()
+	d := l.docs[token+task.ID.String()]
+	if d == nil {
+		return nil
+	}
+	delete(l.docs, token+task.ID.String())
+	if n := l.open[worker]; n != nil {
+		if n[token]--; n[token] == 0 {
+			delete(n, token)
+			l.ended[worker] = append(l.ended[worker], token)
+		}
+	}
+	return d
+}
+
+// closed returns up to n tokens under which a worker holds nothing any more, and forgets them.
+func (l *lent) closed(worker string, n int) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tokens := l.ended[worker]
+	n = min(n, len(tokens))
+	if tokens = tokens[:n:n]; n > 0 {
+		l.ended[worker] = l.ended[worker][n:]
+	}
+	return tokens
+}
