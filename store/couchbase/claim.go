@@ -300,7 +300,7 @@ func (c *claim) lease(l lane, cas gocb.Cas, from, to cursor, chosen []*doc, unlo
 func (s *Store) leaseOne(ctx context.Context, d *doc, worker, token string, now int64) (bool, error) {
 	t := d.task()
 	t.Attempt++
-	t.Claimed = max(now, t.Since)
+	t.Claimed = max(now, t.Since, t.Written)
 	t.State, t.Since, t.Available = "r", t.Claimed, 0
 	t.Run = []lease{{worker, token}}
 	won, err := s.replace(ctx, d, gocb.DurabilityLevelUnknown)

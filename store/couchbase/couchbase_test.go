@@ -45,3 +45,7 @@ var onFake = storetest.Engine{
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, onFake) }
+
+func TestDoesWhatTheReferenceEngineDoes(t *testing.T) { storetest.Compare(t, onFake) }
+
+func TestReruns(t *testing.T) { storetest.Reruns(t, onFake, 1000) }

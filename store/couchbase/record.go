@@ -162,18 +162,45 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		err = s.leads(ctx, term)
 	}
 	updated := make([]store.Updated, len(puts))
+	put := func(i int) error {
+		version, results, err := s.put(ctx, &puts[i])
+		if errors.Is(err, store.ErrConflict) {
+			return nil
+		}
+		updated[i] = store.Updated{Version: version, Enqueued: results}
+		return err
+	}
+	beside, after := apart(puts)
 	if err == nil {
-		err = each(len(puts), func(i int) error {
-			version, results, err := s.put(ctx, &puts[i])
-			if errors.Is(err, store.ErrConflict) {
-				return nil
-			}
-			updated[i] = store.Updated{Version: version, Enqueued: results}
-			return err
-		})
+		err = each(len(beside), func(i int) error { return put(beside[i]) })
+	}
+	for _, i := range after {
+		if err == nil {
+			err = put(i)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("update records: %w", err)
 	}
 	return updated, nil
+}
+
+// apart tells puts that can be written beside each other from those that bring a key which one before them brings, too.
+func apart(puts []store.PutRecord) (beside, after []int) {
+	brought := map[rules.KeyName]bool{}
+	for i, p := range puts {
+		shared := false
+		for _, n := range p.Tasks {
+			shared = shared || n.Key != "" && brought[rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}]
+		}
+		for _, n := range p.Tasks {
+			brought[rules.KeyName{Queue: n.Queue, Tenant: n.Tenant, Key: n.Key}] = true
+		}
+		if shared {
+			after = append(after, i)
+		} else {
+			beside = append(beside, i)
+		}
+	}
+	return beside, after
 }

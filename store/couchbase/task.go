@@ -34,6 +34,7 @@ type task struct {
 	N        int    `json:"n"`     // how many tasks the document stands for
 	Lap      int    `json:"lap"`   // grows each time the task becomes available; entries of a lane name it
 	Since    int64  `json:"since"` // when it came into its state
+	Written  int64  `json:"wr"`    // the engine's clock when the rules last changed it
 	RunAt    int64  `json:"at"`
 	Enqueued int64  `json:"enq"`
 	Expires  int64  `json:"exp,omitempty"`
@@ -186,7 +187,7 @@ func (t *task) set(r *rules.Row, now int64) {
 			t.Lap++
 		}
 	}
-	t.State = letters[r.State]
+	t.State, t.Written = letters[r.State], now
 	t.Available, t.Due = 0, 0
 	switch r.State {
 	case store.Available:

@@ -95,6 +95,7 @@ func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
+	ids = once(ids)
 	mark := nonce()
 	err = each(len(ids), func(i int) error {
 		return s.alter(ctx, taskRef(ids[i]), func(d *doc) bool {
@@ -138,4 +139,16 @@ func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted 
 		}
 	}
 	return granted, s.finishUp(ctx, works...)
+}
+
+// once returns ids in order, each once.
+func once(ids []store.ID) (unique []store.ID) {
+	seen := map[store.ID]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			unique = append(unique, id)
+		}
+	}
+	return unique
 }

@@ -286,7 +286,7 @@ func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 // writeRoot is the decision.
 func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) error {
 	h := root.header()
-	for _, d := range append(others[:len(others):len(others)], made...) {
+	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first: see carryOut
 		if d.header().Tell != "" {
 			d.header().Todo = now
 		}
@@ -322,9 +322,13 @@ func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) err
 	return err
 }
 
-// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone.
+// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are stored
+// first: a task that others need may end as soon as it is free again, and they must be there to be told.
 func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	s, ctx := w.s, w.ctx
+	if err := s.insertAll(ctx, made); err != nil {
+		return err
+	}
 	err := each(len(others), func(i int) (err error) {
 		d := others[i]
 		if d.header().Gone && d.header().Tell == "" {
@@ -334,14 +338,8 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil || s.now(ctx)-now < patience.Microseconds()/2 {
 		return err
-	}
-	if err := s.insertAll(ctx, made); err != nil {
-		return err
-	}
-	if s.now(ctx)-now < patience.Microseconds()/2 {
-		return nil
 	}
 	return each(len(made), func(i int) error { return s.confirm(ctx, root, made[i]) })
 }

@@ -74,8 +74,8 @@ func (w *work) load(r ref) (*doc, error) {
 	}
 	w.order = append(w.order, d)
 	if t, is := d.body.(*task); is { // no instant of a task is before those that it has
-		if since := instant(t.Since); since.After(w.batch.Now) {
-			w.batch.Now = since
+		if last := instant(max(t.Since, t.Written)); last.After(w.batch.Now) {
+			w.batch.Now = last
 		}
 	}
 	return d, nil
