@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/couchbase"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
@@ -29,6 +30,13 @@ var engines = map[string]opener{
 	},
 	"postgres": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 		s, err := postgres.Open(ctx, dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	},
+	"couchbase": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+		s, err := couchbase.Open(ctx, dsn)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -23,7 +23,8 @@ var engineOf = map[string]string{
 	"citus": "citus", "couchbase": "couchbase", "couchbases": "couchbase",
 }
 
-const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, postgres://user@host/database or mysql://user@host/database"
+const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, postgres://user@host/database, mysql://user@host/database or " +
+	"couchbase://user@host/bucket"
 
 // parseDSN reads a database URL. Its problems never show the URL itself, which
 // may hold a password.
@@ -59,6 +60,9 @@ func parseDSN(text string) (dsn, error) {
 	}
 	if u, err := url.Parse(text); err == nil && d.engine == "mysql" && strings.Trim(u.Path, "/") == "" {
 		return d, badDSN("write mysql://user@host/database", "the database URL names no database")
+	}
+	if u, err := url.Parse(text); err == nil && d.engine == "couchbase" && strings.Trim(u.Path, "/") == "" {
+		return d, badDSN("write couchbase://user@host/bucket", "the database URL names no bucket")
 	}
 	return d, nil
 }

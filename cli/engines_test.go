@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
@@ -21,6 +22,14 @@ func onEachEngine(t *testing.T, test func(t *testing.T, client *tusk.Client)) {
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tusk.db") },
 		"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
 		"mysql":    func(t *testing.T) string { return mysqltest.Database(t) },
+		"couchbase": func(t *testing.T) string {
+			fake, err := cbfake.Start(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(fake.Close)
+			return fake.URL() + "?sasl=plain"
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			where, err := parseDSN(dsn(t))

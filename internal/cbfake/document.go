@@ -52,7 +52,7 @@ func (c *Cluster) tick() uint64 {
 }
 
 // write adds a version, and answers with its CAS and its mutation token.
-func (c *Cluster) write(s *session, d *doc, p, r *memd.Packet, v version) {
+func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	vb := vbucketOf(string(p.Key))
 	c.seqno[vb]++
 	v.cas, v.seqno, v.at, v.durable = c.tick(), c.seqno[vb], time.Now(), p.DurabilityLevelFrame != nil
@@ -71,7 +71,7 @@ func (c *Cluster) write(s *session, d *doc, p, r *memd.Packet, v version) {
 	}
 }
 
-func (c *Cluster) document(s *session, p, r *memd.Packet) {
+func (c *Cluster) document(s *client, p, r *memd.Packet) {
 	docs, known := c.docs[p.CollectionID]
 	key := string(p.Key)
 	switch {
@@ -135,8 +135,8 @@ func (d *doc) read(r *memd.Packet, now time.Time) {
 	r.Extras = binary.BigEndian.AppendUint32(nil, v.flags)
 }
 
-// lock locks for up to 30 seconds. 0 and more than 30 mean 15. It is no write: nothing is stored, replicated or indexed.
-// docs.couchbase.com: "Concurrent Document Mutations"; kv_engine docs/BinaryProtocol.md, 0x94.
+// lock locks for up to 30 seconds. 0 and more than 30 mean 15. It is no write: nothing is stored, replicated or
+// indexed. docs.couchbase.com: "Concurrent Document Mutations"; kv_engine docs/BinaryProtocol.md, 0x94.
 func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
 	if d.locked(now) {
 		r.Status = memd.StatusLocked
@@ -178,7 +178,7 @@ func (d *doc) may(cas uint64, now time.Time, r *memd.Packet) bool {
 	return false
 }
 
-func (c *Cluster) store(s *session, d *doc, p, r *memd.Packet, there bool, now time.Time) {
+func (c *Cluster) store(s *client, d *doc, p, r *memd.Packet, there bool, now time.Time) {
 	switch {
 	case p.Command == memd.CmdAdd && there:
 		r.Status = memd.StatusKeyExists

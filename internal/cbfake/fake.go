@@ -1,10 +1,10 @@
-// Package cbfake is a test partner for the Couchbase engine: a fake of one cluster with one bucket, in memory, to which
-// the real client speaks the real protocol over TCP, and HTTP for queries. It is no engine and stores nothing. Where it
-// and the documented server differ, the server is right.
+// Package cbfake is a test partner for the Couchbase engine: a fake of one cluster with one bucket, in memory, to
+// which the real client speaks the real protocol over TCP, and HTTP for queries. It is no engine and stores nothing.
+// Where it and the documented server differ, the server is right.
 //
-// It knows what the engine uses: documents with CAS, locks, expiry and durability, sub-documents, collections, several
-// nodes, and a small part of SQL++ (statement.go). It can lose requests and answers, refuse them, forget locks, fail over
-// and forget what was not durable, and let its index lag (fault.go).
+// It knows what the engine uses: documents with CAS, locks, expiry and durability, sub-documents, collections,
+// several nodes, and a small part of SQL++ (statement.go). It can lose requests and answers, refuse them, forget
+// locks, fail over and forget what was not durable, and let its index lag (fault.go).
 //
 // It imports nothing of this module; data goes from here to tests alone.
 package cbfake
@@ -150,8 +150,8 @@ func (n *node) accept() {
 	}
 }
 
-// session is one connection of a client, and what it has agreed on.
-type session struct {
+// client is one connection, and what both sides have agreed on.
+type client struct {
 	*memd.Conn
 	node   *node
 	bucket bool
@@ -165,7 +165,7 @@ func (n *node) serve(conn net.Conn) {
 		delete(n.cluster.conns, conn)
 		n.cluster.mu.Unlock()
 	}()
-	s := &session{Conn: memd.NewConn(conn), node: n}
+	s := &client{Conn: memd.NewConn(conn), node: n}
 	for {
 		p, _, err := s.ReadPacket()
 		if err != nil {
@@ -206,7 +206,7 @@ var features = map[memd.HelloFeature]bool{memd.FeatureDatatype: true, memd.Featu
 	memd.FeatureCollections: true, memd.FeaturePreserveExpiry: true}
 
 // agree turns on what both sides know.
-func (s *session) agree(list []byte) {
+func (s *client) agree(list []byte) {
 	for i := 0; i+1 < len(list); i += 2 {
 		f := memd.HelloFeature(binary.BigEndian.Uint16(list[i:]))
 		s.EnableFeature(f)
@@ -215,7 +215,7 @@ func (s *session) agree(list []byte) {
 }
 
 // handle answers one request.
-func (c *Cluster) handle(s *session, p, r *memd.Packet) {
+func (c *Cluster) handle(s *client, p, r *memd.Packet) {
 	switch p.Command {
 	case memd.CmdHello:
 		for i := 0; i+1 < len(p.Value); i += 2 {

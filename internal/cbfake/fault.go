@@ -63,8 +63,8 @@ func (c *Cluster) ForgetLocks() {
 	}
 }
 
-// FailOver takes back what was written to a vbucket in the last time without durability, with all its locks. It returns
-// how many documents changed. docs.couchbase.com: "Durability", "Failover".
+// FailOver takes back what was written to a vbucket in the last time without durability, with all its locks. It
+// returns how many documents changed. docs.couchbase.com: "Durability", "Failover".
 func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,8 @@ func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
 	return changed
 }
 
-// JumpClock moves the clock by which CAS values are made. It never runs backwards: a CAS is larger than all before it.
+// JumpClock moves the clock by which CAS values are made. It never runs backwards: a CAS is larger than all before
+// it.
 func (c *Cluster) JumpClock(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -118,9 +118,9 @@ func (c *Cluster) rows(keyspace string, q *request) (rows []row, err error) {
 	return rows, nil
 }
 
-// indexed returns the documents of a keyspace as the index knows them: as they were a while ago, unless the query asks
-// for what it has seen itself (at_plus) or for everything (request_plus).
-// docs.couchbase.com: "Scan Consistency".
+// indexed returns the documents of a keyspace as the index knows them: as they were a while ago, unless the query
+// asks for what it has seen itself (at_plus) or for everything (request_plus). docs.couchbase.com: "Scan
+// Consistency".
 func (c *Cluster) indexed(keyspace string, q *request) (rows []row, err error) {
 	path := strings.SplitN(strings.ReplaceAll(keyspace, "`", ""), ".", 2)
 	id, known := c.collections[path[len(path)-1]]

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// The part of SQL++ that the fake knows: one keyspace, conditions joined by AND, groups with sums, an order and a limit.
-// Whatever else a statement says is an error, so a statement that the fake does not understand fails its test.
+// The part of SQL++ that the fake knows: one keyspace, conditions joined by AND, groups with sums, an order and a
+// limit. Whatever else a statement says is an error, so a statement that the fake does not understand fails its
+// test.
 //
 //	SELECT [RAW] terms FROM keyspace AS t WHERE conditions [GROUP BY exprs] [ORDER BY exprs] [LIMIT n]
 type statement struct {

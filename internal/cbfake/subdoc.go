@@ -102,7 +102,7 @@ func look(v *version, sp spec) (memd.StatusCode, []byte) {
 
 // mutateIn changes parts of a document, all of them or none.
 // docs.couchbase.com: "Sub-Document Operations", multi-mutation.
-func (c *Cluster) mutateIn(s *session, d *doc, p, r *memd.Packet, there bool, now time.Time) {
+func (c *Cluster) mutateIn(s *client, d *doc, p, r *memd.Packet, there bool, now time.Time) {
 	specs, ok := specsOf(p.Value, 8)
 	if !ok {
 		r.Status = memd.StatusSubDocBadCombo

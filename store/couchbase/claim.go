@@ -86,8 +86,8 @@ func (c *claim) answers() []store.Task {
 	return tasks
 }
 
-// again returns what the first request of the token has claimed, and makes sure that it claims no more. The intent may be
-// gone where a lease is not, so the index is asked, too.
+// again returns what the first request of the token has claimed, and makes sure that it claims no more. The intent
+// may be gone where a lease is not, so the index is asked, too.
 func (c *claim) again() ([]store.Task, error) {
 	s := c.s
 	meant, err := s.meant(c.ctx, c.worker, c.token)
@@ -200,7 +200,8 @@ func (c *claim) look(l lane) (at *cursor, p *page, err error) {
 	return &cur, &page{}, nil
 }
 
-// lock locks the cursor. Who finds it locked tries again soon: claimers of a lane wait for each other instead of failing.
+// lock locks the cursor. Who finds it locked tries again soon: claimers of a lane wait for each other instead of
+// failing.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	for {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx, RetryStrategy: failFast{}})
@@ -251,8 +252,8 @@ func (t *task) stands(l lane, lap int) bool {
 	return t.State == "a" && t.Lap == lap && t.Queue == l.queue && t.Priority == l.priority
 }
 
-// intend writes down in the worker's document what is about to be leased, so that nothing that is leased is ever unknown.
-// It fails if the worker does not live.
+// intend writes down in the worker's document what is about to be leased, so that nothing that is leased is ever
+// unknown. It fails if the worker does not live.
 func (c *claim) intend(chosen []*doc) error {
 	ids := make([]string, len(chosen))
 	for i, d := range chosen {
@@ -261,8 +262,8 @@ func (c *claim) intend(chosen []*doc) error {
 	return c.s.intend(c.ctx, c.worker, c.token, ids)
 }
 
-// lease moves the cursor, which unlocks it, and leases the tasks. A page that was read to its end is deleted, if the move
-// is known.
+// lease moves the cursor, which unlocks it, and leases the tasks. A page that was read to its end is deleted, if the
+// move is known.
 func (c *claim) lease(l lane, cas gocb.Cas, from, to cursor, chosen []*doc, unlock func()) error {
 	s, now := c.s, c.s.now(c.ctx)
 	moved := false

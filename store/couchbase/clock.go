@@ -10,8 +10,8 @@ import (
 // resync is how often a handle compares its clock with the server's.
 const resync = 30 * time.Second
 
-// sync learns the server's clock from the CAS of a write, which is its hybrid clock in nanoseconds. Of several samples the
-// one with the shortest trip counts; its error is half a trip.
+// sync learns the server's clock from the CAS of a write, which is its hybrid clock in nanoseconds. Of several
+// samples the one with the shortest trip counts; its error is half a trip.
 func (s *Store) sync(ctx context.Context) error {
 	best := time.Hour
 	for range 4 {

@@ -1,13 +1,13 @@
 // Package couchbase is the engine for Couchbase Server 7.1 and later.
 //
-// Couchbase changes one document at a time, by compare-and-swap; its indexes lag. So whatever must be right is decided by
-// the write of a single document, which also records what follows from it (unit.go). What may run stands in pages that
-// are read by key (line.go), so no claim asks an index. Indexes serve what is due, people's pages, and the sweeps that
-// find what a crash has left behind (sweep.go). A worker's leases are named in its own document before they are taken
-// (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
+// Couchbase changes one document at a time, by compare-and-swap; its indexes lag. So whatever must be right is
+// decided by the write of a single document, which also records what follows from it (unit.go). What may run stands
+// in pages that are read by key (line.go), so no claim asks an index. Indexes serve what is due, people's pages, and
+// the sweeps that find what a crash has left behind (sweep.go). A worker's leases are named in its own document
+// before they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
 //
-// The package may touch package store, its rules and the client, and a cluster over it. Data comes from the rooms above
-// through store.Store and ends here.
+// The package may touch package store, its rules and the client, and a cluster over it. Data comes from the rooms
+// above through store.Store and ends here.
 package couchbase
 
 import (
@@ -59,9 +59,9 @@ var (
 	_ store.Meter      = (*Store)(nil)
 )
 
-// Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope that
-// Tusk's collections are in (tusk); durability, which is none, majority (the default where the bucket has a replica) or
-// persistToMajority. All others are the client's.
+// Open connects to couchbase://user:password@host/bucket, or couchbases:// with TLS. Parameters: scope, the scope
+// that Tusk's collections are in (tusk); durability, which is none, majority (the default where the bucket has a
+// replica), majorityAndPersist or persistToMajority; sasl=plain for test servers. All others are the client's.
 func Open(ctx context.Context, text string) (*Store, error) {
 	o, err := parse(text)
 	if err != nil {
@@ -81,6 +81,9 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		_ = cluster.Close(nil)
 		return nil, fmt.Errorf("connect: %w: %w", store.ErrUnavailable, err)
 	}
+	if o.durability == gocb.DurabilityLevelUnknown && replicas(bucket) > 0 {
+		o.durability = gocb.DurabilityLevelMajority
+	}
 	scope := bucket.Scope(o.scope)
 	s := &Store{
 		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability, queryTimeout: 30 * time.Second,
@@ -91,7 +94,24 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	return s, nil
 }
 
-// Close writes the statistics down and ends the connections.
+// replicas returns how many copies of each document the bucket has besides the first; 0 if that is not known.
+func replicas(b *gocb.Bucket) int {
+	router, err := b.Internal().IORouter()
+	if err != nil {
+		return 0
+	}
+	config, err := router.ConfigSnapshot()
+	if err != nil {
+		return 0
+	}
+	n, err := config.NumReplicas()
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Close ends the connections.
 func (s *Store) Close() error { return s.cluster.Close(nil) }
 
 // options are what a database URL says.
@@ -101,7 +121,7 @@ type options struct {
 	mechanisms                                []gocb.SaslMechanism
 }
 
-var levels4 = map[string]gocb.DurabilityLevel{"none": gocb.DurabilityLevelNone, "majority": gocb.DurabilityLevelMajority,
+var durabilities = map[string]gocb.DurabilityLevel{"none": gocb.DurabilityLevelNone, "majority": gocb.DurabilityLevelMajority,
 	"majorityAndPersist": gocb.DurabilityLevelMajorityAndPersistOnMaster, "persistToMajority": gocb.DurabilityLevelPersistToMajority}
 
 func parse(text string) (o options, err error) {
@@ -121,7 +141,7 @@ func parse(text string) (o options, err error) {
 	}
 	if level := q.Get("durability"); level != "" {
 		known := false
-		if o.durability, known = levels4[level]; !known {
+		if o.durability, known = durabilities[level]; !known {
 			return o, fmt.Errorf("the durability %q is unknown: write none, majority, majorityAndPersist or persistToMajority", level)
 		}
 	}

@@ -159,8 +159,8 @@ func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
 	return err == nil, err
 }
 
-// replace writes a document if it is as it was read, and reports whether it was. An answer that was lost is made up for
-// by a look: the write is known by its nonce.
+// replace writes a document if it is as it was read, and reports whether it was. An answer that was lost is made up
+// for by a look: the write is known by its nonce.
 func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
 	d.header().U = nonce()
 	text, err := encode(d.body)
@@ -213,8 +213,8 @@ var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocu
 	gocb.ErrPathExists, gocb.ErrValueTooLarge, gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
 	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
 
-// unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a connection
-// that ends is an io.EOF.
+// unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a
+// connection that ends is an io.EOF.
 func unknown(err error) bool {
 	if err == nil {
 		return false

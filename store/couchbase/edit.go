@@ -16,8 +16,11 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	c.RunAt = trim(c.RunAt)
 	for i, id := range e.IDs {
 		works[i] = &work{}
-		err := s.do(ctx, works[i], func(b *rules.Batch) (err error) {
-			edited[i], err = b.Edit(id, &c)
+		err := s.do(ctx, works[i], func(b *rules.Batch) error {
+			did, err := b.Edit([]store.ID{id}, &c)
+			if err == nil {
+				edited[i] = did[0]
+			}
 			return err
 		})
 		if err != nil {

@@ -20,8 +20,8 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 	return results, nil
 }
 
-// enqueue stores tasks in parts, each of which is written as one, and lines them up when all are stored, so that those of
-// a lane keep their order.
+// enqueue stores tasks in parts, each of which is written as one, and lines them up when all are stored, so that
+// those of a lane keep their order.
 func (s *Store) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	results := make([]store.Enqueued, len(tasks))
 	works := make([]*work, len(tasks))
@@ -64,9 +64,9 @@ func (s *Store) enqueuePart(ctx context.Context, w *work, tasks []store.NewTask,
 	})
 }
 
-// waves divides tasks into parts that are stored one after another, and those into chains that can be stored beside each
-// other. A chain is the tasks of one key, each a part by itself, or all that have none, which are one part. Where tasks need
-// others, what was given first is stored first.
+// waves divides tasks into parts that are stored one after another, and those into chains that can be stored beside
+// each other. A chain is the tasks of one key, each a part by itself, or all that have none, which are one part.
+// Where tasks need others, what was given first is stored first.
 func waves(tasks []store.NewTask) (all [][][][]int) {
 	needy := false
 	for i := range tasks {

@@ -80,19 +80,13 @@ func (s *Store) finishOne(ctx context.Context, w *work, o store.Outcome) error {
 	}
 	o.Then = then
 	return s.do(ctx, w, func(b *rules.Batch) error {
-		d, err := w.load(r)
-		if err != nil {
-			return err
+		lost, err := b.Finish([]*store.Outcome{&o})
+		if err == nil && len(lost) > 0 {
+			err = errLost
 		}
-		if d == nil || !d.task().holds(o.Task.Lease) {
-			return errLost
+		if t := w.of(o.Task.ID); err == nil && t.task().Key != "" { // an enqueue that has seen it running must look again
+			err = w.touch(keyRef(rules.KeyName{Queue: t.task().Queue, Tenant: t.task().Tenant, Key: t.task().Key}))
 		}
-		if t := d.task(); t.Key != "" { // an enqueue that has seen it running must look again
-			err = w.touch(keyRef(rules.KeyName{Queue: t.Queue, Tenant: t.Tenant, Key: t.Key}))
-		}
-		if err != nil {
-			return err
-		}
-		return b.Finish(&o)
+		return err
 	})
 }

@@ -85,8 +85,8 @@ func (s *Store) readLeader(ctx context.Context) (l leader, cas gocb.Cas, err err
 	return l, cas, json.Unmarshal(raw, &l)
 }
 
-// leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans both. So
-// each chore is such that a stale leader's does no harm, and a grant asks twice.
+// leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans
+// both. So each chore is such that a stale leader's does no harm, and a grant asks twice.
 func (s *Store) leads(ctx context.Context, term int64) error {
 	l, _, err := s.readLeader(ctx)
 	if err != nil {
@@ -136,8 +136,9 @@ func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitte
 	works, admitted := make([]*work, n), make([]bool, n)
 	err = each(n, func(i int) error {
 		works[i] = &work{}
-		return s.do(ctx, works[i], func(b *rules.Batch) (err error) {
-			admitted[i], err = b.Admit(idOf(waiting[i].ID))
+		return s.do(ctx, works[i], func(b *rules.Batch) error {
+			did, err := b.Admit([]store.ID{idOf(waiting[i].ID)})
+			admitted[i] = len(did) > 0
 			return err
 		})
 	})
@@ -184,8 +185,9 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 
 func (s *Store) doom(ctx context.Context, id store.ID) (did bool, err error) {
 	w := &work{}
-	err = s.do(ctx, w, func(b *rules.Batch) (err error) {
-		if did, err = b.Doom(id); did || err != nil {
+	err = s.do(ctx, w, func(b *rules.Batch) error {
+		n, err := b.Doom([]store.ID{id})
+		if did = n > 0; did || err != nil {
 			return err
 		}
 		d, err := w.load(taskRef(id))
@@ -305,8 +307,8 @@ func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 	}
 }
 
-// heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document, and what
-// it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
+// heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,
+// and what it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
 func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
 	meant := w.Leases[token]
 	docs := make([]*doc, len(meant))

@@ -11,13 +11,13 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// lane is the available tasks of a queue of one priority. They stand in pages, which are appended to and read by key, in
-// order; a cursor says up to where they have been claimed. Nothing is taken out of a page: an entry names the lap of its
-// task, and one whose task is in another lap is passed over. A page that is full is sealed by taking its field g away,
-// which every append replaces, so an append to a sealed page fails.
+// lane is the available tasks of a queue of one priority. They stand in pages, which are appended to and read by
+// key, in order; a cursor says up to where they have been claimed. Nothing is taken out of a page: an entry names
+// the lap of its task, and one whose task is in another lap is passed over. A page that is full is sealed by taking
+// its field g away, which every append replaces, so an append to a sealed page fails.
 //
-// Lines are written without durability, so a crash may take back any of these writes by itself. Each is mended where it
-// is met; what that leaves out the sweep finds.
+// Lines are written without durability, so a crash may take back any of these writes by itself. Each is mended where
+// it is met; what that leaves out the sweep finds.
 type lane struct {
 	queue    string
 	priority int16
@@ -83,7 +83,8 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 	return err
 }
 
-// append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met again.
+// append adds entries to the last page of a lane. An entry that comes twice names a lap that has gone when it is met
+// again.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 	n := s.tails.get(l)
 	for try := 0; ; try++ {
@@ -208,9 +209,9 @@ func (s *Store) shut(ctx context.Context, l lane, n int) error {
 	return err
 }
 
-// next makes sure that there is a page after one, and returns its number. A page that was passed and deleted must not come
-// back where nobody reads any more: who has made a page asks whether the cursor is beyond it, and moves what others have
-// put there meanwhile.
+// next makes sure that there is a page after one, and returns its number. A page that was passed and deleted must
+// not come back where nobody reads any more: who has made a page asks whether the cursor is beyond it, and moves
+// what others have put there meanwhile.
 func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 	c, err := s.open(ctx, l)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// bell tells those of this process who wait for tasks. The server has no cheap way to tell other processes; they poll.
+// bell tells those of this process who wait for tasks. The server has no cheap way to tell other processes; they
+// poll.
 type bell struct {
 	mu        sync.Mutex
 	listeners map[*listener]bool

@@ -45,8 +45,8 @@ var steps = []struct {
 // schema is the document that says which steps were taken, and when.
 const schema = "schema"
 
-// Migrate implements store.Migrator. A schema is never taken back: versions below the one there is are no error, and do
-// nothing.
+// Migrate implements store.Migrator. A schema is never taken back: versions below the one there is are no error, and
+// do nothing.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	all, err := s.Migrations(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 			}
 		}
 		m.AppliedAt = time.Now().UTC().Truncate(time.Microsecond)
-		if err := s.note1(ctx, m); err != nil {
+		if err := s.applied(ctx, m); err != nil {
 			return taken, fmt.Errorf("migrate: %w", err)
 		}
 		taken = append(taken, *m)
@@ -82,8 +82,8 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	return found.Err()
 }
 
-// note1 notes that a step was taken. The collection may be so new that its node does not know of it yet.
-func (s *Store) note1(ctx context.Context, m *store.Migration) error {
+// applied notes that a step was taken. The collection may be so new that its node does not know of it yet.
+func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 	for try := 0; ; try++ {
 		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version), micros(m.AppliedAt), nil)},
 			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})

@@ -41,10 +41,12 @@ func (s *Store) prune(ctx context.Context, term int64, keep *store.Retention, li
 		own = append(own, queue)
 	}
 	slices.Sort(own)
+	others := *keep
+	others.Queues = nil
 	for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
 		for i := -1; i < len(own); i++ {
 			queue, statement, a := "", queryOld, args{"own": own}
-			kept := (&store.Retention{Completed: keep.Completed, Cancelled: keep.Cancelled, Discarded: keep.Discarded}).Of("", state)
+			kept := others.Of("", state)
 			if i >= 0 {
 				queue, statement, a = own[i], queryOldOf, args{"q": own[i]}
 				kept = keep.Of(queue, state)
@@ -83,7 +85,7 @@ func (s *Store) pruneOld(ctx context.Context, statement string, a args, keep *st
 				return nil // it has changed since the index saw it
 			}
 			did[i] = true
-			return b.Delete(idOf(ids[i]))
+			return b.Delete([]store.ID{idOf(ids[i])})
 		})
 	})
 	for i := range did {

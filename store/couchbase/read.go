@@ -10,7 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. Ids are read by key; all else is asked of an index, and judged again by the documents.
+// List implements store.Reader. Ids are read by key; all else is asked of an index, and judged again by the
+// documents.
 func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	page, err := s.list(ctx, &f)
 	if err != nil {

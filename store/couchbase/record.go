@@ -97,7 +97,7 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	r := recordRef(p.Record.Kind, p.Record.Name)
 	if p.Record.Version == 0 && p.Record.Body != nil {
-		if err := s.list1(ctx, p.Record.Kind, r.ID); err != nil {
+		if err := s.enlist(ctx, p.Record.Kind, r.ID); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -146,8 +146,8 @@ func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, res
 	}
 }
 
-// list1 adds a record to the directory of its kind, before it is there.
-func (s *Store) list1(ctx context.Context, kind, id string) error {
+// enlist adds a record to the directory of its kind, before it is there.
+func (s *Store) enlist(ctx context.Context, kind, id string) error {
 	return s.again(ctx, func() error {
 		_, err := s.meta.MutateIn(recordList(kind), []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
 			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
@@ -185,7 +185,8 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	return updated, nil
 }
 
-// apart tells puts that can be written beside each other from those that bring a key which one before them brings, too.
+// apart tells puts that can be written beside each other from those that bring a key which one before them brings,
+// too.
 func apart(puts []store.PutRecord) (beside, after []int) {
 	brought := map[rules.KeyName]bool{}
 	for i, p := range puts {

@@ -16,8 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// sums are the statistics of this handle: a document for each minute, which nobody else writes. They are written after
-// the outcomes, so a crash in between loses counts, never tasks.
+// sums are the statistics of this handle: a document for each minute, which nobody else writes. They are written
+// after the outcomes, so a crash in between loses counts, never tasks.
 type sums struct {
 	writing sync.Mutex // held while they are written; before mu
 	mu      sync.Mutex

@@ -10,7 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The statements. Each text is fixed; what varies is a named parameter. Each is answered from an index alone but the last.
+// The statements. Each text is fixed; what varies is a named parameter. Each is answered from an index alone but the
+// last.
 const (
 	fromTask = " FROM `bucket`.`tusk`.`task` AS t WHERE "
 
@@ -32,8 +33,8 @@ const (
 	queryNames     = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )
 
-// queryList is the statement for a page of tasks: a filter has up to one of the parts that an index begins with, and any
-// of those that it goes on with.
+// queryList is the statement for a page of tasks: a filter has up to one of the parts that an index begins with, and
+// any of those that it goes on with.
 func queryList(f *store.Filter) (string, args) {
 	text, a := "SELECT RAW META(t).id"+fromTask+"META(t).id < $before", args{}
 	add := func(condition, name string, value any) {

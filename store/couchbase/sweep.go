@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// sweepEvery is how often the leader looks for what fell through, and sweepAfter how long something must have been there
-// for that.
+// sweepEvery is how often the leader looks for what fell through, and sweepAfter how long something must have been
+// there for that.
 const (
 	sweepEvery = 10 * time.Second
 	sweepAfter = 10 * time.Second
@@ -31,8 +31,8 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	return nil
 }
 
-// sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be read.
-// It needs no knowledge of how that came to be. It returns how many tasks it lined up.
+// sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be
+// read. It needs no knowledge of how that came to be. It returns how many tasks it lined up.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before := s.now(ctx) - age.Microseconds()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey} {
@@ -72,8 +72,8 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	return n, nil
 }
 
-// sweepLane lines up what became available in a lane before an instant, and before what the cursor stands at, unless a page
-// at the cursor or behind it names it.
+// sweepLane lines up what became available in a lane before an instant, and before what the cursor stands at, unless
+// a page at the cursor or behind it names it.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
 	at, err := s.open(ctx, l)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	return len(lost), s.queueUp(ctx, lost...)
 }
 
-// named returns the entries from the cursor on, and the first of them. A page whose seal was lost, and which would hide
-// those behind it, is sealed again.
+// named returns the entries from the cursor on, and the first of them. A page whose seal was lost, and which would
+// hide those behind it, is sealed again.
 func (s *Store) named(ctx context.Context, l lane, at cursor) (map[entry]bool, *entry, error) {
 	all := map[entry]bool{}
 	var first *entry

@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// task is the document of a task. A field that is there in one condition alone is what an index is on, so these indexes
-// hold what is current and no more: avl, due, turn, held, run, fin, doom, todo.
+// task is the document of a task. A field that is there in one condition alone is what an index is on, so these
+// indexes hold what is current and no more: avl, due, turn, held, run, fin, doom, todo.
 type task struct {
 	ID string `json:"-"`
 	head
@@ -129,7 +129,7 @@ func (t *task) holds(token store.Token) bool {
 
 // row is the task as the rules see it.
 func (t *task) row() *rules.Row {
-	r := &rules.Row{Task: t.answer(false), Needed: len(t.Kids) > 0, Awaits: t.Awaits, HasTurn: t.Held, Stopping: t.Stop != nil}
+	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0, Awaits: t.Awaits, HasTurn: t.Held, Stopping: t.Stop != nil}
 	if t.Stop != nil {
 		r.StopReason = *t.Stop
 	}

@@ -80,9 +80,9 @@ func (s *Store) turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	return answer, err
 }
 
-// Grant implements store.Keeper. No write spans the term and a task, so a grant first marks its tasks as having their
-// turn, then looks at the term again, and only then makes them available: either it sees the next leader's term, or that
-// leader, who counts afterwards, sees the marks.
+// Grant implements store.Keeper. No write spans the term and a task, so a grant first marks its tasks as having
+// their turn, then looks at the term again, and only then makes them available: either it sees the next leader's
+// term, or that leader, who counts afterwards, sees the marks.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
 	n, err := s.grant(ctx, term, ids)
 	if err != nil {
@@ -122,7 +122,9 @@ func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted 
 			}
 			d.task().Held, d.task().Granting, d.dirty = false, "", true
 			if lost == nil {
-				did[i], err = b.Grant(ids[i])
+				var n int
+				n, err = b.Grant(ids[i : i+1])
+				did[i] = n > 0
 			}
 			return err
 		})

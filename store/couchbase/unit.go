@@ -8,12 +8,12 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// unit is what was decided together with the write of one document, its root, and is still to be done to others. That
-// write is the decision: before it nothing has happened, after it all has, though others may have to be told yet. Those
-// that are there already were pinned before it, so nobody has changed them since they were read.
+// unit is what was decided together with the write of one document, its root, and is still to be done to others.
+// That write is the decision: before it nothing has happened, after it all has, though others may have to be told
+// yet. Those that are there already were pinned before it, so nobody has changed them since they were read.
 //
-// It is no transaction of the database's: nobody is bound by it but who writes tasks, keys and records by this package.
-// Whoever meets a root or a pinned document that stays so has its owner's work done, or undone.
+// It is no transaction of the database's: nobody is bound by it but who writes tasks, keys and records by this
+// package. Whoever meets a root or a pinned document that stays so has its owner's work done, or undone.
 type unit struct {
 	U       string   `json:"u"`
 	Effects []effect `json:"e"`
@@ -33,10 +33,12 @@ type pin struct {
 	At   int64  `json:"at"`
 }
 
-// patience is how long a unit is left to its owner. Half of it later at the latest the owner looks whether it still is.
+// patience is how long a unit is left to its owner. Half of it later at the latest the owner looks whether it still
+// is.
 const patience = time.Second
 
-// load returns a document that no unit is about to change, and of which nothing is left to be done; nil: there is none.
+// load returns a document that no unit is about to change, and of which nothing is left to be done; nil: there is
+// none.
 func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	for try := 0; ; try++ {
 		d, err := s.read(ctx, r)
@@ -61,8 +63,8 @@ func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
-// unpin has a pinned document free again, if the unit has had its time: the unit is completed if it was decided, or made
-// impossible.
+// unpin has a pinned document free again, if the unit has had its time: the unit is completed if it was decided, or
+// made impossible.
 func (s *Store) unpin(ctx context.Context, d *doc) error {
 	p := d.header().Pin
 	if s.now(ctx)-p.At < patience.Microseconds() {
@@ -156,8 +158,8 @@ func (s *Store) redo(ctx context.Context, root *doc, e *effect) (*doc, error) {
 	return to, err
 }
 
-// confirm takes a document back that was made too late: somebody else had made it for the same unit, and it has come and
-// gone since.
+// confirm takes a document back that was made too late: somebody else had made it for the same unit, and it has come
+// and gone since.
 func (s *Store) confirm(ctx context.Context, root, made *doc) error {
 	is, err := s.read(ctx, root.ref)
 	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
@@ -322,8 +324,8 @@ func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) err
 	return err
 }
 
-// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are stored
-// first: a task that others need may end as soon as it is free again, and they must be there to be told.
+// carryOut does what follows from the decision. What somebody else has done meanwhile is left alone. New tasks are
+// stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
 func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	s, ctx := w.s, w.ctx
 	if err := s.insertAll(ctx, made); err != nil {
@@ -344,8 +346,8 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	return each(len(made), func(i int) error { return s.confirm(ctx, root, made[i]) })
 }
 
-// insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children are
-// known.
+// insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children
+// are known.
 func (s *Store) insertAll(ctx context.Context, made []*doc) error {
 	for _, level := range levels(made) {
 		if err := each(len(level), func(i int) error { return s.insert(ctx, level[i]) }); err != nil {

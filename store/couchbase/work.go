@@ -23,7 +23,7 @@ type work struct {
 	batch *rules.Batch
 	docs  map[ref]*doc
 	order []*doc
-	edges []rules.Edge // that Children answers with
+	edges []rules.Edge // open needs for those that have ended, to be told now
 
 	// What came of it:
 	ready []*task // available, in order
@@ -68,9 +68,18 @@ func (w *work) load(r ref) (*doc, error) {
 			return nil, err
 		}
 	}
+	w.know(r, d)
+	return d, nil
+}
+
+// know takes in a document for this try; nil: there is none.
+func (w *work) know(r ref, d *doc) {
+	if _, known := w.docs[r]; known {
+		return
+	}
 	w.docs[r] = d
 	if d == nil {
-		return nil, nil
+		return
 	}
 	w.order = append(w.order, d)
 	if t, is := d.body.(*task); is { // no instant of a task is before those that it has
@@ -78,45 +87,72 @@ func (w *work) load(r ref) (*doc, error) {
 			w.batch.Now = last
 		}
 	}
-	return d, nil
 }
 
-// Task implements rules.Source.
-func (w *work) Task(id store.ID) (*rules.Row, error) {
-	d, err := w.load(taskRef(id))
-	if d == nil || err != nil {
+// Read implements rules.Source. The children of a task that ends are told afterwards, one by one: see tell.
+func (w *work) Read(want *rules.Want) (*rules.Found, error) {
+	if err := w.loadAll(want); err != nil {
 		return nil, err
 	}
-	return d.task().row(), nil
-}
-
-// Key implements rules.Source.
-func (w *work) Key(name rules.KeyName) (*rules.Key, error) {
-	d, err := w.load(keyRef(name))
-	if d == nil || err != nil {
-		return &rules.Key{}, err
-	}
-	return d.key().known(name), nil
-}
-
-// Needs implements rules.Source.
-func (w *work) Needs(id store.ID) ([]rules.OpenNeed, error) {
-	d, err := w.load(taskRef(id))
-	if d == nil || err != nil {
-		return nil, err
-	}
-	return d.task().openNeeds(), nil
-}
-
-// Children implements rules.Source. Those of a task that ends are told afterwards, one by one: see tell.
-func (w *work) Children(id store.ID) ([]rules.Edge, error) {
-	var edges []rules.Edge
-	for _, e := range w.edges {
-		if e.Task == id {
-			edges = append(edges, e)
+	found := &rules.Found{}
+	for _, name := range want.Keys {
+		if d := w.docs[keyRef(name)]; d != nil {
+			found.Keys = append(found.Keys, *d.key().known(name))
 		}
 	}
-	return edges, nil
+	for _, id := range want.Tasks {
+		if d := w.docs[taskRef(id)]; d != nil {
+			found.Tasks = append(found.Tasks, d.task().row())
+		}
+	}
+	for _, id := range want.Needs {
+		if d := w.docs[taskRef(id)]; d != nil {
+			for _, n := range d.task().openNeeds() {
+				found.Needs = append(found.Needs, rules.OwnNeed{Child: id, OpenNeed: n})
+			}
+		}
+	}
+	for _, id := range want.Children {
+		for _, e := range w.edges {
+			if e.Task == id {
+				found.Children = append(found.Children, e)
+			}
+		}
+	}
+	return found, nil
+}
+
+// loadAll loads what the rules want, beside each other.
+func (w *work) loadAll(want *rules.Want) error {
+	var refs []ref
+	add := func(r ref) {
+		if _, known := w.docs[r]; !known && w.have[r] == nil {
+			refs = append(refs, r)
+		} else if !known {
+			w.know(r, w.have[r])
+		}
+	}
+	for _, name := range want.Keys {
+		add(keyRef(name))
+	}
+	for _, id := range want.Tasks {
+		add(taskRef(id))
+	}
+	for _, id := range want.Needs {
+		add(taskRef(id))
+	}
+	docs := make([]*doc, len(refs))
+	err := each(len(refs), func(i int) (err error) {
+		docs[i], err = w.s.load(w.ctx, refs[i])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, r := range refs {
+		w.know(r, docs[i])
+	}
+	return nil
 }
 
 // touch has a document written though nothing in it changes, so that others who judge by it fail.
@@ -247,7 +283,8 @@ func (w *work) results() {
 	}
 }
 
-// alter changes one document, by a rule of the engine's own, as often as it takes. The function says whether to write.
+// alter changes one document, by a rule of the engine's own, as often as it takes. The function says whether to
+// write.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
 	for try := 0; ; try++ {
 		d, err := s.load(ctx, r)
@@ -328,8 +365,8 @@ func (s *Store) wasTold(ctx context.Context, d *doc) error {
 	return err
 }
 
-// finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order, and
-// children are told.
+// finishUp does what follows once the documents of some works are written: tasks that may run are lined up in order,
+// and children are told.
 func (s *Store) finishUp(ctx context.Context, works ...*work) error {
 	var ready []*task
 	var told []*doc

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// worker is the document of a worker. It lives while g is there: whatever a living worker alone may do is written together
-// with a replacement of g, which fails once that has gone.
+// worker is the document of a worker. It lives while g is there: whatever a living worker alone may do is written
+// together with a replacement of g, which fails once that has gone.
 type worker struct {
 	G       *int                `json:"g,omitempty"`
 	Info    store.Worker        `json:"i"`
@@ -46,7 +46,8 @@ func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, e
 	return w, cas, json.Unmarshal(raw, w)
 }
 
-// mutate changes parts of a document of the collection meta. With a CAS a lost answer is no refusal: the caller looks.
+// mutate changes parts of a document of the collection meta. With a CAS a lost answer is no refusal: the caller
+// looks.
 func (s *Store) mutate(ctx context.Context, key string, cas gocb.Cas, specs ...gocb.MutateInSpec) error {
 	return s.again(ctx, func() error {
 		_, err := s.meta.MutateIn(key, specs, &gocb.MutateInOptions{Context: ctx, Cas: cas})
@@ -134,8 +135,8 @@ func names(b *store.Beat) []string {
 	return held
 }
 
-// beat extends a worker's leases, and notes what it says it holds. It is not asked about what it claimed after the last
-// beat of which it has seen the answer.
+// beat extends a worker's leases, and notes what it says it holds. It is not asked about what it claimed after the
+// last beat of which it has seen the answer.
 func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat) error {
 	now := s.now(ctx)
 	since := w.Since
@@ -231,8 +232,8 @@ func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	return slices.Clone(w.Leases[token]), nil
 }
 
-// lent is what this handle has claimed and not finished yet: a task's document is known then, and need not be read again
-// to end its attempt.
+// lent is what this handle has claimed and not finished yet: a task's document is known then, and need not be read
+// again to end its attempt.
 type lent struct {
 	mu    sync.Mutex
 	docs  map[string]*doc           // by token and task

@@ -94,7 +94,7 @@ func (b *Batch) tell(r *Row, state store.State) error {
 		return nil
 	}
 	edges := b.parents[r.ID]
-	if b.tasks[r.ID].Before != nil {
+	if c := b.tasks[r.ID]; c == nil || c.Before != nil {
 		if err := b.read(Want{Children: []store.ID{r.ID}}); err != nil {
 			return err
 		}
@@ -118,8 +118,8 @@ func (b *Batch) tell(r *Row, state store.State) error {
 }
 
 // Tell is for an engine that tells the tasks which need an ended one later, from what it has
-// written down: its Source's Children answers nothing while the task ends, and then with
-// those that are to be told now. A state of 0 says that the task was deleted.
+// written down: its Source finds no children while the task ends, and those that are to be
+// told when it is asked for this. A state of 0 says that the task was deleted.
 func (b *Batch) Tell(id store.ID, state store.State) error {
 	return b.tell(&Row{Task: store.Task{ID: id}, Needed: true}, state)
 }

@@ -1,0 +1,47 @@
+package couchbase
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var update = flag.Bool("update", false, "write testdata/statements.n1ql anew")
+
+// statements are all texts that the engine sends; of lists, those with each condition alone.
+func statements() []string {
+	all := []string{queryDue, queryDoomed, queryPassed, queryTodo, queryTodoKeys, queryHeld, queryOld, queryOldOf, queryCount,
+		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryNames}
+	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}}, {Kinds: []string{"k"}},
+		{Tenants: []string{"t"}}, {Fingerprint: "f"}, {Workflow: store.ID{1}}, {Key: "k"},
+		{Queues: []string{"q"}, States: []store.State{store.Available}, Kinds: []string{"k"}, Tenants: []string{"t"}}} {
+		text, _ := queryList(&f)
+		all = append(all, text)
+	}
+	return all
+}
+
+// The texts are planned by the real planner elsewhere, so a change of one is to be seen.
+func TestStatementsAreFixed(t *testing.T) {
+	var all []string
+	for _, step := range steps {
+		all = append(all, step.statements...)
+	}
+	got := strings.Join(append(all, statements()...), "\n") + "\n"
+	const path = "testdata/statements.n1ql"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the statements have changed: run go test ./store/couchbase -run Statements -update\n%s", got)
+	}
+}
