@@ -126,8 +126,12 @@ func stepsDown(steps []store.Migration, to int64) ([]store.Migration, int64) {
 		}
 	}
 	if to < 0 {
-		if to = 0; len(applied) > 1 {
-			to = applied[1].Version
+		to = 0
+		for _, s := range applied {
+			if s.Version < applied[0].Version { // several may be parts of one version
+				to = s.Version
+				break
+			}
 		}
 	}
 	end := slices.IndexFunc(applied, func(s store.Migration) bool { return s.Version <= to })

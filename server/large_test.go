@@ -84,7 +84,8 @@ var largeText string
 // and lets the leader do its part.
 func (l *large) fill(n, wait int) {
 	text := map[string]string{}
-	for part := range strings.SplitSeq(largeText, "-- name: ") {
+	functions := l.store.(*postgres.Store).FunctionSchema()
+	for part := range strings.SplitSeq(strings.ReplaceAll(largeText, "tusk_fn", functions), "-- name: ") {
 		name, rest, _ := strings.Cut(part, "\n")
 		text[name] = rest
 	}

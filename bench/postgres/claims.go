@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,7 +40,7 @@ func newClaims(ctx context.Context, b *bench) (*claims, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, fillSQL); err != nil {
+	if _, err := conn.Exec(ctx, strings.ReplaceAll(fillSQL, "tusk_fn", engine.FunctionSchema())); err != nil {
 		return nil, err
 	}
 	c := &claims{client, engine, conn, tusk.NewID()}
@@ -56,7 +57,8 @@ type claimCost struct {
 }
 
 func (c *claims) cost(ctx context.Context, what string) (least claimCost, err error) {
-	const text = `select cardinality(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('default', -32768)], $2, false, 0, false, false)`
+	text := strings.ReplaceAll("select cardinality(ids) from tusk_fn.claim($1, gen_random_uuid(), "+
+		"array[tusk_fn.lane_of('default', -32768)], $2, false, 0, false, false)", "tusk_fn", c.engine.FunctionSchema())
 	least = claimCost{1 << 30, time.Hour}
 	for range 20 {
 		before, err := backendCPU(c.conn.PgConn().PID())

@@ -10,7 +10,7 @@ $$;
 -- Adds tasks that can be claimed, in one transaction.
 create function tusk.bench_add(_n int, _kind text, _args text) returns void language sql as $$
   insert into tusk.log (lane, id, kind, args)
-  select tusk.lane_of('default', 0), tusk.bench_id(g), _kind, convert_to(_args, 'UTF8') from generate_series(1, _n) g
+  select tusk_fn.lane_of('default', 0), tusk.bench_id(g), _kind, convert_to(_args, 'UTF8') from generate_series(1, _n) g
 $$;
 
 -- The same in transactions of so many at most.
@@ -32,10 +32,10 @@ declare
 begin
   while _n > 0 loop
     _token := gen_random_uuid();
-    perform from tusk.claim(_worker, _token, array[tusk.lane_of('default', -32768)], least(_n, _batch), false, _n, false, false);
+    perform from tusk_fn.claim(_worker, _token, array[tusk_fn.lane_of('default', -32768)], least(_n, _batch), false, _n, false, false);
     commit;
     select * into l from tusk.lease x where x.token = _token;
-    perform from tusk.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0], l.firsts, l.counts,
+    perform from tusk_fn.finish(array[l.token], array[l.lane], array[0], array[cardinality(l.firsts)], array[0], l.firsts, l.counts,
       array[cardinality(l.firsts)], null, null, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}');
     commit;
     _n := _n - _batch;
@@ -45,9 +45,9 @@ end $$;
 -- Adds tasks that are due in a day.
 create procedure tusk.bench_schedule(_n int, _kind text, _args text) language sql as $$
   insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args)
-  select tusk.bench_id(g), 1, tusk.lane_of('default', 0), statement_timestamp() + interval '1 day' + g * interval '1 ms', statement_timestamp(),
+  select tusk.bench_id(g), 1, tusk_fn.lane_of('default', 0), statement_timestamp() + interval '1 day' + g * interval '1 ms', statement_timestamp(),
     0, 0, _kind, convert_to(_args, 'UTF8')
   from generate_series(1, _n) g
 $$;
 
-select tusk.name_lanes(array[tusk.lane_of('default', 0)], array['default']);
+select tusk_fn.name_lanes(array[tusk_fn.lane_of('default', 0)], array['default']);

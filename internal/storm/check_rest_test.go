@@ -70,6 +70,9 @@ func (c *checker) left() {
 	ctx := c.t.Context()
 	c.eachChore(ctx) // maintenance closes leases whose last tasks transactions have ended
 	for what, query := range leftovers[c.ground.engine] {
+		if f, ok := store.As[interface{ FunctionSchema() string }](c.client.Store()); ok {
+			query = strings.ReplaceAll(query, "tusk_fn", f.FunctionSchema())
+		}
 		var found []string
 		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) { // sessions of those that have ended may still be ending
 			if found = c.texts(query); len(found) == 0 || time.Now().After(end) {
@@ -89,10 +92,10 @@ func (c *checker) left() {
 var leftovers = map[string]map[string]string{
 	"postgres": {
 		"leases are left": "select token::text from tusk.lease",
-		"tasks are recorded as ended twice": `select i.id::text from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i
+		"tasks are recorded as ended twice": `select i.id::text from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
 			group by 1 having count(*) > 1`,
 		"tasks are recorded as completed, and wait": `select w.id::text from tusk.waiting w
-			where w.id in (select i.id from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i)`,
+			where w.id in (select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i)`,
 		"advisory locks are left": `select format('%s %s of %s', l.classid, l.objid, a.query) from pg_locks l left join pg_stat_activity a on a.pid = l.pid
 			where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`,
 	},

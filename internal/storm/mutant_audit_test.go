@@ -5,37 +5,37 @@ package storm
 // audited are the bugs that an audit of the PostgreSQL engine found, planted again: each
 // takes its repair back. The storm or a history has to find each within five minutes.
 var audited = []planted{
-	{mutant: mutant{name: "what is open is judged before the lock", edits: []change{{"store/postgres/migrations/00005_finish.sql",
+	{mutant: mutant{name: "what is open is judged before the lock", edits: []change{{"store/postgres/functions/06_finish.sql",
 		"  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then\n",
-		"  _open := tusk.open_in(_token, _lane);\n  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then\n"},
-		{"store/postgres/migrations/00005_finish.sql", "  end if;\n  _open := tusk.open_in(_token, _lane);\n", "  end if;\n"}},
+		"  _open := tusk_fn.open_in(_token, _lane);\n  if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then\n"},
+		{"store/postgres/functions/06_finish.sql", "  end if;\n  _open := tusk_fn.open_in(_token, _lane);\n", "  end if;\n"}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_commit", env: "TUSK_TEST_COMMITS=1m"},
-	{mutant: mutant{name: "a transaction's end is judged with its lock", edits: []change{{"store/postgres/migrations/00005_finish.sql",
-		"  if not tusk.try_finish(_token, _id) then\n    return false;\n  end if;\n  -- A statement of its own: it sees what the lock's last holder committed.\n  if not exists (",
-		"  if not tusk.try_finish(_token, _id) or not exists ("}},
+	{mutant: mutant{name: "a transaction's end is judged with its lock", edits: []change{{"store/postgres/functions/06_finish.sql",
+		"  if not tusk_fn.try_finish(_token, _id) then\n    return false;\n  end if;\n  -- A statement of its own: it sees what the lock's last holder committed.\n  if not exists (",
+		"  if not tusk_fn.try_finish(_token, _id) or not exists ("}},
 		caught: "accepted inside"}, in: "store/postgres", test: "^TestConformance$/race/a_finish", env: "TUSK_TEST_COMMITS=1m"},
 	{mutant: mutant{name: "what a living worker does not know of is nobody's", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00006_keep.sql", "    where w.id is null or l.claimed_at < w.since", "    where w.id is null or false and l.claimed_at < w.since"}},
+		{"store/postgres/functions/08_keep.sql", "    where w.id is null or l.claimed_at < w.since", "    where w.id is null or false and l.claimed_at < w.since"}},
 		faults: "F38", caught: "I1:|I19"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "what is known of lanes is known for ever", ground: "postgres", edits: []change{
 		{"store/postgres/known.go", "	k.lanes.Clear()\n", ""},
 		{"store/postgres/known.go", "	if !k.looked.IsZero() && time.Since(k.looked) < lanesEvery {", "	if lanesEvery > 0 {"}},
 		faults: "F8", caught: "I1:|I15"}, env: envTime + "=90s"},
 	{mutant: mutant{name: "notes wait for a user's transaction", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00005_finish.sql", "set lock_timeout = '20ms'", "set lock_timeout = '10s'"}},
+		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '20ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00012_order.sql", "  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  _held :=",
-			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  perform tusk.lock_keys(_queues, _keys);\n  _held :="},
-		{"store/postgres/migrations/00005_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
+		{"store/postgres/functions/03_lock.sql", "  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  _held :=",
+			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  perform tusk_fn.lock_keys(_queues, _keys);\n  _held :="},
+		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '300ms'", "set lock_timeout = '10s'"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a claim waits for a lane of a user's transaction", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00003_claim.sql", "  return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))\n    and pg_advisory",
+		{"store/postgres/functions/04_claim.sql", "  return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))\n    and pg_advisory",
 			"  return pg_advisory"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "infinity is a time", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00010_sql.sql", "  elsif _run_at not between", "  elsif false and _run_at not between"},
-		{"store/postgres/migrations/00006_keep.sql", " and w.run_at < 'infinity' order by", " order by"}},
+		{"store/postgres/functions/16_sql.sql", "  elsif _run_at not between", "  elsif false and _run_at not between"},
+		{"store/postgres/functions/08_keep.sql", " and w.run_at < 'infinity' order by", " order by"}},
 		faults: "F40", caught: "I1:|I21"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "tags of two dimensions stop a claim", ground: "postgres", edits: []change{
 		{"store/postgres/migrations/00010_sql.sql", "  if array_ndims(_tags) > 1 then", "  if false then"},
@@ -50,13 +50,13 @@ var audited = []planted{
 			"	return s.pool.Acquire(ctx)\n"}},
 		caught: "deadline exceeded|timeout"}, in: "store/postgres", test: "^TestConformance$/crowd"},
 	{mutant: mutant{name: "SQL enqueues beside the limits of a queue", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00010_sql.sql", "array[nullif(tusk.takes_turns(queue), false)]", "array[null::boolean]"}},
+		{"store/postgres/functions/16_sql.sql", "array[nullif(tusk_fn.takes_turns(queue), false)]", "array[null::boolean]"}},
 		faults: "F1", caught: "I9"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a migration locks for its session", edits: []change{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
 		caught: "advisory locks"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=10s"},
 	{mutant: mutant{name: "maintenance sets a timeout for its session", edits: []change{
-		{"store/postgres/migrations/00009_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
+		{"store/postgres/functions/13_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
 		{"store/postgres/segment.go", "Scan(&dropped); err != nil {\n			return unlessBusy(err)", "Scan(&dropped); unlessBusy(err) != nil {\n			return err"}},

@@ -16,9 +16,9 @@ import (
 )
 
 // TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp starts processes of a program that
-// does not know the last step of the schema, on a schema without it. The step is taken
-// while they work; then they and processes of this program work side by side, and some
-// are killed.
+// does not know the last step of the schema and has functions of its own, on a schema
+// without that step. The step is taken while they work; then they and processes of this
+// program work side by side, and some are killed.
 func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and takes a while")
@@ -27,7 +27,7 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	if err != nil || len(steps) < 2 {
 		t.Fatal(steps, err)
 	}
-	older := buildWithout(t, slices.Max(steps))
+	older := buildOlder(t, slices.Max(steps))
 	s := newStorm(t, "postgres")
 	s.settings()
 	engine, ok := store.As[store.Migrator](s.client.Store())
@@ -38,8 +38,14 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := engine.Migrate(t.Context(), all[len(all)-2].Version); err != nil || len(taken) != 1 {
+	before := all[len(all)-3].Version // the last one is the functions
+	if taken, err := engine.Migrate(t.Context(), before); err != nil || len(taken) != 2 {
 		t.Fatal(taken, err)
+	}
+	install := exec.Command(older, "migrate", "up", "--db", s.ground.dsn)
+	install.Env = append(os.Environ(), playRole+"=tusk")
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Setenv(envOld, older) // every other worker
 	for _, name := range []string{"worker", "worker", "producer"} {
@@ -48,7 +54,7 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 		s.fleet.start(r)
 	}
 	s.measure()
-	if taken, err := engine.Migrate(t.Context(), -1); err != nil || len(taken) != 1 {
+	if taken, err := engine.Migrate(t.Context(), -1); err != nil || len(taken) != 2 {
 		t.Fatal(taken, err)
 	}
 	s.fleet.start(s.role("producer"))
@@ -65,15 +71,25 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	s.report()
 }
 
-// buildWithout builds this test binary as if a file had not been written yet.
-func buildWithout(t *testing.T, file string) string {
+// buildOlder builds this test binary as if a step of the schema had not been written yet, and
+// with functions of another text.
+func buildOlder(t *testing.T, file string) string {
 	t.Helper()
 	dir := t.TempDir()
 	path, err := filepath.Abs(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: ""}})
+	functions := filepath.Join(filepath.Dir(filepath.Dir(path)), "functions", "01_words.sql")
+	text, err := os.ReadFile(functions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := filepath.Join(dir, "functions.sql")
+	if err := os.WriteFile(changed, append(text, "-- of an older program\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: "", functions: changed}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func take(n *atomic.Int64) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
 // isClaim reports whether a request runs a statement that claims, which it also learns
 // the name of when that is prepared: of PostgreSQL.
 func (w *wire) isClaim(piece []byte) bool {
-	if bytes.Contains(piece, []byte("tusk.claim(")) || bytes.Contains(piece, []byte("tusk.exchange(")) {
+	if bytes.Contains(piece, []byte(".claim($1")) || bytes.Contains(piece, []byte(".exchange($1")) {
 		if name, _, ok := bytes.Cut(piece[min(5, len(piece)):], []byte{0}); ok && piece[0] == 'P' && len(name) > 0 {
 			w.claims = append(w.claims, append(bytes.Clone(name), 0))
 			return false // it is prepared for good

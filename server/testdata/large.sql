@@ -1,6 +1,6 @@
 -- name: names
 -- Eight queues for what is finished, four for what waits.
-select tusk.name_lanes(array_agg(tusk.lane_of(q.name, 0)), array_agg(q.name))
+select tusk_fn.name_lanes(array_agg(tusk_fn.lane_of(q.name, 0)), array_agg(q.name))
 from (select 'q' || i from generate_series(0, 7) i union all select 'w' || i from generate_series(0, 3) i) q(name)
 
 -- name: finished
@@ -9,7 +9,7 @@ from (select 'q' || i from generate_series(0, 7) i union all select 'w' || i fro
 -- together; 256 of each came in four packs. One in fifty gave up, one in fifty failed
 -- once. $5 is the worker.
 with spec as materialized (
-  select i, i / 500 as g, tusk.lane_of('q' || (i / 500 + $1::int) % 8, 0) as lane, 'q' || (i / 500 + $1::int) % 8 as queue, x.at, p.pack,
+  select i, i / 500 as g, tusk_fn.lane_of('q' || (i / 500 + $1::int) % 8, 0) as lane, 'q' || (i / 500 + $1::int) % 8 as queue, x.at, p.pack,
     (lpad(to_hex((extract(epoch from x.at) * 1000)::bigint), 12, '0') || '7' || substr(r.r, 1, 3) || '8' || substr(r.r, 4, 13)
       || case when p.pack is null then substr(r.r, 17, 2) else lpad(to_hex(i % 500 - 244), 2, '0') end)::uuid as id,
     case when i = 4200 then 'rare-' || $1::int % 10 else 'kind-' || (i / 500 + $1::int) % 8 || '-' || coalesce(p.pack, least(i * 7 % 11 / 2, 3)) end as kind,
@@ -39,7 +39,7 @@ log as (
   where s.pack is null),
 done as (
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts)
-  select s.lane, tusk.node_of(pg_current_xact_id(), pg_current_xact_id()), pg_current_xact_id(), gen_random_uuid(), $5::uuid,
+  select s.lane, tusk_fn.node_of(pg_current_xact_id(), pg_current_xact_id()), pg_current_xact_id(), gen_random_uuid(), $5::uuid,
     max(s.at) + interval '1 s', max(s.at) + interval '25 s', count(s.key) filter (where s.state <> 8), convert_to(min(k.stats), 'UTF8'),
     array_agg(s.id order by s.id) filter (where s.state <> 8 and (s.pack is null or (s.i % 500 - 244) % 64 = 0)),
     array_agg(case when s.pack is null then 1 else 64 end order by s.id) filter (where s.state <> 8 and (s.pack is null or (s.i % 500 - 244) % 64 = 0))
@@ -74,17 +74,17 @@ select min(s.id::text) filter (where s.state = 8) from spec s
 -- name: claimed
 -- All that is there so far has left its lane.
 insert into tusk.lane_position (lane, no, done, at_xid, at_n, claimed)
-select l.id, 1, pg_current_snapshot(), '0', 0, (select count(*) from tusk.task t where t.lane = l.id)
+select l.id, 1, pg_current_snapshot(), '0', 0, (select count(*) from tusk_fn.task t where t.lane = l.id)
 from tusk.lane l
 
 -- name: waiting
 -- $2 tasks that wait, batch $1::int: half of them available, of which half are in packs,
 -- the others in the states of those that may not run yet.
 with block as materialized (
-  select b, tusk.new_id() as id from generate_series(0, $2::int / 512) b),
+  select b, tusk_fn.new_id() as id from generate_series(0, $2::int / 512) b),
 spec as materialized (
-  select i, case when i % 2 = 0 then 3 when i % 20 = 1 then 2 when i % 20 in (3, 5) then 5 else 1 end as state, tusk.lane_of('w' || $1::int % 4, 0) as lane, x.at, p.pack,
-    case when p.pack is null then tusk.new_id() else (left(p.id::text, 34) || lpad(to_hex(i % 512 / 2), 2, '0'))::uuid end as id,
+  select i, case when i % 2 = 0 then 3 when i % 20 = 1 then 2 when i % 20 in (3, 5) then 5 else 1 end as state, tusk_fn.lane_of('w' || $1::int % 4, 0) as lane, x.at, p.pack,
+    case when p.pack is null then tusk_fn.new_id() else (left(p.id::text, 34) || lpad(to_hex(i % 512 / 2), 2, '0'))::uuid end as id,
     'kind-' || $1::int % 4 || '-' || coalesce(p.pack, least(i * 7 % 11 / 2, 3)) as kind,
     case when p.pack is null and (i % 3 > 0 or i % 20 = 1) then 'tenant-' || (i * 31 + $1::int) % 50 * (1 + i % 40) end as tenant,
     case when p.pack = 1 then array['tag-' || i / 512 % 7, 'region-' || i / 512 % 4] when p.pack is not null then null

@@ -35,7 +35,7 @@ func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(ctx)
-			if _, err := tx.Exec(ctx, "lock table tusk.task in share mode"); err != nil {
+			if _, err := tx.Exec(ctx, "lock table tusk.log in share mode"); err != nil {
 				t.Fatal(err)
 			}
 			for _, n := range []int{3, 100} { // by an insert, and by COPY

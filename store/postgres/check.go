@@ -99,13 +99,25 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	newest := all[len(all)-1]
+	functions, newest := all[len(all)-1], all[len(all)-2]
 	switch {
 	case all[0].AppliedAt.IsZero():
 		return store.ErrSchemaMissing
 	case newest.AppliedAt.IsZero():
 		return store.ErrSchemaOld
 	}
+	if err := s.checkOldest(ctx, newest.Version); err != nil {
+		return err
+	}
+	if functions.AppliedAt.IsZero() {
+		return fmt.Errorf("%w: it lacks the functions of this program, which are those of schema %s", store.ErrSchemaOld, s.program)
+	}
+	return nil
+}
+
+// checkOldest fails when the tables are too new for a program that knows them up to a
+// version.
+func (s *Store) checkOldest(ctx context.Context, version int64) error {
 	var oldest int64
 	if err := s.pool.QueryRow(ctx, s.sql["oldest_program"]).Scan(&oldest); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -113,8 +125,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 		}
 		return err
 	}
-	if newest.Version < oldest {
-		return fmt.Errorf("%w: it wants version %d, this program has %d", store.ErrSchemaNew, oldest, newest.Version)
+	if version < oldest {
+		return fmt.Errorf("%w: it wants version %d, this program has %d", store.ErrSchemaNew, oldest, version)
 	}
 	return nil
 }

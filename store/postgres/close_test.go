@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestALeaseIsGoneWhenTheLastOfItsTasksHasEndedInATransaction(t *testing.T) {
@@ -72,7 +73,7 @@ func TestALargeFlushBesideATransactionNeedsFewLocks(t *testing.T) {
 	if twice, err := s.CompletedTwice(ctx); err != nil || twice > 0 {
 		t.Errorf("%d twice, %v", twice, err)
 	}
-	if left := number(t, pool, "select count(*) from tusk.running"); left > 0 {
+	if left := number(t, pool, "select count(*) from tusk_fn.running"); left > 0 {
 		t.Errorf("%d are still running", left)
 	}
 }
@@ -98,7 +99,7 @@ func TestAnIdleLaneIsNotMovedOnOverTasksThatNobodyHasClaimed(t *testing.T) {
 	}
 	tidy := func() {
 		t.Helper()
-		if _, err := pool.Exec(ctx, "call tusk.tidy($1, 10, 0)", term); err != nil {
+		if _, err := pool.Exec(ctx, postgres.InFunctions("call tusk_fn.tidy($1, 10, 0)"), term); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // buffers returns how many pages a claim touches, plans and catalogs known.
@@ -23,7 +24,7 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	least := 1 << 30
 	for range 4 {
 		pages, rows := touched(t, c, `
-			select unnest(ids) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], $2, false, 0, false, false)`, [16]byte(worker), limit)
+			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, false, 0, false, false)`, [16]byte(worker), limit)
 		if rows != limit {
 			t.Fatalf("claimed %d of %d", rows, limit)
 		}
@@ -38,7 +39,7 @@ func buffersOfOne(t *testing.T, pool *pgxpool.Pool, worker store.ID) int {
 	ctx := context.Background()
 	c := acquire(t, pool)
 	defer c.Release()
-	if _, err := c.Exec(ctx, "set track_functions = 'pl'; "+claimByExchange); err != nil {
+	if _, err := c.Exec(ctx, "set track_functions = 'pl'; "+postgres.InFunctions(claimByExchange)); err != nil {
 		t.Fatal(err)
 	}
 	claims := func(tx pgx.Tx) (n int) {
@@ -74,7 +75,7 @@ const claimByExchange = `
 		lane bigint; id uuid; kind text; args bytea; enqueued_at timestamptz; attempt int; crashes int; run_at timestamptz; expires_at timestamptz;
 		claimed_at timestamptz; tenant text; key text; tags text[]; settings bytea; workflow uuid; turn boolean; part text; finished boolean; freed text[];
 	begin
-		call tusk.exchange(_worker, gen_random_uuid(), array[tusk.lane_of('q', -32768)], 0, tusk.lane_of('q', 0), null, null, null, null, null,
+		call tusk_fn.exchange(_worker, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], 0, tusk_fn.lane_of('q', 0), null, null, null, null, null,
 			lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, part, finished, freed);
 		if id is null then
 			raise 'claimed nothing';
@@ -87,7 +88,7 @@ func touched(t *testing.T, on interface {
 }, statement string, args ...any) (pages, rows int) {
 	t.Helper()
 	var text []byte
-	if err := on.QueryRow(context.Background(), "explain (analyze, buffers, format json) "+statement, args...).Scan(&text); err != nil {
+	if err := on.QueryRow(context.Background(), "explain (analyze, buffers, format json) "+postgres.InFunctions(statement), args...).Scan(&text); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 	var plans []struct {
@@ -309,8 +310,8 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	const visited = `select cardinality(tusk.lanes_to_try(array(
-		select tusk.lane_of(q, -32768) from unnest('{a,b,c,d,e}'::text[]) q)))`
+	const visited = `select cardinality(tusk_fn.lanes_to_try(array(
+		select tusk_fn.lane_of(q, -32768) from unnest('{a,b,c,d,e}'::text[]) q)))`
 	if n := number(t, pool, visited); n != 1 {
 		t.Errorf("%d lanes are visited, want that of the late task alone", n)
 	}
@@ -336,14 +337,17 @@ func TestNothingIsCompiled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`tusk\.(\w+)\(`).FindAllSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile(`tusk_fn\.(\w+)\(`).FindAllSubmatch(text, -1) {
 			called = append(called, string(m[1]))
 		}
 	}
-	rows, err := pool.Query(t.Context(), `
+	if len(called) < 20 {
+		t.Fatalf("only %d calls were found", len(called))
+	}
+	rows, err := pool.Query(t.Context(), postgres.InFunctions(`
 		select p.proname from pg_proc p join pg_language l on l.oid = p.prolang
-		where p.pronamespace = 'tusk'::regnamespace and l.lanname = 'plpgsql' and p.prokind = 'f' and p.proname = any($1)
-			and p.proconfig @> '{jit=off}' is not true`, called)
+		where p.pronamespace = 'tusk_fn'::regnamespace and l.lanname = 'plpgsql' and p.prokind = 'f' and p.proname = any($1)
+			and p.proconfig @> '{jit=off}' is not true`), called)
 	if err != nil {
 		t.Fatal(err)
 	}

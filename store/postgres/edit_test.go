@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // Thousands of tasks are not changed one by one under the locks that claims wait for.
@@ -61,7 +62,7 @@ func TestManyTasksAreChangedTogether(t *testing.T) {
 			if err := tx.QueryRow(ctx, calls).Scan(&others); err != nil {
 				return err
 			}
-			err := tx.QueryRow(ctx, "select count(*) filter (where result = 1) from tusk.edit($1, $2, $3, $4, null, $5, 'why')",
+			err := tx.QueryRow(ctx, postgres.InFunctions("select count(*) filter (where result = 1) from tusk_fn.edit($1, $2, $3, $4, null, $5, 'why')"),
 				ids, int16(op), priority, queue, delay.Microseconds()).Scan(&changed)
 			if err != nil {
 				return err

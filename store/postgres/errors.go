@@ -18,7 +18,7 @@ import (
 var errRolledBack = errors.New("rolled back because of a concurrent transaction")
 
 // byCode maps what the server says to what a caller can act on. TK… are raised
-// by the functions in migrations/.
+// by the functions in functions/.
 var byCode = map[string]error{
 	"TK001": store.ErrWorkerDead,
 	"TK002": store.ErrNotLeader,

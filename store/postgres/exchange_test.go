@@ -337,7 +337,7 @@ func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "select tusk.lock_lane(tusk.lane_of('q', 0))"); err != nil {
+	if _, err := tx.Exec(t.Context(), postgres.InFunctions("select tusk_fn.lock_lane(tusk_fn.lane_of('q', 0))")); err != nil {
 		t.Fatal(err)
 	}
 	answer := make(chan store.Exchanged, 1)

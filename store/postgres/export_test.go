@@ -3,10 +3,26 @@ package postgres
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 )
+
+// InFunctions puts the name of the schema of functions in place of tusk_fn.
+func InFunctions(text string) string {
+	return strings.ReplaceAll(text, "tusk_fn", programOf(DefaultSchema, functionText()))
+}
+
+// NewProgram makes the engine of a program whose functions have another text.
+func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
+	return newStore(pool, Options{}, functionText()+"\n-- "+mark+"\n")
+}
+
+// DropAfter is for how long nobody has run a program when its functions are removed.
+const DropAfter = dropAfter
 
 // PingEvery lets a listener ask sooner whether it still hears.
 func (s *Store) PingEvery(silence, within time.Duration) { s.pingEvery, s.pingWithin = silence, within }
@@ -49,9 +65,9 @@ func (s *Store) LookAtAll() { s.lookout.lookedAtAll(0) }
 
 // CompletedTwice counts the tasks that more than one flush has completed.
 func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
-	err = s.pool.QueryRow(ctx, `
+	err = s.pool.QueryRow(ctx, s.inSchema(`
 		select count(*) from (
-			select i.id from tusk.outcome o cross join lateral tusk.ids_of(o.firsts, o.counts) i group by i.id having count(*) > 1) x`).Scan(&n)
+			select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i group by i.id having count(*) > 1) x`)).Scan(&n)
 	return n, translate(err)
 }
 

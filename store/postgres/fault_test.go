@@ -308,7 +308,7 @@ func TestNothingIsLostWhenWhatWasSentOnABrokenConnectionArrivesLate(t *testing.T
 	if p.cuts.Load() == 0 {
 		t.Error("nothing was cut")
 	}
-	if n := number(t, pool, "select count(*) from tusk.running r join tusk.outcome o on o.token = r.token"); n > 0 {
+	if n := number(t, pool, "select count(*) from tusk_fn.running r join tusk.outcome o on o.token = r.token"); n > 0 {
 		t.Errorf("%d tasks are leased under a token whose tasks have ended", n)
 	}
 	t.Logf("%d connections cut", p.cuts.Load())

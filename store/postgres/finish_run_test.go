@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // Half of a lease of packs is finished by what follows one another: what was finished
@@ -48,7 +49,7 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	open := func(want int64) {
 		t.Helper()
 		var n int64
-		err := pool.QueryRow(ctx, "select coalesce(sum(tasks), 0)::bigint from tusk.load").Scan(&n)
+		err := pool.QueryRow(ctx, postgres.InFunctions("select coalesce(sum(tasks), 0)::bigint from tusk_fn.load")).Scan(&n)
 		if err != nil || n != want {
 			t.Errorf("%d tasks are open, %v; want %d", n, err, want)
 		}

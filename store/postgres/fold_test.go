@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestStatisticsOfPrunedFlushesAreFoldedAndSayTheSame(t *testing.T) {
@@ -114,7 +115,7 @@ func TestStatisticsSayTheSameWhenFlushesAreSummedUpPrunedAndRebased(t *testing.T
 		t.Errorf("%d flushes are kept, not 3", n)
 	}
 	same("some of those are pruned")
-	if _, err := pool.Exec(ctx, "select tusk.rebase()"); err != nil {
+	if _, err := pool.Exec(ctx, postgres.InFunctions("select tusk_fn.rebase()")); err != nil {
 		t.Fatal(err)
 	}
 	same("a rebase")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // turn lets the log's segments come and go under the load: transaction ids are used
@@ -167,11 +168,11 @@ func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	}
 	defer tx.Rollback(ctx)
 	var claimed, own int
-	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk.claim($1, gen_random_uuid(), array[tusk.lane_of('q', -32768)], 4, false, 0, false, false)"
-	if err := tx.QueryRow(ctx, claim, [16]byte(w)).Scan(&claimed); err != nil {
+	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], 4, false, 0, false, false)"
+	if err := tx.QueryRow(ctx, postgres.InFunctions(claim), [16]byte(w)).Scan(&claimed); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.QueryRow(ctx, "select count(*) from tusk.task where xid = pg_current_xact_id()").Scan(&own); err != nil {
+	if err := tx.QueryRow(ctx, postgres.InFunctions("select count(*) from tusk_fn.task where xid = pg_current_xact_id()")).Scan(&own); err != nil {
 		t.Fatal(err)
 	}
 	if claimed != 4 || own != 0 {

@@ -103,17 +103,17 @@ func gateBeforeLock(t *testing.T, pool *pgxpool.Pool, id store.ID) gate {
 	if _, err := g.tx.Exec(ctx, "select pg_advisory_xact_lock(4711)"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Exec(ctx, `
-alter function tusk.try_finish rename to try_finish_ungated;
-create function tusk.try_finish(_token uuid, _id uuid) returns boolean language plpgsql as $$
+	if _, err := pool.Exec(ctx, postgres.InFunctions(`
+alter function tusk_fn.try_finish rename to try_finish_ungated;
+create function tusk_fn.try_finish(_token uuid, _id uuid) returns boolean language plpgsql as $$
 begin
   if _id = '`+id.String()+`' and not exists (
     select from pg_locks where locktype = 'advisory' and objid = 4711 and not granted) then
     perform pg_advisory_lock_shared(4711);
     perform pg_advisory_unlock_shared(4711);
   end if;
-  return tusk.try_finish_ungated(_token, _id);
-end $$`); err != nil {
+  return tusk_fn.try_finish_ungated(_token, _id);
+end $$`)); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -164,7 +164,7 @@ func endedOnce(t *testing.T, pool *pgxpool.Pool, tasks ...store.Task) {
 	t.Helper()
 	for _, task := range tasks {
 		again := number(t, pool, "select count(*) from tusk.waiting where id = $1", [16]byte(task.ID))
-		done := number(t, pool, "select count(*) from tusk.outcome o, tusk.ids_of(o.firsts, o.counts) i where i.id = $1", [16]byte(task.ID))
+		done := number(t, pool, "select count(*) from tusk.outcome o, tusk_fn.ids_of(o.firsts, o.counts) i where i.id = $1", [16]byte(task.ID))
 		if again+done != 1 {
 			t.Errorf("task %v was completed %d times and is to run again %d times", task.ID, done, again)
 		}
@@ -236,7 +236,7 @@ func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	}
 	wrote := make(chan error)
 	go func() {
-		_, err := pool.Exec(ctx, `select tusk.write_notes(array[$1]::uuid[], array[$2]::uuid[], '{"{\"percent\": 50}"}', '{null}', '{null}')`,
+		_, err := pool.Exec(ctx, postgres.InFunctions(`select tusk_fn.write_notes(array[$1]::uuid[], array[$2]::uuid[], '{"{\"percent\": 50}"}', '{null}', '{null}')`),
 			[16]byte(tasks[0].ID), [16]byte(tasks[0].Lease))
 		wrote <- err
 	}()
@@ -259,16 +259,16 @@ func TestAJudgementBeforeItsLockIsFound(t *testing.T) {
 	for name, text := range map[string]string{
 		"in a declaration before the locks": `
 declare
-  _open uuid[] := tusk.open_in(_token, _lane);
+  _open uuid[] := tusk_fn.open_in(_token, _lane);
 begin
   return query
   select _token, u.id, true from unnest(_ids) u(id) join unnest(_open) o(id) on o.id = u.id
-  where not tusk.try_finish(_token, u.id);
+  where not tusk_fn.try_finish(_token, u.id);
 end`,
 		"in the statement that locks": `
 begin
-  if not tusk.try_finish(_token, _id)
-    or not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
+  if not tusk_fn.try_finish(_token, _id)
+    or not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = _id) then
     return false;
   end if;
 end`,
@@ -288,7 +288,7 @@ end`,
 func functions(t *testing.T, pool *pgxpool.Pool) map[string]string {
 	t.Helper()
 	rows, err := pool.Query(context.Background(),
-		`select proname, prosrc from pg_proc where pronamespace = 'tusk'::regnamespace order by proname`)
+		postgres.InFunctions(`select proname, replace(prosrc, 'tusk_fn', 'tusk_' || 'fn') from pg_proc where pronamespace = 'tusk_fn'::regnamespace order by proname`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,8 +308,8 @@ func functions(t *testing.T, pool *pgxpool.Pool) map[string]string {
 
 var (
 	writesNote    = regexp.MustCompile(`(insert into|update) tusk\.note\b`)
-	locksAttempt  = regexp.MustCompile(`(?s)tusk\.try_finish\(|tusk\.lease\b.*\bfor (no key update|update|key share|share)\b`)
-	judgesAttempt = regexp.MustCompile(`tusk\.(running|finished f|open_in|open_after|has_finished)\b`)
+	locksAttempt  = regexp.MustCompile(`(?s)tusk_fn\.try_finish\(|tusk\.lease\b.*\bfor (no key update|update|key share|share)\b`)
+	judgesAttempt = regexp.MustCompile(`tusk_fn\.(running|open_in|open_after|has_finished)\b|tusk\.finished f\b`)
 	ofLocked      = regexp.MustCompile(`\b_locked\b`)
 	comment       = regexp.MustCompile(`--[^\n]*`)
 	boundary      = regexp.MustCompile(`;|\b(?:then|else|loop|begin)\b`)

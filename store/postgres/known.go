@@ -18,7 +18,7 @@ type known struct {
 
 	mu     sync.Mutex
 	named  time.Time // since when lanes are remembered
-	home   bool      // the tables are of this server
+	home   time.Time // when the tables were last seen to be of this server
 	looked time.Time // when maintenance last looked for lanes without a name
 }
 
@@ -26,7 +26,7 @@ func (k *known) forget() {
 	k.lanes.Clear()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.home, k.looked = false, time.Time{}
+	k.home, k.looked = time.Time{}, time.Time{}
 }
 
 // meet takes note of a connection.
@@ -62,13 +62,13 @@ const (
 func (k *known) isHome() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.home
+	return !k.home.IsZero() && time.Since(k.home) < homeEvery
 }
 
 func (k *known) setHome() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.home = true
+	k.home = time.Now()
 }
 
 // look reports whether it is time to look for lanes without a name.
@@ -82,7 +82,10 @@ func (k *known) look() bool {
 	return true
 }
 
-const lanesEvery = 30 * time.Second
+const (
+	lanesEvery = 30 * time.Second
+	homeEvery  = time.Hour // and so often a program says that it runs
+)
 
 // nameLost gives lanes that hold tasks and have no name the name of the queue, which no
 // claim would look at otherwise. A failover or a restore may have taken it.

@@ -39,7 +39,8 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 		return nil, err
 	}
 	newest := all[len(all)-1].Version
-	if version, err = migrate.Target(version, newest); err != nil {
+	to, err := migrate.Target(version, newest)
+	if err != nil {
 		return nil, err
 	}
 	db := stdlib.OpenDB(*s.pool.Config().ConnConfig.Copy())
@@ -55,18 +56,60 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if err != nil {
 		return nil, err
 	}
-	if err := migrate.Known(at, newest); err != nil {
+	s.known.forget()
+	if at > newest { // only a program that works with these tables installs its functions
+		err := migrate.Known(at, newest)
+		if version < 0 {
+			err = s.checkOldest(ctx, newest)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return s.withFunctions(ctx, db, newest, nil)
+	}
+	if to < at {
+		return s.down(ctx, db, provider, all, to)
+	}
+	taken, err := s.up(ctx, provider, all, to)
+	if err != nil || to < newest {
+		return taken, err
+	}
+	return s.withFunctions(ctx, db, newest, taken)
+}
+
+// withFunctions installs the functions after the steps that were taken.
+func (s *Store) withFunctions(ctx context.Context, db *sql.DB, newest int64, taken []store.Migration) ([]store.Migration, error) {
+	fresh, err := s.install(ctx, db, newest)
+	if err == nil && fresh {
+		taken = append(taken, s.ownStep(newest, time.Now().UTC()))
+	}
+	return taken, err
+}
+
+// down takes steps back, after the functions that need them.
+func (s *Store) down(ctx context.Context, db *sql.DB, provider *goose.Provider, all []store.Migration, to int64) (taken []store.Migration, err error) {
+	own, err := s.uninstall(ctx, db, to)
+	if err != nil {
 		return nil, err
 	}
-	s.known.forget()
-	var results []*goose.MigrationResult
-	for range 10 + len(all) { // a step that needs several tables may meet workers in another order
+	if own {
+		taken = append(taken, s.ownStep(all[len(all)-1].Version, time.Time{}))
+	}
+	results, err := taking(len(all), func() ([]*goose.MigrationResult, error) { return provider.DownTo(ctx, to) })
+	return append(taken, migrate.Taken(all, results)...), err
+}
+
+func (s *Store) up(ctx context.Context, provider *goose.Provider, all []store.Migration, to int64) ([]store.Migration, error) {
+	results, err := taking(len(all), func() ([]*goose.MigrationResult, error) { return provider.UpTo(ctx, to) })
+	return migrate.Taken(all, results), err
+}
+
+// taking goes on taking steps after those that met workers in a deadlock, because they lock
+// several tables, and those that another process has taken.
+func taking(steps int, take func() ([]*goose.MigrationResult, error)) (results []*goose.MigrationResult, err error) {
+	for range 10 + steps {
 		var part []*goose.MigrationResult
-		if version >= at {
-			part, err = provider.UpTo(ctx, version)
-		} else {
-			part, err = provider.DownTo(ctx, version)
-		}
+		part, err = take()
 		var failed *goose.PartialError
 		if errors.As(err, &failed) {
 			part = failed.Applied
@@ -75,7 +118,7 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 			break
 		}
 	}
-	return migrate.Taken(all, results), err
+	return results, err
 }
 
 // errTaken says that another process has taken a step meanwhile.
@@ -89,21 +132,13 @@ func (s *Store) lock(ctx context.Context, tx *sql.Tx) error {
 }
 
 func (s *Store) createSchema(ctx context.Context, db *sql.DB) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
+	return s.inTurn(ctx, db, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "create schema if not exists "+s.schema)
 		return err
-	}
-	defer tx.Rollback()
-	if err := s.lock(ctx, tx); err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, "create schema if not exists "+s.schema); err != nil {
-		return err
-	}
-	return tx.Commit()
+	})
 }
 
-// Migrations implements store.Migrator.
+// Migrations implements store.Migrator. The program's functions come last.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	all, err := s.steps()
 	if err != nil {
@@ -121,10 +156,14 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 		}
 		return nil
 	})
-	if err != nil && !isMissing(err) {
+	if unlessMissing(err) != nil {
 		return nil, fmt.Errorf("migrations: %w", translate(err))
 	}
-	return all, nil
+	installed, err := s.installed(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	return append(all, s.ownStep(all[len(all)-1].Version, installed)), nil
 }
 
 // steps reads the migrations and puts the name of the schema into them.

@@ -71,15 +71,18 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 	if steps, err := stores[1].Migrate(ctx, 0); err != nil || len(steps) == 0 {
 		t.Fatal(steps, err)
 	}
-	if _, err := stores[1].Count(ctx); !errors.Is(err, store.ErrSchemaOld) { // it is at its first version
+	if _, err := stores[1].Count(ctx); !errors.Is(err, store.ErrSchemaMissing) {
 		t.Fatal(err)
 	}
 	if n := number(t, pool, `select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace
 		where n.nspname = 'other_1' and c.relkind in ('r', 'p', 'v', 'S') and c.relname not like 'migration%'`); n != 0 {
 		t.Errorf("%d tables are left", n)
 	}
-	if n := number(t, pool, "select count(*) from pg_proc where pronamespace = 'other_1'::regnamespace"); n != 0 {
+	if n := number(t, pool, "select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname like 'other%'"); n != 0 {
 		t.Errorf("%d functions are left", n)
+	}
+	if n := number(t, pool, "select count(*) from pg_namespace where nspname like 'other_1\\_f%'"); n != 0 {
+		t.Errorf("%d schemas of functions are left", n)
 	}
 	if _, err := stores[0].Count(ctx); err != nil {
 		t.Fatal(err)
@@ -92,13 +95,14 @@ func TestTheSchemaGoesUpAndDownInAnySchema(t *testing.T) {
 	}
 }
 
-// nextStep changes the schema as the step of a later release would: it only adds.
+// nextStep changes the schema as the step of a later release would: it only adds, in the
+// order in which a claim locks the tables.
 const nextStep = `
 set local lock_timeout = '5s';
-alter table tusk.log add column later_a text;
-alter table tusk.waiting add column later_b int not null default 0;
-alter table tusk.lease add column later_c text;
 alter table tusk.worker add column later_d text;
+alter table tusk.lease add column later_c text;
+alter table tusk.waiting add column later_b int not null default 0;
+alter table tusk.log add column later_a text;
 create table tusk.later (id int);
 insert into tusk.migration (version_id, is_applied) values (9000, true)`
 
@@ -130,40 +134,179 @@ func TestASchemaOfTheNextReleaseIsWorkedOnByThisOneUnlessItRefuses(t *testing.T)
 		t.Fatal(err)
 	}
 	goRound(t, s, w, 10)
-	if _, err := old.Migrate(ctx, -1); !errors.Is(err, store.ErrSchemaNew) {
+	if _, err := old.Migrate(ctx, 1); !errors.Is(err, store.ErrSchemaNew) {
 		t.Errorf("it migrates what it does not know: %v", err)
 	}
+	other, err := postgres.NewProgram(pool, "of a release before") // whose functions are not installed yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Check(ctx); !errors.Is(err, store.ErrSchemaOld) || !strings.Contains(err.Error(), "tusk migrate up") {
+		t.Error(err)
+	}
+	if steps, err := other.Migrate(ctx, -1); err != nil || len(steps) != 1 || steps[0].Name != "functions" {
+		t.Error(steps, err)
+	}
+	if _, err := other.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	goRound(t, other, startWorker(t, other), 10)
 	if _, err := pool.Exec(ctx, "update tusk.server set oldest_program = 9000"); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := old.Migrate(ctx, -1); !errors.Is(err, store.ErrSchemaNew) {
+		t.Errorf("it installs functions that break on these tables: %v", err)
 	}
 	if _, err := old.Check(ctx); !errors.Is(err, store.ErrSchemaNew) {
 		t.Error(err)
 	}
 }
 
+// A program of the release before goes on while this one's last step is taken, and taken back.
 func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
-	s, _ := fresh(t)
+	s, pool := fresh(t)
 	ctx := context.Background()
 	all, err := s.Migrations(ctx)
 	if err != nil {
+		t.Fatal(err)
+	}
+	before := all[len(all)-3].Version
+	older := program(t, pool, "of the release before")
+	if _, err := pool.Exec(ctx, "update tusk.program set version = $1 where name = $2", before, older.FunctionSchema()); err != nil {
 		t.Fatal(err)
 	}
 	var done atomic.Bool
 	var g sync.WaitGroup
 	g.Go(func() {
 		defer done.Store(true)
-		load(t, s, 2000)
+		load(t, older, 2000)
 	})
 	rounds := 0
-	for before := all[len(all)-2].Version; !done.Load() || rounds == 0; rounds++ {
+	for ; !done.Load() || rounds == 0; rounds++ {
 		for _, version := range []int64{before, -1} {
-			if steps, err := s.Migrate(ctx, version); err != nil || len(steps) != 1 {
+			if steps, err := s.Migrate(ctx, version); err != nil || len(steps) != 2 {
 				t.Fatal(steps, err)
+			}
+			published := older
+			if version < 0 {
+				published = s
+			}
+			if n := number(t, pool, "select count(*) from tusk.program where published and name = $1", published.FunctionSchema()); n != 1 {
+				t.Fatalf("version %d: users do not call %s", version, published.FunctionSchema())
+			}
+			if _, err := pool.Exec(ctx, "select tusk.enqueue('k', queue => 'sql'); select * from tusk.tasks limit 1"); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
 	g.Wait()
 	t.Logf("down and up %d times", rounds)
+}
+
+// program installs the functions of another program beside those that are there.
+func program(t *testing.T, pool *pgxpool.Pool, mark string) *postgres.Store {
+	t.Helper()
+	s, err := postgres.NewProgram(pool, mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func claimSome(t *testing.T, s *postgres.Store, worker store.ID, n int) []store.Task {
+	t.Helper()
+	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()})
+	if err != nil || len(tasks) != n {
+		t.Fatalf("claimed %d of %d: %v", len(tasks), n, err)
+	}
+	return tasks
+}
+
+// Two programs with functions of their own work on the same tasks, and the functions of the
+// one go when nobody has run it for long.
+func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	other := program(t, pool, "of another build")
+	w, theirs := startWorker(t, s), startWorker(t, other)
+	tasks := newTasks(20, "q")
+	if _, err := s.Enqueue(ctx, tasks); err != nil {
+		t.Fatal(err)
+	}
+	mine := claimSome(t, s, w, 10)
+	for _, task := range claimSome(t, other, theirs, 10) {
+		if lost, err := s.Finish(ctx, completed([]store.Task{task})); err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+	}
+	if lost, err := other.Finish(ctx, completed(mine)); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if _, err := s.Migrate(ctx, -1); err != nil { // users call the functions of whoever migrated last
+		t.Fatal(err)
+	}
+	term := lead(t, s)
+	installed := func() int64 {
+		t.Helper()
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Fatal(err)
+		}
+		return number(t, pool, "select count(*) from pg_namespace n join tusk.program p on p.name = n.nspname")
+	}
+	if n := installed(); n != 2 {
+		t.Fatalf("functions of %d programs, want 2", n)
+	}
+	age := func() {
+		if _, err := pool.Exec(ctx, "update tusk.program set seen_at = seen_at - $1::interval", postgres.DropAfter); err != nil {
+			t.Fatal(err)
+		}
+	}
+	age()
+	if n := installed(); n != 2 {
+		t.Fatalf("functions of %d programs, want those of a living worker, too", n)
+	}
+	if _, err := other.Extend(ctx, store.Beat{Worker: store.Worker{ID: theirs}}); err != nil { // it signs off
+		t.Fatal(err)
+	}
+	producer, err := postgres.NewProgram(pool, "of another build") // a producer, which has no worker
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	if _, err := producer.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if n := installed(); n != 2 {
+		t.Fatalf("functions of %d programs, want those of a producer, too", n)
+	}
+	age()
+	if _, err := pool.Exec(ctx, "create view users_own as select * from "+other.FunctionSchema()+".tasks"); err != nil {
+		t.Fatal(err)
+	}
+	if n := installed(); n != 2 {
+		t.Fatalf("a view of the user's was dropped")
+	}
+	if _, err := pool.Exec(ctx, "drop view users_own"); err != nil {
+		t.Fatal(err)
+	}
+	if n := installed(); n != 1 {
+		t.Fatalf("functions of %d programs, want those of this one alone", n)
+	}
+	if n := number(t, pool, "select count(*) from pg_namespace where nspname like 'tusk\\_f%'"); n != 1 {
+		t.Errorf("%d schemas of functions are left", n)
+	}
+	if _, err := other.Count(ctx); !errors.Is(err, store.ErrSchemaMissing) || !strings.Contains(err.Error(), "tusk migrate up") {
+		t.Errorf("a program without its functions: %v", err)
+	}
+	if _, err := other.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	goRound(t, other, startWorker(t, other), 10)
 }
 
 func TestAMigrationGivesUpWaitingForALockAndCanBeRepeated(t *testing.T) {

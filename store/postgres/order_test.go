@@ -42,7 +42,7 @@ func TestNoTwoCallsWaitForEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tx.Rollback(context.Background())
-			if tag, err := tx.Exec(ctx, c.gate); err != nil || tag.RowsAffected() != 1 {
+			if tag, err := tx.Exec(ctx, postgres.InFunctions(c.gate)); err != nil || tag.RowsAffected() != 1 {
 				t.Fatal(tag, err)
 			}
 			answers := make(chan error, 2)
@@ -142,7 +142,7 @@ func pruneAndRetry(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 		_, err := s.Prune(ctx, term, store.Retention{Discarded: time.Millisecond}, 100)
 		return err
 	}
-	return crossing{gate: "select from tusk.key where key = tusk.tenant_key('', 'a') for update", first: prune, second: editing(s, store.Retry, 0, tasks[1].ID)}
+	return crossing{gate: "select from tusk.key where key = tusk_fn.tenant_key('', 'a') for update", first: prune, second: editing(s, store.Retry, 0, tasks[1].ID)}
 }
 
 func replaceAndReprioritize(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
@@ -154,7 +154,7 @@ func replaceAndReprioritize(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) cr
 	again := withKeys(newTasks(2, "q"), "a", "b")
 	again[1].Delay = time.Hour
 	return crossing{
-		gate:  "select from tusk.key where key = tusk.tenant_key('', 'b') for update",
+		gate:  "select from tusk.key where key = tusk_fn.tenant_key('', 'b') for update",
 		first: enqueuing(s, again), second: editing(s, store.Reprioritize, 5, tasks[0].ID, tasks[2].ID),
 	}
 }
@@ -166,7 +166,7 @@ func replaceTwice(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 		t.Fatal(err)
 	}
 	return crossing{
-		gate:  "select from tusk.key where key = tusk.tenant_key('', 'b') for update",
+		gate:  "select from tusk.key where key = tusk_fn.tenant_key('', 'b') for update",
 		first: enqueuing(s, withKeys(newTasks(2, "q"), "a", "b")), second: enqueuing(s, withKeys(newTasks(2, "q"), "c", "d")),
 	}
 }

@@ -93,7 +93,7 @@ func TestOfManyWhoMigrateAtOnceEachStepIsTakenByOne(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	var g sync.WaitGroup
 	var mu sync.Mutex
-	taken := map[int64]int{}
+	taken := map[string]int{}
 	for range 4 {
 		s, _ := open(t, dsn, false)
 		g.Go(func() {
@@ -104,7 +104,7 @@ func TestOfManyWhoMigrateAtOnceEachStepIsTakenByOne(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, step := range steps {
-				taken[step.Version]++
+				taken[step.Name]++
 			}
 		})
 	}
@@ -115,8 +115,8 @@ func TestOfManyWhoMigrateAtOnceEachStepIsTakenByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range all {
-		if taken[m.Version] != 1 || m.AppliedAt.IsZero() {
-			t.Errorf("step %d was taken %d times", m.Version, taken[m.Version])
+		if taken[m.Name] != 1 || m.AppliedAt.IsZero() {
+			t.Errorf("step %s was taken %d times", m.Name, taken[m.Name])
 		}
 	}
 }

@@ -2,12 +2,12 @@
 // is written once, into an append-only log; what changes is kept in small rows
 // that stand for whole batches: how far a lane has been claimed, what a worker
 // holds, what a flush completed. migrations/00001_tables.sql says what each
-// table is for, 00003_claim.sql how a claim misses nothing.
+// table is for, functions/04_claim.sql how a claim misses nothing.
 //
 // It knows package store and the driver, and touches one schema of one
 // database. Tasks come in through enqueue.go, leave for workers through
 // claim.go, come back through finish.go, and wait in between until keep.go
-// admits them; what must happen in one round trip is a function in migrations/.
+// admits them; what must happen in one round trip is a function in functions/.
 package postgres
 
 import (
@@ -31,7 +31,8 @@ const DefaultSchema = "tusk"
 
 // Options are settings of an engine. Zero values are defaults.
 type Options struct {
-	// Schema holds all tables and functions. Lower-case letters, digits and
+	// Schema holds all tables. The functions of each program version stand in a schema
+	// of their own, whose name begins with this one. Lower-case letters, digits and
 	// underscores; DefaultSchema when empty.
 	Schema string
 	// Quiet sends no notifications: listeners find tasks when they poll.
@@ -41,17 +42,19 @@ type Options struct {
 // Store is a queue in a PostgreSQL database. It is safe for use by many
 // goroutines.
 type Store struct {
-	pool    *pgxpool.Pool
-	schema  string
-	sql     map[string]string
-	owned   bool // the pool was opened here
-	known   known
-	quiet   bool
-	bell    bell
-	fuller  atomic.Bool  // tasks that were claimed lately had more than the least
-	packed  atomic.Bool  // they came in packs
-	claimed atomic.Int32 // so many came together
-	lane    atomic.Int64 // the first came from there; 0: there was none
+	pool      *pgxpool.Pool
+	schema    string
+	sql       map[string]string
+	program   string // the schema of the functions
+	functions string // their text, in which tusk_fn stands for it
+	owned     bool   // the pool was opened here
+	known     known
+	quiet     bool
+	bell      bell
+	fuller    atomic.Bool  // tasks that were claimed lately had more than the least
+	packed    atomic.Bool  // they came in packs
+	claimed   atomic.Int32 // so many came together
+	lane      atomic.Int64 // the first came from there; 0: there was none
 
 	spare    spare
 	witness  witness
@@ -78,6 +81,11 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 // hold all of its connections, up to four spare ones do the engine's own work. New does
 // not talk to the database. Migrate makes the tables, or brings them up to date.
 func New(pool *pgxpool.Pool, o Options) (*Store, error) {
+	return newStore(pool, o, functionText())
+}
+
+// newStore is New for a program with these functions.
+func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
 	}
@@ -87,8 +95,10 @@ func New(pool *pgxpool.Pool, o Options) (*Store, error) {
 	if err := checkMode(pool); err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, schema: o.Schema, quiet: o.Quiet, sql: map[string]string{}, pingEvery: pingEvery, pingWithin: pingWithin,
-		copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks, idleLane: idleLane}
+	s := &Store{pool: pool, schema: o.Schema, program: programOf(o.Schema, functions), quiet: o.Quiet, sql: map[string]string{},
+		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
+		idleLane: idleLane}
+	s.functions = functions
 	s.witness.s, s.known.mark = s, fmt.Sprintf("tusk %p", s)
 	files, err := statements.ReadDir("sql")
 	if err != nil {
@@ -161,15 +171,18 @@ func (s *Store) addStatements(file string) {
 	}
 }
 
-// inSchema puts the schema's name in place of the one that is written.
+// inSchema puts the names of the schemas of tables and functions in place of those that
+// are written.
 func (s *Store) inSchema(text string) string {
-	if s.schema == DefaultSchema {
-		return text
-	}
-	return schemaPrefix.ReplaceAllString(text, "${1}"+s.schema+".")
+	return writtenSchema.ReplaceAllStringFunc(text, func(found string) string {
+		if before, ok := strings.CutSuffix(found, "tusk."); ok {
+			return before + s.schema + "."
+		}
+		return strings.TrimSuffix(found, "tusk_fn") + s.program
+	})
 }
 
-var schemaPrefix = regexp.MustCompile(`(^|[^a-z0-9_])tusk\.`)
+var writtenSchema = regexp.MustCompile(`(^|[^a-z0-9_])(tusk\.|tusk_fn\b)`)
 
 // query runs a named statement and calls row for each row of its answer. The
 // answer is read in the binary format.

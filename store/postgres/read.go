@@ -85,7 +85,7 @@ func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	var parts []string
 	for _, p := range places {
 		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool { return slices.Contains(p.states, state) }) {
-			parts = append(parts, "("+list+" tusk."+p.view+" s"+where+end+")")
+			parts = append(parts, "("+list+" "+s.program+"."+p.view+" s"+where+end+")")
 		}
 	}
 	return "select * from (\n" + strings.Join(parts, "\nunion all\n") + ") s" + end

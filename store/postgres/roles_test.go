@@ -59,7 +59,7 @@ func roles(t *testing.T, dsn string) (as func(role string) *pgxpool.Pool) {
 func refused(t *testing.T, pool *pgxpool.Pool, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		_, err := pool.Exec(t.Context(), text)
+		_, err := pool.Exec(t.Context(), postgres.InFunctions(text))
 		var said *pgconn.PgError
 		if !errors.As(err, &said) || said.Code != "42501" {
 			t.Errorf("%s: %v", text, err)
@@ -79,8 +79,8 @@ func TestARoleThatEnqueuesBySQLCanDoNothingElse(t *testing.T) {
 	refused(t, shop, "select args from tusk.log", "select * from tusk.tasks", "select tusk.find(gen_random_uuid())",
 		"insert into tusk.log (xid, lane, id, kind, args) values ('99999999999', 1, gen_random_uuid(), 'k', '{}')",
 		"insert into tusk.lane values (1, 'q')", "update tusk.waiting set kind = 'k'", "delete from tusk.key", "select nextval('tusk.beside')",
-		"select tusk.lock_lane(1)", "select tusk.attend(array[gen_random_uuid()])", "select tusk.rebase()", "select tusk.name_lanes('{1}', '{q}')",
-		"create table tusk.mine (a int)", "select * from tusk.put('{1}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')")
+		"select tusk_fn.lock_lane(1)", "select tusk_fn.attend(array[gen_random_uuid()])", "select tusk_fn.rebase()", "select tusk_fn.name_lanes('{1}', '{q}')",
+		"create table tusk.mine (a int)", "select * from tusk_fn.put('{1}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')")
 }
 
 func TestARoleThatReadsChangesNothing(t *testing.T) {
@@ -113,11 +113,11 @@ func TestARoleThatReadsChangesNothing(t *testing.T) {
 	if _, err := r.Workers(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := reader.Exec(t.Context(), "select * from tusk.tasks; select * from tusk.find('"+tasks[0].ID.String()+"'); select * from tusk.depth"); err != nil {
+	if _, err := reader.Exec(t.Context(), postgres.InFunctions("select * from tusk.tasks; select * from tusk.find('"+tasks[0].ID.String()+"'); select * from tusk_fn.depth")); err != nil {
 		t.Error(err)
 	}
-	refused(t, reader, "select tusk.enqueue('k')", "delete from tusk.log", "select tusk.lock_lane(1)", "select tusk.try_lane(1)", "update tusk.leader set term = 7",
-		"select tusk.attend(array[gen_random_uuid()])", "insert into tusk.lane values (1, 'q')", "select nextval('tusk.beside')")
+	refused(t, reader, "select tusk.enqueue('k')", "delete from tusk.log", "select tusk_fn.lock_lane(1)", "select tusk_fn.try_lane(1)", "update tusk.leader set term = 7",
+		"select tusk_fn.attend(array[gen_random_uuid()])", "insert into tusk.lane values (1, 'q')", "select nextval('tusk.beside')")
 }
 
 func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
@@ -189,7 +189,7 @@ func TestARoleThatWorksDoesAllThatWorkersDo(t *testing.T) {
 	if n := number(t, pool, "select count(*) from tusk.segment where name = 'task_0'"); n != 0 {
 		t.Error("the segment was not dropped")
 	}
-	refused(t, crew, "select tusk.rebase()", "drop table tusk.log", "alter table tusk.log add a int", "create table tusk.mine (a int)",
+	refused(t, crew, "select tusk_fn.rebase()", "drop table tusk.log", "alter table tusk.log add a int", "create table tusk.mine (a int)",
 		"insert into tusk.migration (version_id, is_applied) values (99, true)", "update tusk.server set system_identifier = 1")
 }
 

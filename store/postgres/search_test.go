@@ -157,7 +157,7 @@ func writeCatalogue(t *testing.T, s store.Store, pool *pgxpool.Pool, term int64)
 		t.Fatal(err)
 	}
 	for more := true; more; {
-		if err := pool.QueryRow(t.Context(), "select tusk.catalogue_next($1, 1, 40)", term).Scan(&more); err != nil {
+		if err := pool.QueryRow(t.Context(), postgres.InFunctions("select tusk_fn.catalogue_next($1, 1, 40)"), term).Scan(&more); err != nil {
 			t.Fatal(err)
 		}
 	}

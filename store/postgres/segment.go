@@ -20,7 +20,7 @@ const (
 var _ store.Maintainer = (*Store)(nil)
 
 // Maintain implements store.Maintainer: lanes are tidied, statistics folded, segments
-// made ahead, and spent ones dropped.
+// made ahead, and spent ones dropped, as are functions that no program calls any more.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.maintain(ctx, term); err != nil {
 		return fmt.Errorf("maintain: %w", translate(err))
@@ -41,6 +41,7 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 		{"write the catalogue", s.catalogue},
 		{"add segments", s.addSegments},
 		{"drop segments", s.dropSegments},
+		{"drop functions", s.dropPrograms},
 	} {
 		if err := step.do(ctx, term); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", step.name, translate(err)))

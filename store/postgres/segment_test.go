@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func lead(t testing.TB, s store.Store) int64 {
@@ -43,7 +44,7 @@ func goRoundOf(t testing.TB, s store.Store, worker store.ID, queue string, n int
 
 func number(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int64) {
 	t.Helper()
-	if err := pool.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+	if err := pool.QueryRow(context.Background(), postgres.InFunctions(sql), args...).Scan(&n); err != nil {
 		t.Fatal(sql, err)
 	}
 	return n
@@ -85,7 +86,7 @@ func TestASegmentIsMadeAheadAndDroppedWhenNothingNeedsIt(t *testing.T) {
 	if n := number(t, pool, "select count(*) from tusk.segment where hi is not null"); n != 2 {
 		t.Fatalf("%d bounded segments", n)
 	}
-	if n := number(t, pool, "select count(*) from tusk.task"); n != 20 {
+	if n := number(t, pool, "select count(*) from tusk_fn.task"); n != 20 {
 		t.Fatalf("%d rows in the log", n)
 	}
 	if n, err := s.Prune(ctx, term, store.Retention{Completed: time.Microsecond}, 15); err != nil || n != 15 {

@@ -147,7 +147,7 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 		t.Fatal(lost, err)
 	}
 	var admitted int
-	if err := old.QueryRow(ctx, "select tasks from tusk.admit_all($1, 10)", term).Scan(&admitted); err != nil || admitted != 0 {
+	if err := old.QueryRow(ctx, postgres.InFunctions("select tasks from tusk_fn.admit_all($1, 10)"), term).Scan(&admitted); err != nil || admitted != 0 {
 		t.Fatalf("admitted %d tasks, %v", admitted, err)
 	}
 	if err := old.Commit(ctx); err != nil {

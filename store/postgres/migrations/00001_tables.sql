@@ -34,71 +34,13 @@ create table tusk.log (
   partition   text collate "C",
   packed      bytea[]      -- of a pack: the args of each
 ) partition by range (xid);
+
 -- A pack stays in one piece.
 alter table tusk.log alter packed set storage plain, alter kind set storage main, alter tags set storage main, alter settings set storage main;
-
 create index task_lane on tusk.log (lane, xid, n);
 create index task_id on tusk.log (id) where packed is null;
 create index task_pack on tusk.log (id) where packed is not null;
 create index task_workflow on tusk.log (workflow) where workflow is not null;
-
--- The first id that a pack with a task of this id can have.
-create function tusk.block_of(_id uuid) returns uuid language sql immutable as $$
-  select (left(_id::text, 34) || '00')::uuid
-$$;
-
--- Ids follow one another by their last byte: the id so many after one, and how many
--- after another of the same block one is.
-create function tusk.id_after(_id uuid, _many int) returns uuid language sql immutable as $$
-  select encode(set_byte(uuid_send(_id), 15, get_byte(uuid_send(_id), 15) + _many), 'hex')::uuid
-$$;
-
-create function tusk.ids_between(_first uuid, _id uuid) returns int language sql immutable as $$
-  select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
-$$;
-
--- A kind and tags as indexes can hold them. No task has longer ones but those that were
--- put into the log past every check.
-create function tusk.short_kind(_kind text) returns text language sql immutable as $$
-  select left(_kind, 64)
-$$;
-
-create function tusk.short_tags(_tags text[]) returns text[] language sql immutable as $$
-  select case when _tags is null or pg_column_size(_tags) < 2000 then _tags
-    else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
-$$;
-
--- The tasks of the log, one by one. By id, rows_of finds them.
-create view tusk.task as
-select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk.short_kind(l.kind) as kind, l.args, l.run_at, l.expires_at,
-  l.claimed_at, l.tenant, l.key, tusk.short_tags(l.tags) as tags, l.settings, l.failure, l.workflow, l.turn, l.partition
-from tusk.log l
-where l.packed is null
-union all
-select l.xid, l.lane, l.n + u.place, tusk.id_after(l.id, u.place::int - 1), l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
-  null, l.tags, l.settings, null, null, null, null
-from tusk.log l
-cross join lateral unnest(l.packed) with ordinality u(args, place)
-where l.packed is not null;
-
--- The rows of one task, from transactions between two. Its pack is the last that begins
--- at its id or before, in the same block: the planner has to know that it is one.
-create function tusk.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615') returns setof tusk.task
-language sql stable rows 1 as $$
-  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk.short_kind(l.kind), l.args, l.run_at, l.expires_at,
-    l.claimed_at, l.tenant, l.key, tusk.short_tags(l.tags), l.settings, l.failure, l.workflow, l.turn, l.partition
-  from tusk.log l
-  where l.id = _id and l.packed is null and l.xid between _lo and _hi
-  union all
-  select l.xid, l.lane, l.n + l.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[l.place], null, l.expires_at, null, null,
-    null, l.tags, l.settings, null, null, null, null
-  from (
-    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.packed, tusk.ids_between(p.id, _id) + 1 as place
-    from tusk.log p
-    where p.packed is not null and p.id between tusk.block_of(_id) and _id and p.xid between _lo and _hi
-    order by p.id desc limit 1) l
-  where l.place <= cardinality(l.packed)
-$$;
 
 -- The log's segments. A segment holds the xids below hi, from where the one
 -- before it ends; the last one has no hi, so that an insert never fails.
@@ -123,26 +65,6 @@ create table tusk.class (
   queue bigint not null primary key,
   class text collate "C" not null check (class in ('short', 'long'))
 );
-
--- Makes the first segments of an empty log.
-create function tusk.first_segments() returns void language plpgsql as $$
-declare
-  here bigint := pg_current_xact_id()::text::bigint;
-  n    bigint := (select coalesce(max(substr(s.name, 6)::bigint) + 1, 0) from tusk.segment s);
-  lo   text := 'minvalue';
-  hi   text;
-begin
-  delete from tusk.segment_part;
-  delete from tusk.segment;
-  for i in 0 .. 2 loop
-    hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
-    execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
-    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
-    lo := hi;
-  end loop;
-end $$;
-
-select tusk.first_segments();
 
 -- The names behind lanes. Rows may come twice; nobody waits for anybody here. A row whose lane
 -- has had no task since idle_at goes when the transactions below idle_xid have ended. Who
@@ -274,7 +196,7 @@ create table tusk.waiting (
   line        timestamptz -- since when it waits for its turn and for nothing else; null: it does not
 );
 create index waiting_due on tusk.waiting (run_at, n) where state <> 2;
-create index waiting_lane on tusk.waiting (lane, state);
+create index waiting_lane on tusk.waiting (lane, state, id);
 create index waiting_workflow on tusk.waiting (workflow) where workflow is not null;
 create index waiting_line on tusk.waiting ((lane >> 16), coalesce(tenant, ''), coalesce(partition, ''), lane, line, n) where line is not null;
 
@@ -299,6 +221,7 @@ create index open_need_child on tusk.open_need (child);
 -- Open needs that somebody has to look at: the parent may have ended unnoticed,
 -- or it has failed. n is drawn anew whenever there is something new to see.
 create sequence tusk.doubt_n;
+
 create table tusk.doubt (
   child  uuid   not null,
   parent uuid   not null,
@@ -428,7 +351,8 @@ create table tusk.worker (
   suspected_at timestamptz,
   seq          bigint      not null default 0,  -- of the last beat
   since        timestamptz,                     -- a lease from before that holds does not name is not known to it; null: it did not say
-  holds        uuid[]      not null default '{}'
+  holds        uuid[]      not null default '{}',
+  program      text collate "C" not null default '' -- whose functions it calls
 );
 alter table tusk.worker set (fillfactor = 50);
 
@@ -440,8 +364,8 @@ create table tusk.leader (
   renewed_at timestamptz not null
 );
 insert into tusk.leader (id, term, expires_at, renewed_at) values (null, 0, '-infinity', '-infinity');
-
 create sequence tusk.record_version;
+
 create table tusk.record (
   kind       text collate "C" not null,
   name       text collate "C" not null,
@@ -451,14 +375,29 @@ create table tusk.record (
   primary key (kind, name)
 );
 
+-- The server whose transaction ids the log speaks of, and the oldest version of the
+-- schema whose programs work with this one: a migration that breaks them raises it.
+create table tusk.server (
+  one               boolean not null primary key default true check (one),
+  system_identifier bigint  not null,
+  oldest_program    bigint  not null default 2
+);
+insert into tusk.server (system_identifier) select system_identifier from pg_control_system();
+
+-- The programs whose functions are installed, each in a schema of its own. The functions and
+-- the view that users call by name lead to those of one.
+create table tusk.program (
+  name         text collate "C" not null primary key, -- of the schema
+  version      bigint      not null,             -- of the migrations that its functions need
+  published    boolean     not null default false,
+  installed_at timestamptz not null default clock_timestamp(),
+  seen_at      timestamptz not null default clock_timestamp() -- when one was last known to run, to the hour
+);
+
 -- down
 set local lock_timeout = '5s';
-drop function tusk.rows_of;
-drop view tusk.task;
-drop function tusk.short_tags, tusk.short_kind, tusk.ids_between, tusk.id_after, tusk.block_of;
-drop table tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
+drop table tusk.program, tusk.server, tusk.record, tusk.leader, tusk.worker, tusk.stop, tusk.key, tusk.note, tusk.failure, tusk.attempt,
   tusk.dead, tusk.waiting, tusk.stat_end, tusk.stat, tusk.outcome, tusk.finished, tusk.lease, tusk.lane_tally, tusk.lane_position,
   tusk.lane, tusk.segment, tusk.segment_part, tusk.class, tusk.log, tusk.need, tusk.open_need, tusk.doubt, tusk.turn,
   tusk.grace;
-drop function tusk.first_segments;
 drop sequence tusk.record_version, tusk.task_n, tusk.doubt_n, tusk.beside;

@@ -1,2 +1,2 @@
 -- name: edit
-select place, result, state from tusk.edit($1, $2, $3, $4, $5, $6, $7)
+select place, result, state from tusk_fn.edit($1, $2, $3, $4, $5, $6, $7)

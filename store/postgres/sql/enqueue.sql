@@ -1,6 +1,6 @@
 -- name: name_lanes
 -- $1 lanes, $2 queues
-select tusk.name_lanes($1::bigint[], $2::text[])
+select tusk_fn.name_lanes($1::bigint[], $2::text[])
 
 -- name: add
 -- Tasks without key and run time: $1 lanes, $2 ids, $3 kinds, $4 args,
@@ -23,25 +23,25 @@ copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed)
 -- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,
 -- $12 keys, $13 what to do on conflict, $14 source times
 select p.place, p.id::text, p.result::int
-from tusk.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
+from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
   $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[]) p
 
 -- name: put_more
 -- The same, and $15 workflows, $16 turns, $17 partitions
 select p.place, p.id::text, p.result::int
-from tusk.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
+from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
   $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[],
   $15::uuid[], $16::boolean[], $17::text[]) p
 
 -- name: put_needing
 -- The same, and needs: $18 the numbers of their tasks, $19 parents, $20 policies
 select p.place, p.id::text, p.result::int
-from tusk.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
+from tusk_fn.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
   $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[],
   $15::uuid[], $16::boolean[], $17::text[], $18::int[], $19::uuid[], $20::smallint[]) p
 
 -- name: settle_children
-select queue, doubts from tusk.settle_children($1)
+select queue, doubts from tusk_fn.settle_children($1)
 
 -- name: is_over
 -- Whether the server's process $1 has ended, and with it what it was doing. Nobody
@@ -53,7 +53,7 @@ select pg_backend_pid() = $2::int and not pg_is_in_recovery() and not exists (se
 -- How many of the ids $1 are those of tasks, wherever they are by now.
 select count(*) from pg_catalog.unnest($1::uuid[]) u(id)
 cross join lateral (
-  select from tusk.rows_of(u.id)
+  select from tusk_fn.rows_of(u.id)
   union all
   select from tusk.waiting w where w.id = u.id
   union all

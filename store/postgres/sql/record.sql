@@ -2,7 +2,7 @@
 select kind, name, version, body, updated_at from tusk.record where kind = $1 order by name collate "C"
 
 -- name: hold_lead
-select tusk.hold_lead($1)
+select tusk_fn.hold_lead($1)
 
 -- name: insert_record
 insert into tusk.record (kind, name, body) values ($1, $2, $3)

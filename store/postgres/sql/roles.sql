@@ -17,35 +17,33 @@ end $$;;
 -- {role}_migrate owns what is in the schema.
 do $$
 declare
+  _home text[] := array(select p.name from {schema}.program p) operator(pg_catalog.||) array['{schema}'];
   _what record;
 begin
-  execute pg_catalog.format('grant create on database %I to {role}_migrate', pg_catalog.current_database());
+  set local search_path = pg_catalog, pg_temp;
+  execute format('grant create on database %I to {role}_migrate', current_database());
   for _what in
-    select case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind, c.oid::pg_catalog.regclass::text as name
-    from pg_catalog.pg_class c
-    where c.relnamespace operator(pg_catalog.=) '{schema}'::pg_catalog.regnamespace and c.relkind in ('r', 'p', 'v', 'S')
-      and not exists (select from pg_catalog.pg_depend d where d.objid operator(pg_catalog.=) c.oid and d.deptype in ('a', 'i') and c.relkind = 'S')
+    with home as (select n.oid, n.nspname from pg_namespace n where n.nspname = any(_home))
+    select case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind, c.oid::regclass::text as name
+    from pg_class c join home h on h.oid = c.relnamespace
+    where c.relkind in ('r', 'p', 'v', 'S')
+      and not exists (select from pg_depend d where d.objid = c.oid and d.deptype in ('a', 'i') and c.relkind = 'S')
     union all
-    select 'routine', p.oid::pg_catalog.regprocedure::text
-    from pg_catalog.pg_proc p where p.pronamespace operator(pg_catalog.=) '{schema}'::pg_catalog.regnamespace
+    select 'routine', p.oid::regprocedure::text from pg_proc p join home h on h.oid = p.pronamespace
+    union all
+    select 'schema', quote_ident(h.nspname) from home h
   loop
-    execute pg_catalog.format('alter %s %s owner to {role}_migrate', _what.kind, _what.name);
+    execute format('alter %s %s owner to {role}_migrate', _what.kind, _what.name);
   end loop;
 end $$;;
-
-alter schema {schema} owner to {role}_migrate;;
 
 -- {role}_work is for tusk work and tusk serve, and for programs with the library.
 grant select, insert, update, delete on all tables in schema {schema} to {role}_work;;
 
 grant usage, select on all sequences in schema {schema} to {role}_work;;
 
-grant execute on all routines in schema {schema} to {role}_work;;
-
 -- It neither migrates nor rebases.
-revoke execute on function {schema}.rebase(), {schema}.first_segments() from {role}_work;;
-
-revoke insert, update, delete on {schema}.migration, {schema}.server from {role}_work;;
+revoke insert, update, delete on {schema}.migration, {schema}.server, {schema}.program from {role}_work;;
 
 -- {role}_enqueue may enqueue by SQL, and nothing else.
 grant execute on function {schema}.enqueue(text, json, text, int, timestamptz, text, text, text[]) to {role}_enqueue;;
@@ -53,14 +51,13 @@ grant execute on function {schema}.enqueue(text, json, text, int, timestamptz, t
 -- {role}_read may look at everything, and calls nothing that changes or locks.
 grant select on all tables in schema {schema} to {role}_read;;
 
+-- Who may read or write the log may call functions that do; so it is with those that
+-- tusk migrate up installs later.
 do $$
 declare
   _name text;
 begin
-  for _name in
-    select p.oid::pg_catalog.regprocedure::text from pg_catalog.pg_proc p
-    where p.pronamespace operator(pg_catalog.=) '{schema}'::pg_catalog.regnamespace and p.provolatile in ('i', 's')
-  loop
-    execute pg_catalog.format('grant execute on function %s to {role}_read', _name);
+  for _name in select p.name from {schema}.program p where pg_catalog.to_regnamespace(p.name) is not null loop
+    execute pg_catalog.format('select %I.grant_rights()', _name);
   end loop;
 end $$;;

@@ -36,7 +36,7 @@ select * from (
      where l.packed is not null and l.id < {cursor}
      order by l.id desc
      limit {packs}) l
-   cross join lateral tusk.places_of(l.id, 0, l.packed) u
+   cross join lateral tusk_fn.places_of(l.id, 0, l.packed) u
    where u.id < {cursor})) s
 
 -- name: look_kinds
@@ -49,7 +49,7 @@ select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross joi
 
 -- name: look_few
 -- If they are few, all of them; if not, the next of the whole table.
-few as materialized (select array(select tusk.few_{table}({tags}::text[], {since}::timestamptz, {until}::timestamptz, {many} + 1)) as ids),
+few as materialized (select array(select tusk_fn.few_{table}({tags}::text[], {since}::timestamptz, {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_rows
 select x.* from few cross join lateral pg_catalog.unnest(few.ids) u(id) cross join lateral (
@@ -74,7 +74,7 @@ left join lateral (
 where c.last or {fit}
 
 -- name: look_claimed
--- Of a task of the log whose lane has got as far as that: as tusk.unclaimed() has it,
+-- Of a task of the log whose lane has got as far as that: as tusk_fn.unclaimed() has it,
 -- without asking again for each.
 coalesce(pg_visible_in_snapshot(s.xid, {of}.done) or pg_visible_in_snapshot(s.xid, {of}.win) and (s.xid, s.n) <= ({of}.at_xid, {of}.at_n), false)
 
@@ -85,7 +85,7 @@ cross join lateral (
        select h.xid, h.n, h.lane, h.kind, h.tenant, h.tags, h.enqueued_at where h.xid is not null
        union all
        select t.xid, t.n, t.lane, t.kind, t.tenant, t.tags, t.enqueued_at
-       from tusk.rows_of(h.id, h.lo, h.hi) t where h.xid is null and t.xid < h.hi) s{where}
+       from tusk_fn.rows_of(h.id, h.lo, h.hi) t where h.xid is null and t.xid < h.hi) s{where}
      limit 1) s
 
 -- name: look_log
@@ -100,7 +100,7 @@ with place as materialized (
 tail as materialized (
   select s.*, p.done, p.win, p.at_xid, p.at_n from place p cross join lateral (
     select u.id, l.lane, l.xid, u.n, l.kind, l.tenant, l.tags, l.enqueued_at
-    from tusk.log l cross join lateral tusk.places_of(l.id, l.n, l.packed) u
+    from tusk.log l cross join lateral tusk_fn.places_of(l.id, l.n, l.packed) u
     where l.lane = p.lane and l.xid >= (select e.upto from tusk.catalogue_end e)
     limit {tail} + 1) s
   limit {tail} + 1),
@@ -128,7 +128,7 @@ hit as (
          from unnest(c.xids, c.ns) p(xid, n)
          cross join lateral (
            select l.* from tusk.log l where l.lane = c.lane and l.xid = p.xid and l.n between p.n and p.n + 255 offset 0) l
-         cross join lateral tusk.places_of(l.id, l.n, l.packed) t) u{before}{each}) u
+         cross join lateral tusk_fn.places_of(l.id, l.n, l.packed) t) u{before}{each}) u
      where c.above < {rows} and not c.left_out
      order by u.id desc) h{in_entry}
    order by h.id desc
@@ -140,4 +140,4 @@ select (select count(*) from tail),
   array(select h.id from hit h order by h.id desc)
 
 -- name: catalogue
-select tusk.catalogue_next($1, $2, $3)
+select tusk_fn.catalogue_next($1, $2, $3)

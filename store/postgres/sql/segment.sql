@@ -1,17 +1,17 @@
 -- name: tidy
-call tusk.tidy($1, $2, $3)
+call tusk_fn.tidy($1, $2, $3)
 
 -- name: name_lost_lanes
-select tusk.name_lost_lanes($1)
+select tusk_fn.name_lost_lanes($1)
 
 -- name: forget_lanes
-select coalesce(tusk.forget_lanes($1, $2, $3, $4), 0)
+select coalesce(tusk_fn.forget_lanes($1, $2, $3, $4), 0)
 
 -- name: add_segment
-select coalesce(tusk.add_segment($1, $2), '')
+select coalesce(tusk_fn.add_segment($1, $2), '')
 
 -- name: drop_segment
-select tusk.drop_segment($1)
+select tusk_fn.drop_segment($1)
 
 -- name: stat_end
 select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update

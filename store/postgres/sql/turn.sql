@@ -1,5 +1,5 @@
 -- name: turns
-select queue, tenant, partition, held, waiting from tusk.turns($1, $2, $3)
+select queue, tenant, partition, held, waiting from tusk_fn.turns($1, $2, $3)
 
 -- name: grant
-select tasks, queues from tusk.grant_turns($1, $2)
+select tasks, queues from tusk_fn.grant_turns($1, $2)

@@ -2,10 +2,10 @@
 select pg_backend_pid()
 
 -- name: attend
-select tusk.attend($1)
+select tusk_fn.attend($1)
 
 -- name: unattend
-select tusk.unattend($1)
+select tusk_fn.unattend($1)
 
 -- name: unlock
-select pg_advisory_unlock(tusk.worker_lock($1))
+select pg_advisory_unlock(tusk_fn.worker_lock($1))

@@ -1,11 +1,8 @@
--- up
-set local lock_timeout = '5s';
-
 -- Housekeeping of lanes and leases, a short transaction for each: counts new
 -- rows into the lane's tally, trims its old positions, moves an idle lane on so
 -- that old segments are behind it, and closes what transactions have finished.
 -- Most of many lanes need nothing: they are sorted out in one statement.
-create procedure tusk.tidy(_term bigint, _keep_positions int, _idle_xids bigint) language plpgsql as $$
+create procedure tusk_fn.tidy(_term bigint, _keep_positions int, _idle_xids bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
   _lane bigint;
@@ -13,13 +10,13 @@ declare
   x     record;
 begin
   -- A procedure that commits cannot have settings of its own, and loses them with each commit.
-  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk.lead(_term);
-  foreach _lane in array tusk.untidy_lanes(_keep_positions, _idle_xids) loop
-    if tusk.try_lane(_lane) then
-      perform tusk.tidy_lane(_lane, _keep_positions, _idle_xids);
+  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk_fn.lead(_term);
+  foreach _lane in array tusk_fn.untidy_lanes(_keep_positions, _idle_xids) loop
+    if tusk_fn.try_lane(_lane) then
+      perform tusk_fn.tidy_lane(_lane, _keep_positions, _idle_xids);
     end if;
     commit;
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk.lead(_term);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk_fn.lead(_term);
   end loop;
   for x in
     select l.token, l.lane from tusk.lease l
@@ -29,22 +26,22 @@ begin
     -- closed would be open again.
     _held := array(select l.ctid from tusk.lease l where l.token = x.token and l.lane = x.lane for update skip locked);
     if cardinality(_held) > 0 then
-      perform tusk.close(x.token, x.lane, '{}', _held);
+      perform tusk_fn.close(x.token, x.lane, '{}', _held);
     end if;
     commit;
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true);
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
-  delete from tusk.stop s where not exists (select from tusk.running r where r.token = s.token and r.id = s.id);
+  delete from tusk.stop s where not exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id);
 end $$;
 
 -- Names lanes that hold tasks and have no name, by the queues that anybody speaks of, and
 -- returns those whose name nobody knows. Their indexes are read from lane to lane.
-create function tusk.name_lost_lanes(_term bigint) returns bigint[] language plpgsql set enable_seqscan = off set jit = off as $$
+create function tusk_fn.name_lost_lanes(_term bigint) returns bigint[] language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   _lost bigint[];
 begin
-  perform tusk.lead(_term);
+  perform tusk_fn.lead(_term);
   _lost := array(
     with recursive held as (
       (select t.lane from tusk.log t order by t.lane limit 1)
@@ -59,7 +56,7 @@ begin
   if cardinality(_lost) = 0 then
     return _lost;
   end if;
-  perform tusk.hold_lead(_term);
+  perform tusk_fn.hold_lead(_term);
   insert into tusk.lane (id, queue)
   select x.lane, n.queue
   from (
@@ -69,12 +66,12 @@ begin
     cross join lateral jsonb_array_elements_text(case jsonb_typeof(w.about -> 'queues') when 'array' then w.about -> 'queues' else '[]' end) q(name)
     union
     select r.name from tusk.record r where r.kind in ('queue', 'limits')) n
-  join unnest(_lost) x(lane) on x.lane >> 16 = tusk.lane_of(n.queue, 0) >> 16;
+  join unnest(_lost) x(lane) on x.lane >> 16 = tusk_fn.lane_of(n.queue, 0) >> 16;
   return array(select x.lane from unnest(_lost) x(lane) where not exists (select from tusk.lane l where l.id = x.lane));
 end $$;
 
 -- The lanes that have something to be tidied.
-create function tusk.untidy_lanes(_keep_positions int, _idle_xids bigint) returns bigint[] language plpgsql
+create function tusk_fn.untidy_lanes(_keep_positions int, _idle_xids bigint) returns bigint[] language plpgsql
 set enable_memoize = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
 as $$
 declare
@@ -99,7 +96,7 @@ begin
 end $$;
 
 -- The lane's lock is held.
-create function tusk.tidy_lane(_lane bigint, _keep_positions int, _idle_xids bigint) returns void language plpgsql as $$
+create function tusk_fn.tidy_lane(_lane bigint, _keep_positions int, _idle_xids bigint) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   _here pg_snapshot := pg_current_snapshot();
@@ -142,7 +139,7 @@ begin
 end $$;
 
 -- Whether nothing in the database is of a lane.
-create function tusk.is_idle(_lane bigint) returns boolean language sql stable as $$
+create function tusk_fn.is_idle(_lane bigint) returns boolean language sql stable as $$
   select not exists (select from tusk.log t where t.lane = _lane)
     and not exists (select from tusk.waiting w where w.lane = _lane)
     and not exists (select from tusk.dead d where d.lane = _lane)
@@ -156,7 +153,7 @@ $$;
 -- which must be well below _after (in microseconds), that a lane has a name. So a lane is
 -- marked first, and goes when it has been idle for _after and every transaction that may
 -- have trusted the row has ended.
-create function tusk.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint language plpgsql
+create function tusk_fn.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint language plpgsql
 set enable_seqscan = off set jit = off as $$
 declare
   _now  timestamptz := clock_timestamp();
@@ -164,8 +161,8 @@ declare
   _idle bigint[];
   _lane bigint;
 begin
-  perform tusk.lead(_term);
-  _idle := array(select u.id from unnest(_all) u(id) where tusk.is_idle(u.id));
+  perform tusk_fn.lead(_term);
+  _idle := array(select u.id from unnest(_all) u(id) where tusk_fn.is_idle(u.id));
   update tusk.lane l set idle_at = null, idle_xid = null where l.id = any(_all) and l.id <> all(_idle) and l.idle_at is not null;
   update tusk.lane l set idle_xid = pg_current_xact_id()
   where l.id = any(_idle) and l.idle_xid is null and l.idle_at <= _now - _after * interval '1 us';
@@ -174,15 +171,15 @@ begin
     select l.id from tusk.lane l where l.id = any(_idle)
     group by l.id having bool_and(coalesce(l.idle_xid < pg_snapshot_xmin(pg_current_snapshot()), false))
   loop
-    continue when not tusk.try_lane(_lane);
-    continue when not tusk.is_idle(_lane); -- nobody claims from it now
+    continue when not tusk_fn.try_lane(_lane);
+    continue when not tusk_fn.is_idle(_lane); -- nobody claims from it now
     delete from tusk.lane l where l.id = _lane and l.idle_xid is not null;
     delete from tusk.lane_position p where p.lane = _lane;
     with gone as (delete from tusk.lane_tally a where a.lane = _lane returning a.added)
     update tusk.catalogue_end e set added = e.added - g.added from gone g;
   end loop;
   if pg_current_xact_id_if_assigned() is not null then
-    perform tusk.hold_lead(_term);
+    perform tusk_fn.hold_lead(_term);
   end if;
   return _all[cardinality(_all)];
 end $$;
@@ -190,7 +187,7 @@ end $$;
 -- Makes the next segment when the bounded ones come to an end. The log has to be
 -- nobody's for a moment: that is waited for without a lock, in which all others would
 -- have to wait as well, and given up when a transaction goes on for long.
-create function tusk.add_segment(_term bigint, _hours int) returns text language plpgsql set jit = off as $$
+create function tusk_fn.add_segment(_term bigint, _hours int) returns text language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _here  bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
@@ -202,7 +199,7 @@ declare
   _used  boolean;
   _pause int;
 begin
-  perform tusk.hold_lead(_term);
+  perform tusk_fn.hold_lead(_term);
   select * into _last from tusk.segment s where s.hi is not null order by s.hi desc limit 1;
   select * into _tail from tusk.segment s where s.hi is null;
   _width := least(greatest(
@@ -210,12 +207,12 @@ begin
   if _here + _width / 2 < _last.hi::text::bigint then
     return null;
   end if;
-  _pause := tusk.pause_of_log(2000);
+  _pause := tusk_fn.pause_of_log(2000);
   if _pause is null then
     return null;
   end if;
   _name := 'task_' || (substr(_tail.name, 6)::bigint + 1);
-  perform tusk.make_segment(_name);
+  perform tusk_fn.make_segment(_name);
   perform set_config('lock_timeout', (50 + 2 * _pause) || 'ms', true);
   lock table only tusk.log in access exclusive mode;
   execute format('select exists (select from tusk.%I)', _tail.name) into _used;
@@ -231,7 +228,7 @@ end $$;
 -- Waits until all transactions that use the log now have ended, and returns how many
 -- milliseconds that took: about as long as a lock will have to wait for those that
 -- have begun since. Null: one of them has not ended in time.
-create function tusk.pause_of_log(_most int) returns int language plpgsql as $$
+create function tusk_fn.pause_of_log(_most int) returns int language plpgsql as $$
 declare
   _begun timestamptz := clock_timestamp();
   _users text[] := array(
@@ -252,7 +249,7 @@ end $$;
 
 -- Makes the tables of a segment, which is no part of the log yet. While all queues
 -- keep their tasks for about the same time it is one table.
-create function tusk.make_segment(_name text) returns void language plpgsql as $$
+create function tusk_fn.make_segment(_name text) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   c     record;
@@ -279,7 +276,7 @@ end $$;
 
 -- Names a table of the log that nothing needs any more: a segment, or what a segment
 -- has for queues of one class. What is no part of the log any more comes first.
-create function tusk.spent_segment(out parent text, out name text) language plpgsql set jit = off as $$
+create function tusk_fn.spent_segment(out parent text, out name text) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   s     tusk.segment;
@@ -300,14 +297,14 @@ begin
   loop
     if not exists (select from tusk.segment_part x where x.segment = s.name) then
       if exists (select from pg_partitioned_table t where t.partrelid = to_regclass(format('tusk.%I', s.name)))
-        or not _kept and tusk.is_spent(s.hi, null, '{}') then
+        or not _kept and tusk_fn.is_spent(s.hi, null, '{}') then
         parent := 'log'; name := s.name;
         return;
       end if;
       _kept := true; -- and so are all later ones that are a single table
     end if;
     for p in select x.* from tusk.segment_part x where x.segment = s.name loop
-      if tusk.is_spent(s.hi, p.queues, case when p.queues is null then
+      if tusk_fn.is_spent(s.hi, p.queues, case when p.queues is null then
           array(select unnest(x.queues) from tusk.segment_part x where x.segment = s.name) else '{}' end) then
         parent := s.name; name := p.name;
         return;
@@ -319,7 +316,7 @@ end $$;
 
 -- Says whether of some queues (null: of all but others) no lease and no completed task
 -- points below an xid, and every lane is past it.
-create function tusk.is_spent(_hi xid8, _queues bigint[], _others bigint[]) returns boolean language plpgsql as $$
+create function tusk_fn.is_spent(_hi xid8, _queues bigint[], _others bigint[]) returns boolean language plpgsql as $$
 begin
   return not exists (
       select from tusk.lease l where l.lo < _hi and (_queues is null or l.lane >> 16 = any(_queues)) and l.lane >> 16 <> all(_others))
@@ -331,11 +328,64 @@ begin
         where (_queues is null or l.id >> 16 = any(_queues)) and l.id >> 16 <> all(_others)) l
       left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc limit 1) p on true
       where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < _hi
-        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi and tusk.unclaimed(t.lane, t.xid, tusk.last_n(t.n, t.packed))));
+        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi and tusk_fn.unclaimed(t.lane, t.xid, tusk_fn.last_n(t.n, t.packed))));
 end $$;
 
--- down
-set local lock_timeout = '5s';
-drop procedure tusk.tidy;
-drop function tusk.is_spent, tusk.spent_segment, tusk.make_segment, tusk.pause_of_log, tusk.add_segment, tusk.name_lost_lanes,
-  tusk.forget_lanes, tusk.is_idle, tusk.tidy_lane, tusk.untidy_lanes;
+-- Drops a table of the log that nothing needs any more, and says whether there was one. As
+-- for a new segment, the log has to be nobody's for a moment.
+create function tusk_fn.drop_segment(_term bigint) returns boolean language plpgsql set jit = off as $$
+declare
+  _parent text;
+  _name   text;
+  _pause  int;
+begin
+  perform tusk_fn.hold_lead(_term);
+  select s.parent, s.name into _parent, _name from tusk_fn.spent_segment() s;
+  if _name is null then
+    return false;
+  end if;
+  if exists (select from pg_inherits i where i.inhrelid = to_regclass(format('tusk.%I', _name))) then
+    _pause := tusk_fn.pause_of_log(2000);
+    if _pause is null then
+      return false;
+    end if;
+    perform set_config('lock_timeout', (50 + 2 * _pause) || 'ms', true);
+    execute format('alter table tusk.%I detach partition tusk.%I', _parent, _name);
+  end if;
+  execute format('drop table if exists tusk.%I', _name);
+  perform tusk_fn.forget_segment(_name);
+  return true;
+end $$;
+
+-- Forgets a segment, or a part of one, and what the catalogue says of it.
+create function tusk_fn.forget_segment(_name text) returns void language sql as $$
+  with part as (delete from tusk.segment_part where name = _name returning segment, queues),
+  whole as (delete from tusk.segment where name = _name returning hi),
+  gone as (
+    select w.hi, null::bigint[] as queues, '{}'::bigint[] as others from whole w
+    union all
+    select s.hi, p.queues,
+      array(select unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> _name and p.queues is null)
+    from part p join tusk.segment s on s.name = p.segment)
+  delete from tusk.catalogue c using gone g
+  where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc limit 1), '0')
+    and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
+$$;
+
+-- Makes the first segments of an empty log.
+create function tusk_fn.first_segments() returns void language plpgsql set jit = off as $$
+declare
+  here bigint := pg_current_xact_id()::text::bigint;
+  n    bigint := (select coalesce(max(substr(s.name, 6)::bigint) + 1, 0) from tusk.segment s);
+  lo   text := 'minvalue';
+  hi   text;
+begin
+  delete from tusk.segment_part;
+  delete from tusk.segment;
+  for i in 0 .. 2 loop
+    hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
+    execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
+    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
+    lo := hi;
+  end loop;
+end $$;

@@ -1,14 +1,11 @@
--- up
-set local lock_timeout = '5s';
-
 -- When a task is due, now at the soonest. Stable, as adding an interval is: what claims
 -- to be more is not inlined.
-create function tusk.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz language sql stable as $$
+create function tusk_fn.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz language sql stable as $$
   select greatest(coalesce(_run_at, _now) + greatest(coalesce(_delay, 0), 0) * interval '1 us', _now)
 $$;
 
 -- The sooner of a task's two expiries.
-create function tusk.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz language sql stable as $$
+create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz language sql stable as $$
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
@@ -20,7 +17,7 @@ $$;
 -- Of the rows that a task leaves in the log the one of the latest transaction is the
 -- latest. A transaction that began before the task's last attempt was put there must
 -- not write another: it leaves that to the next admission.
-create function tusk.place(w tusk.waiting) returns smallint language plpgsql as $$
+create function tusk_fn.place(w tusk.waiting) returns smallint language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
 begin
@@ -30,7 +27,7 @@ begin
     w.line := null;
   end if;
   if w.state <> 2 and w.run_at <= _now and w.claimed_at is not null
-    and exists (select from tusk.rows_of(w.id) y where y.xid > pg_current_xact_id()) then
+    and exists (select from tusk_fn.rows_of(w.id) y where y.xid > pg_current_xact_id()) then
     w.state := 1; w.run_at := _now;
     insert into tusk.waiting select w.*;
     return 1;
@@ -47,18 +44,18 @@ begin
 end $$;
 
 -- A task's key as its tenant owns it, which no other tenant can name. Null without a key.
-create function tusk.tenant_key(_tenant text, _key text) returns text language sql immutable as $$
+create function tusk_fn.tenant_key(_tenant text, _key text) returns text language sql immutable as $$
   select octet_length(coalesce(_tenant, '')) || ':' || coalesce(_tenant, '') || _key
 $$;
 
 -- Takes in one task with a key.
-create function tusk.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
+create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
 returns table (id uuid, result smallint)
 language plpgsql as $$
 #variable_conflict use_column
 declare
   _queue bigint := w.lane >> 16;
-  _key   text := tusk.tenant_key(w.tenant, w.key);
+  _key   text := tusk_fn.tenant_key(w.tenant, w.key);
   k      tusk.key;
 begin
   loop
@@ -66,7 +63,7 @@ begin
     values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
     on conflict do nothing;
     if found then
-      perform tusk.place(w);
+      perform tusk_fn.place(w);
       return query select w.id, 1::smallint;
       return;
     end if;
@@ -82,29 +79,29 @@ begin
   end if;
   if k.holder is null then
     update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
-    perform tusk.place(w);
+    perform tusk_fn.place(w);
     return query select w.id, 1::smallint;
     return;
   end if;
   if _conflict = 0 then
     return query select k.holder, 2::smallint;
-  elsif tusk.replace_unstarted(k.holder, w, _now) then
+  elsif tusk_fn.replace_unstarted(k.holder, w, _now) then
     return query select k.holder, 3::smallint;
   elsif _conflict = 1 then
     return query select k.holder, 2::smallint;
   else
-    return query select tusk.await(k, w), 4::smallint;
+    return query select tusk_fn.await(k, w), 4::smallint;
   end if;
 end $$;
 
 -- Gives a task that has not started the values of another. The key is locked, so
 -- the task can only have moved on by a claim, an admission or a grant. One that
 -- needs others keeps its row, in which those who set it free look for it.
-create function tusk.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean language plpgsql as $$
+create function tusk_fn.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean language plpgsql as $$
 #variable_conflict use_column
 declare
   old tusk.waiting;
-  t   tusk.task;
+  t   tusk_fn.task;
 begin
   for i in 1 .. 3 loop
     delete from tusk.waiting y where y.id = _id and (y.state <> 2 or y.line is not null) returning * into old;
@@ -112,7 +109,7 @@ begin
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1;
       w.workflow := old.workflow; w.turn := old.turn; w.partition := old.partition;
-      perform tusk.place(w);
+      perform tusk_fn.place(w);
       return true;
     end if;
     update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
@@ -121,24 +118,25 @@ begin
     if found then
       return true;
     end if;
-    select * into t from tusk.rows_of(_id) y order by y.xid desc, y.n desc limit 1; -- with a key it is in no pack
+    select * into t from tusk_fn.rows_of(_id) y order by y.xid desc, y.n desc limit 1; -- with a key it is in no pack
     if found then
-      perform tusk.lock_lane(t.lane);
-      if tusk.unclaimed(t.lane, t.xid, t.n)
+      perform tusk_fn.lock_lane(t.lane);
+      if tusk_fn.unclaimed(t.lane, t.xid, t.n)
         and exists (select from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n) then
         if t.lane = w.lane and w.run_at <= _now then
           update tusk.log y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings, expires_at = w.expires_at
           where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
+          perform tusk_fn.catalogue_anew(t, w.kind, w.tags);
           return true;
         end if;
-        perform tusk.take(t);
+        perform tusk_fn.take(t);
         w.id := _id; w.enqueued_at := t.enqueued_at; w.attempt := t.attempt; w.crashes := t.crashes;
         w.claimed_at := t.claimed_at; w.failure := t.failure; w.state := 1;
         w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
-        perform tusk.place(w);
+        perform tusk_fn.place(w);
         return true;
       end if;
-      if exists (select from tusk.running r where r.id = _id) then
+      if exists (select from tusk_fn.running r where r.id = _id) then
         return false;
       end if;
     end if;
@@ -148,7 +146,7 @@ end $$;
 
 -- Takes an unclaimed task, which is a row, out of the log. Its lane's lock is held. If the lane's
 -- tally counts the row, it counts as having left the lane.
-create function tusk.take(t tusk.task) returns void language plpgsql as $$
+create function tusk_fn.take(t tusk_fn.task) returns void language plpgsql as $$
 begin
   delete from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
   insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
@@ -160,7 +158,7 @@ begin
 end $$;
 
 -- Remembers what shall run when the running task of a key has ended.
-create function tusk.await(k tusk.key, w tusk.waiting) returns uuid language plpgsql as $$
+create function tusk_fn.await(k tusk.key, w tusk.waiting) returns uuid language plpgsql as $$
 #variable_conflict use_column
 begin
   if k.awaiting is null then
@@ -177,7 +175,7 @@ end $$;
 
 -- Frees a key whose holder has ended, for what was waiting for it if anything was. The
 -- key is one of tenant_key, here and wherever a function is given it with its queue.
-create function tusk.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void language plpgsql as $$
+create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   k tusk.key;
@@ -192,18 +190,18 @@ begin
     return;
   end if;
   update tusk.key y set holder = k.awaiting, awaiting = null, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
-  if pg_relation_size('tusk.open_need') > 0 and tusk.stays_pending(k.awaiting) then
+  if pg_relation_size('tusk.open_need') > 0 and tusk_fn.stays_pending(k.awaiting) then
     return;
   end if;
   delete from tusk.waiting y where y.id = k.awaiting returning * into w;
   w.state := 1;
   w.n := nextval('tusk.task_n');
   w.run_at := greatest(w.run_at, _now);
-  perform tusk.place(w);
+  perform tusk_fn.place(w);
 end $$;
 
 -- Forgets a task of a key, and the key with its last task.
-create function tusk.forget_key(_queue bigint, _key text, _id uuid) returns void language plpgsql as $$
+create function tusk_fn.forget_key(_queue bigint, _key text, _id uuid) returns void language plpgsql as $$
 #variable_conflict use_column
 begin
   update tusk.key y set tasks = y.tasks - 1, holder = nullif(y.holder, _id) where y.queue = _queue and y.key = _key;
@@ -214,7 +212,7 @@ end $$;
 -- Numbers are drawn first, so that the order given is the order in the lanes; keys
 -- that are new are stored in the order in which they are locked.
 -- Those that are pending need others; put_needing has judged that.
-create function tusk.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
+create function tusk_fn.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
   _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
   _keys text[], _conflicts smallint[], _sources timestamptz[],
   _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null, _pending boolean[] default null)
@@ -229,50 +227,45 @@ declare
   w     tusk.waiting;
   i     int;
 begin
-  perform tusk.need_read_committed();
+  perform tusk_fn.need_read_committed();
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
   insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings,
     workflow, partition)
-  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk.expiry(_now, _expires_at[g], _expires_in[g]),
+  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]),
     _tenants[g], _tags[g]::text[], _settings[g], _workflows[g], _partitions[g]
   from generate_subscripts(_ids, 1) g
-  where _keys[g] is null and tusk.due(_now, _run_at[g], _delays[g]) <= _now and _turns[g] is not true and _pending[g] is not true;
+  where _keys[g] is null and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now and _turns[g] is not true and _pending[g] is not true;
   insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, tags, settings,
     workflow, turn, partition, line)
   select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0, _kinds[g], _args[g],
-    tusk.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _tags[g]::text[], _settings[g],
+    tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _tags[g]::text[], _settings[g],
     _workflows[g], _turns[g], _partitions[g], case when _pending[g] is not true and x.due <= _now then _now end
   from generate_subscripts(_ids, 1) g
-  cross join lateral (select tusk.due(_now, _run_at[g], _delays[g]) as due) x
+  cross join lateral (select tusk_fn.due(_now, _run_at[g], _delays[g]) as due) x
   where _keys[g] is null and (x.due > _now or _turns[g] or _pending[g]);
   return query
   select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null;
   if (select count(k) from unnest(_keys) k) > 1 then
     _own := array(
-      select tusk.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g) order by u.g);
-    perform tusk.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own);
-    _held := tusk.tasks_of_keys(
+      select tusk_fn.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g) order by u.g);
+    perform tusk_fn.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own);
+    _held := tusk_fn.tasks_of_keys(
       array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g),
       array(select _own[g] from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g));
     if cardinality(_held) > 0 then
-      perform tusk.lock_waiting(_held, '{}');
-      perform tusk.lock_lanes(_held);
+      perform tusk_fn.lock_waiting(_held, '{}');
+      perform tusk_fn.lock_lanes(_held);
     end if;
   end if;
   for i in
     select g from generate_subscripts(_ids, 1) g where _keys[g] is not null
-    order by _lanes[g] >> 16, tusk.tenant_key(_tenants[g], _keys[g]) collate "C", g
+    order by _lanes[g] >> 16, tusk_fn.tenant_key(_tenants[g], _keys[g]) collate "C", g
   loop
-    w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk.due(_now, _run_at[i], _delays[i]);
+    w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk_fn.due(_now, _run_at[i], _delays[i]);
     w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
-    w.expires_at := tusk.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
+    w.expires_at := tusk_fn.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
     w.tags := _tags[i]::text[]; w.settings := _settings[i]; w.claimed_at := null; w.failure := null;
     w.workflow := _workflows[i]; w.turn := _turns[i]; w.partition := _partitions[i]; w.line := _now;
-    return query select i, p.id, p.result from tusk.put_keyed(w, _conflicts[i], _sources[i], _now) p;
+    return query select i, p.id, p.result from tusk_fn.put_keyed(w, _conflicts[i], _sources[i], _now) p;
   end loop;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.put, tusk.forget_key, tusk.free_key, tusk.await, tusk.take, tusk.replace_unstarted, tusk.put_keyed, tusk.tenant_key,
-  tusk.place, tusk.expiry, tusk.due;

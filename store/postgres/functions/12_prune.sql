@@ -1,10 +1,7 @@
--- up
-set local lock_timeout = '5s';
-
 -- The ends that no open transaction may have missed, as a snapshot in which they are visible.
 -- A transaction that took a task for unfinished had an xid before that task ended, so what
 -- is visible here ended for it when all xids up to one drawn now have ended.
-create function tusk.over() returns pg_snapshot language plpgsql as $$
+create function tusk_fn.over() returns pg_snapshot language plpgsql as $$
 declare
   _here pg_snapshot := pg_current_snapshot();
   _mine xid8 := pg_current_xact_id();
@@ -22,7 +19,7 @@ end $$;
 
 -- Says whether a task that ended in a transaction may go. An xid from the future is that of
 -- another server, from before a rebase.
-create function tusk.may_go(_xid xid8, _over pg_snapshot) returns boolean language sql stable as $$
+create function tusk_fn.may_go(_xid xid8, _over pg_snapshot) returns boolean language sql stable as $$
   select pg_visible_in_snapshot(_xid, _over) or _xid >= pg_snapshot_xmax(pg_current_snapshot())
 $$;
 
@@ -36,7 +33,7 @@ $$;
 -- Flushes are looked at in the order of their xids, which is nearly that in which they
 -- ended, up to one that no queue would be rid of. In front of it may be any number that
 -- some queue keeps for longer: so _looks are looked at, and the next call goes on from hand.
-create function tusk.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
+create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
   _discarded bigint[], _keep_stats bigint, _forget bigint, _from bigint, _looks int, out deleted int, out hand bigint)
 language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
@@ -59,34 +56,34 @@ declare
 begin
   deleted := 0;
   hand := 0;
-  perform tusk.need_read_committed();
-  perform tusk.lead(_term);
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.lead(_term);
   _young := (select _now - min(k) * interval '1 us' from unnest(_completed || _keep[1]) k where k > 0);
   if exists (select from tusk.dead x where x.finished_at <= _now)
     or (select x.finished_at <= _young from tusk.outcome x order by x.xid limit 1) then
-    _over := tusk.over();
+    _over := tusk_fn.over();
   end if;
-  perform tusk.classify(_term, _keep[1], _queues, _completed);
+  perform tusk_fn.classify(_term, _keep[1], _queues, _completed);
   for d in
     select x.id, x.tenant, x.key, x.lane from tusk.dead x
     left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded) on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
-      and tusk.may_go(x.xid, _over)
+      and tusk_fn.may_go(x.xid, _over)
     order by x.finished_at
     limit _limit
     for update of x skip locked
   loop
     if d.key is not null then
-      continue when not tusk.try_keys(array[d.lane >> 16], array[tusk.tenant_key(d.tenant, d.key)]);
-      perform tusk.forget_key(d.lane >> 16, tusk.tenant_key(d.tenant, d.key), d.id);
+      continue when not tusk_fn.try_keys(array[d.lane >> 16], array[tusk_fn.tenant_key(d.tenant, d.key)]);
+      perform tusk_fn.forget_key(d.lane >> 16, tusk_fn.tenant_key(d.tenant, d.key), d.id);
     end if;
     deleted := deleted + 1;
     _ids := _ids || d.id;
   end loop;
   delete from tusk.dead x where x.id = any(_ids);
-  perform tusk.forget_tasks(_ids);
+  perform tusk_fn.forget_tasks(_ids);
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
   for f in
     select x.ctid as at, x.xid, x.finished_at,
@@ -102,23 +99,23 @@ begin
       hand := f.xid::text::bigint;
       exit;
     end if;
-    continue when f.over is not true or tusk.may_go(f.xid, _over) is not true;
+    continue when f.over is not true or tusk_fn.may_go(f.xid, _over) is not true;
     select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed into o
     from tusk.outcome x where x.ctid = f.at
     for update skip locked;
     continue when not found;
-    _all := array(select i.id from tusk.ids_of(o.firsts, o.counts) i order by i.place);
+    _all := array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i order by i.place);
     _ids := _all[1 : _limit - deleted];
     if o.keyed > 0 then
       select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
       from (
-        select distinct t.id, tusk.tenant_key(t.tenant, t.key) as key
+        select distinct t.id, tusk_fn.tenant_key(t.tenant, t.key) as key
         from tusk.log t
         where t.id = any(_ids) and t.packed is null and t.lane = o.lane and t.key is not null) t;
-      continue when not tusk.try_keys(_of, _keys);
-      perform tusk.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
+      continue when not tusk_fn.try_keys(_of, _keys);
+      perform tusk_fn.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
     end if;
-    perform tusk.forget_tasks(_ids);
+    perform tusk_fn.forget_tasks(_ids);
     deleted := deleted + cardinality(_ids);
     if cardinality(_ids) < cardinality(_all) then
       update tusk.outcome x set firsts = _all[cardinality(_ids) + 1 :], counts = null, ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
@@ -153,12 +150,12 @@ begin
   where w.dead and w.beat_at < _now - _forget * interval '1 us'
     and not exists (select from tusk.lease l where l.worker = w.id);
   if deleted > 0 then
-    perform tusk.hold_lead(_term);
+    perform tusk_fn.hold_lead(_term);
   end if;
 end $$;
 
 -- Notes which queues keep completed tasks for much less than others, or for much longer.
-create function tusk.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void language plpgsql as $$
+create function tusk_fn.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void language plpgsql as $$
 #variable_conflict use_column
 declare
   _other bigint[];
@@ -177,13 +174,13 @@ begin
     where c.class is distinct from w.class) then
     return;
   end if;
-  perform tusk.hold_lead(_term);
+  perform tusk_fn.hold_lead(_term);
   delete from tusk.class;
   insert into tusk.class (queue, class) select * from unnest(_other, _class);
 end $$;
 
 -- Forgets what is kept about tasks besides the tasks themselves.
-create function tusk.forget_tasks(_ids uuid[]) returns void language plpgsql as $$
+create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql as $$
 begin
   delete from tusk.attempt x where x.id = any(_ids);
   delete from tusk.note x where x.id = any(_ids);
@@ -191,7 +188,3 @@ begin
     delete from tusk.need x where x.child = any(_ids);
   end if;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.forget_tasks, tusk.classify, tusk.prune, tusk.may_go, tusk.over;

@@ -1,6 +1,3 @@
--- up
-set local lock_timeout = '5s';
-
 -- A task that needs others is pending until they have ended: a row for each need
 -- that is not met, and when a parent ends, whoever ended it looks for those rows,
 -- after it has locked the parent. A child that is enqueued at that moment may be
@@ -8,19 +5,19 @@ set local lock_timeout = '5s';
 -- was seen, after the child's commit, where nobody was ending it.
 
 -- The states of tasks, found where they are; those that do not exist are left out.
-create function tusk.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
+create function tusk_fn.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
 language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 begin
   return query
-  select x.id, x.state, x.token, x.lane from unnest(_ids) u(id) cross join lateral tusk.state_of(u.id) x;
+  select x.id, x.state, x.token, x.lane from unnest(_ids) u(id) cross join lateral tusk_fn.state_of(u.id) x;
 end $$;
 
 -- Whether a parent's end is what was needed. Policies are numbered as in package
 -- store; no state stands for no such task.
-create function tusk.is_met(_policy smallint, _state smallint) returns boolean language sql immutable as $$
+create function tusk_fn.is_met(_policy smallint, _state smallint) returns boolean language sql immutable as $$
   select coalesce(_state, 0) = 6 or _policy = 1 and coalesce(_state, 0) in (0, 7, 8)
 $$;
 
@@ -28,7 +25,7 @@ $$;
 -- open without a look, for nobody else can see it yet; with a key, it may not come. The
 -- transaction has an xid before it looks: what it takes for unfinished is not pruned before
 -- it has ended.
-create function tusk.judge_needs(_parents uuid[], _policies smallint[], _ids uuid[], _keys text[])
+create function tusk_fn.judge_needs(_parents uuid[], _policies smallint[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language sql volatile as $$
   select pg_current_xact_id();
   with n as materialized (
@@ -36,14 +33,14 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
     from unnest(_parents, _policies) with ordinality n(parent, policy, k)
     left join unnest(_ids) with ordinality i(id, place) on i.id = n.parent),
   s as materialized (
-    select x.id, max(x.state) as state from tusk.states_of(array(select distinct n.parent from n where n.place is null)) x group by x.id)
-  select n.k, n.place is not null or not tusk.is_met(n.policy, s.state), n.place is null or _keys[n.place] is not null
+    select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n where n.place is null)) x group by x.id)
+  select n.k, n.place is not null or not tusk_fn.is_met(n.policy, s.state), n.place is null or _keys[n.place] is not null
   from n left join s on s.id = n.parent
 $$;
 
 -- Takes tasks in like put, and what they need: need k is of the task with the
 -- number _of[k].
-create function tusk.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
+create function tusk_fn.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
   _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
   _keys text[], _conflicts smallint[], _sources timestamptz[],
   _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
@@ -57,16 +54,16 @@ declare
   _stored  boolean[];
   r        record;
 begin
-  perform tusk.need_read_committed();
+  perform tusk_fn.need_read_committed();
   select array_agg(j.open order by j.k), array_agg(j.doubt order by j.k) into _open, _doubt
-  from tusk.judge_needs(_parents, _policies, _ids, _keys) j;
+  from tusk_fn.judge_needs(_parents, _policies, _ids, _keys) j;
   _pending := array(
     select coalesce(o.open, false) from generate_subscripts(_ids, 1) t(place)
     left join (select _of[k] as place, bool_or(_open[k]) as open from generate_subscripts(_of, 1) k group by 1) o on o.place = t.place
     order by t.place);
   for r in
     select p.place, p.id, p.result
-    from tusk.put(_lanes, _ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _delays, _expires_at, _expires_in,
+    from tusk_fn.put(_lanes, _ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _delays, _expires_at, _expires_in,
       _keys, _conflicts, _sources, _workflows, _turns, _partitions, _pending) p
   loop
     _stored[r.place] := r.result in (1, 4) and r.id = _ids[r.place];
@@ -85,18 +82,18 @@ end $$;
 
 -- Gives a stored task that is pending other needs than it had, and says whether
 -- any is open. Tasks among _new come in the same transaction.
-create function tusk.set_needs(_child uuid, _parents uuid[], _policies smallint[], _new uuid[]) returns boolean
+create function tusk_fn.set_needs(_child uuid, _parents uuid[], _policies smallint[], _new uuid[]) returns boolean
 language plpgsql as $$
 begin
   delete from tusk.need x where x.child = _child;
   delete from tusk.open_need x where x.child = _child;
   insert into tusk.need (child, place, parent, policy)
   select _child, n.k, n.parent, n.policy from unnest(_parents, _policies) with ordinality n(parent, policy, k);
-  return tusk.need_again(_child, _new);
+  return tusk_fn.need_again(_child, _new);
 end $$;
 
 -- Judges what a task needs, anew, and says whether any is open.
-create function tusk.need_again(_child uuid, _new uuid[] default '{}') returns boolean language plpgsql as $$
+create function tusk_fn.need_again(_child uuid, _new uuid[] default '{}') returns boolean language plpgsql as $$
 declare
   _parents  uuid[];
   _policies smallint[];
@@ -104,7 +101,7 @@ begin
   select array_agg(n.parent order by n.place), array_agg(n.policy order by n.place) into _parents, _policies
   from tusk.need n where n.child = _child;
   perform nextval('tusk.beside');
-  with j as materialized (select * from tusk.judge_needs(_parents, _policies, _new, '{}') j where j.open),
+  with j as materialized (select * from tusk_fn.judge_needs(_parents, _policies, _new, '{}') j where j.open),
   added as (
     insert into tusk.open_need (parent, child, policy)
     select _parents[j.k], _child, _policies[j.k] from j order by j.k
@@ -116,7 +113,7 @@ begin
 end $$;
 
 -- Forgets the doubts of tasks that wait no more.
-create function tusk.forget_doubts(_children uuid[]) returns void language plpgsql as $$
+create function tusk_fn.forget_doubts(_children uuid[]) returns void language plpgsql as $$
 begin
   perform 1 from tusk.doubt x where x.child = any(_children) order by x.child, x.parent for update;
   delete from tusk.doubt x where x.child = any(_children);
@@ -124,13 +121,13 @@ end $$;
 
 -- Forgets the open needs of a task that waits no more, or all that is known of
 -- its needs.
-create function tusk.forget_needs(_child uuid, _all boolean) returns void language plpgsql as $$
+create function tusk_fn.forget_needs(_child uuid, _all boolean) returns void language plpgsql as $$
 begin
   if pg_relation_size('tusk.need') = 0 then
     return;
   end if;
   delete from tusk.open_need x where x.child = _child;
-  perform tusk.forget_doubts(array[_child]);
+  perform tusk_fn.forget_doubts(array[_child]);
   if _all then
     delete from tusk.need x where x.child = _child;
   end if;
@@ -138,7 +135,7 @@ end $$;
 
 -- Tells those who need them that tasks have ended: all of _ids, but those among
 -- _odd_ids that go on. Returns the queues of what was set free.
-create function tusk.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
+create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -152,35 +149,29 @@ begin
     where (select true from tusk.open_need o where o.parent = u limit 1)) x
   where x.state is not null;
   if _parents is not null then
-    return query select * from tusk.tell(_parents, _states);
+    return query select * from tusk_fn.tell(_parents, _states);
   end if;
 end $$;
 
-create function tusk.tell_one(_id uuid, _state smallint) returns void language plpgsql as $$
+create function tusk_fn.tell_one(_id uuid, _state smallint) returns void language plpgsql as $$
 begin
   if pg_relation_size('tusk.open_need') > 0 then
-    perform tusk.tell(array[_id], array[_state]);
+    perform tusk_fn.tell(array[_id], array[_state]);
   end if;
 end $$;
 
 -- The same inside a user's transaction, which may stay open for long: told when it
 -- commits, so that it does not hold the rows of children meanwhile.
-create function tusk.tell_finished() returns trigger language plpgsql as $$
+create function tusk_fn.tell_finished(_id uuid) returns void language plpgsql as $$
 begin
-  perform tusk.tell(array[s.id], array[s.state]) from tusk.states_of(array[new.id]) s where s.state in (6, 7, 8);
-  return null;
+  perform tusk_fn.tell(array[s.id], array[s.state]) from tusk_fn.states_of(array[_id]) s where s.state in (6, 7, 8);
 end $$;
-
-create constraint trigger finished_tell after insert on tusk.finished
-deferrable initially deferred for each row
-when (pg_relation_size('tusk.open_need') > 0)
-execute function tusk.tell_finished();
 
 -- Tells that tasks have ended, or (0) do not exist any more. What is left, because
 -- somebody holds the child or because the failure shall cancel it, is in doubt. Whoever
 -- can has locked the children before; here nobody waits for one. Who holds a doubt has
 -- not seen this end, and leaves it. Returns queues.
-create function tusk.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
+create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -189,7 +180,7 @@ declare
   _children  uuid[];
   _parents   uuid[];
 begin
-  return query select * from tusk.set_free(_completed, _failed);
+  return query select * from tusk_fn.set_free(_completed, _failed);
   select array_agg(o.child order by o.child, o.parent), array_agg(o.parent order by o.child, o.parent) into _children, _parents
   from tusk.open_need o
   where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1);
@@ -209,7 +200,7 @@ end $$;
 -- Meets needs, and sets children free that have no other open, but for those that
 -- somebody else holds. Of two last parents that end at once each locks the child before it
 -- looks whether others are left. Children that come meanwhile are in doubt.
-create function tusk.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
+create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -230,20 +221,20 @@ begin
     select x.* from tusk.waiting x
     where x.id = any(_children) and x.state = 2 and x.line is null
       and (select true from tusk.open_need o where o.child = x.id limit 1) is null
-      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = tusk.tenant_key(x.tenant, x.key) and k.awaiting = x.id) is null
+      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = tusk_fn.tenant_key(x.tenant, x.key) and k.awaiting = x.id) is null
     order by x.enqueued_at, x.n
   loop
     delete from tusk.waiting x where x.id = w.id;
     w.state := 1; w.n := nextval('tusk.task_n'); w.run_at := greatest(w.run_at, _now);
-    if tusk.place(w) = 3 then
+    if tusk_fn.place(w) = 3 then
       _lanes := _lanes || w.lane;
     end if;
   end loop;
-  return query select distinct tusk.queue_of(l) from unnest(_lanes) l;
+  return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l;
 end $$;
 
 -- Whether a task whose turn as the holder of its key has come still needs others.
-create function tusk.stays_pending(_id uuid) returns boolean language plpgsql as $$
+create function tusk_fn.stays_pending(_id uuid) returns boolean language plpgsql as $$
 begin
   perform 1 from tusk.waiting x where x.id = _id for update;
   return exists (select from tusk.open_need o where o.child = _id);
@@ -254,7 +245,7 @@ end $$;
 -- waiting, or, by deleting it, its row in the log. So it is locked here, and looked at
 -- in a new statement. What somebody else holds, parent or child, stays in doubt; so does
 -- a failure that shall cancel.
-create function tusk.settle(_ns bigint[]) returns setof text language plpgsql
+create function tusk_fn.settle(_ns bigint[]) returns setof text language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -268,26 +259,26 @@ declare
   _completed uuid[];
   _failed    uuid[];
 begin
-  perform tusk.need_read_committed();
+  perform tusk_fn.need_read_committed();
   select array_agg(s.token) filter (where s.state = 4), array_agg(s.lane) filter (where s.state = 4),
     array_agg(s.id) filter (where s.state in (1, 2, 5)), array_agg(s.id) filter (where s.state = 3)
   into _tokens, _lanes, _waiting, _log
-  from tusk.states_of(_parents) s;
+  from tusk_fn.states_of(_parents) s;
   _leases := array(
     select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane for update skip locked);
   _waiting := array(select x.id from tusk.waiting x where x.id = any(_waiting) order by x.id for key share skip locked);
   _log := array(
-    select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked)
+    select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk_fn.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked)
     || array(
       select u.id
       from unnest(_log) u(id)
-      join tusk.log x on x.packed is not null and x.id between tusk.block_of(u.id) and u.id and tusk.ids_between(x.id, u.id) < cardinality(x.packed)
-      where tusk.unclaimed(x.lane, x.xid, x.n + tusk.ids_between(x.id, u.id) + 1)
+      join tusk.log x on x.packed is not null and x.id between tusk_fn.block_of(u.id) and u.id and tusk_fn.ids_between(x.id, u.id) < cardinality(x.packed)
+      where tusk_fn.unclaimed(x.lane, x.xid, x.n + tusk_fn.ids_between(x.id, u.id) + 1)
       order by u.id for key share of x skip locked);
   with p as materialized (
     select u.id, s.state, (select x.ctid from tusk.lease x where x.token = s.token and x.lane = s.lane) as at
     from unnest(_parents) u(id)
-    left join tusk.states_of(_parents) s on s.id = u.id)
+    left join tusk_fn.states_of(_parents) s on s.id = u.id)
   select array_agg(p.id) filter (where case
       when p.state = 4 then p.at = any(_leases)
       when p.state = 3 then p.id = any(_log)
@@ -297,7 +288,7 @@ begin
     coalesce(array_agg(p.id) filter (where p.state is null or p.state in (7, 8)), '{}')
   into _decided, _completed, _failed
   from p;
-  return query select * from tusk.set_free(_completed, _failed);
+  return query select * from tusk_fn.set_free(_completed, _failed);
   delete from tusk.doubt d
   where d.ctid = any(array(select x.ctid from tusk.doubt x where x.n = any(_ns) and x.parent = any(_decided) for update skip locked))
     and not exists (
@@ -306,22 +297,22 @@ begin
 end $$;
 
 -- Settles the doubts of tasks that were just enqueued, and says how many are left.
-create function tusk.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql set jit = off as $$
+create function tusk_fn.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql set jit = off as $$
 declare
   _ns bigint[] := array(select d.n from tusk.doubt d where d.child = any(_ids) order by d.n limit 1000);
 begin
   if cardinality(_ns) = 0 then
     return;
   end if;
-  return query select s, 0 from tusk.settle(_ns) s;
+  return query select s, 0 from tusk_fn.settle(_ns) s;
   return query
   select null::text, count(*)::int from tusk.doubt d
-  where d.n = any(_ns) and exists (select from tusk.states_of(array[d.parent]) s where s.state < 6);
+  where d.n = any(_ns) and exists (select from tusk_fn.states_of(array[d.parent]) s where s.state < 6);
 end $$;
 
 -- Settles doubts, and cancels up to _limit children that need what has failed; they
 -- fail those that need them in turn.
-create function tusk.resolve(_limit int, out cancelled int, out queues text[]) language plpgsql as $$
+create function tusk_fn.resolve(_limit int, out cancelled int, out queues text[]) language plpgsql as $$
 declare
   _begun timestamptz := clock_timestamp();
   _seen bigint := 0;
@@ -334,12 +325,12 @@ begin
     _ns := array(select d.n from tusk.doubt d where d.n > _seen order by d.n limit 200);
     exit when cardinality(_ns) = 0 or clock_timestamp() - _begun > interval '1 second';
     _seen := _ns[cardinality(_ns)];
-    queues := queues || array(select s from tusk.settle(_ns) s);
+    queues := queues || array(select s from tusk_fn.settle(_ns) s);
     for _id in select d.child from tusk.doubt d where d.n = any(_ns) group by d.child order by min(d.n) loop
       if cancelled = _limit then
         return;
       end if;
-      if tusk.cancel_child(_id) then
+      if tusk_fn.cancel_child(_id) then
         cancelled := cancelled + 1;
       end if;
     end loop;
@@ -348,7 +339,7 @@ end $$;
 
 -- Cancels a child if something that it needs has failed. It waits for nobody: what a
 -- transaction holds is left for another time.
-create function tusk.cancel_child(_id uuid) returns boolean language plpgsql as $$
+create function tusk_fn.cancel_child(_id uuid) returns boolean language plpgsql as $$
 declare
   _now    timestamptz := clock_timestamp();
   _parent uuid;
@@ -360,67 +351,67 @@ begin
     delete from tusk.doubt d where d.child = _id;
     return false;
   elsif w.key is not null then
-    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
+    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
       return false; -- its time will come
     end if;
-    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) for update skip locked;
+    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) for update skip locked;
     if not found then
       return false;
     end if;
   end if;
   perform 1 from tusk.waiting x
   where x.id = (
-    select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key))
+    select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key))
   for update skip locked;
-  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) and k.awaiting is not null) then
+  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting is not null) then
     return false;
   end if;
   select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update skip locked;
-  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
+  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
     return false;
   end if;
   select o.parent, coalesce(s.state, 0) into _parent, _state
   from tusk.doubt d
   join tusk.open_need o on o.parent = d.parent and o.child = d.child and o.policy = 0
   join tusk.need n on n.child = d.child and n.parent = d.parent
-  left join lateral (select max(x.state) as state from tusk.states_of(array[d.parent]) x) s on true
+  left join lateral (select max(x.state) as state from tusk_fn.states_of(array[d.parent]) x) s on true
   where d.child = _id and coalesce(s.state, 0) in (0, 7, 8)
   order by n.place limit 1;
   if not found then
     return false;
   end if;
   delete from tusk.waiting x where x.id = _id;
-  perform tusk.forget_needs(_id, false);
+  perform tusk_fn.forget_needs(_id, false);
   insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
     tags, settings, failure, reason, finished_at, workflow, turn, partition)
   values (_id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key,
     w.tags, w.settings, w.failure, format('needs task %s, which %s', _parent,
       case _state when 7 then 'is cancelled' when 8 then 'is discarded' else 'does not exist' end), _now, w.workflow, w.turn, w.partition);
   if w.key is not null then
-    perform tusk.free_key(w.lane >> 16, tusk.tenant_key(w.tenant, w.key), _id, _now);
+    perform tusk_fn.free_key(w.lane >> 16, tusk_fn.tenant_key(w.tenant, w.key), _id, _now);
   end if;
-  perform tusk.tell_one(_id, 7::smallint);
+  perform tusk_fn.tell_one(_id, 7::smallint);
   return true;
 end $$;
 
 -- Admits, and resolves what is in doubt.
-create function tusk.admit_all(_term bigint, _limit int) returns table (tasks int, cancelled int, queues text[], next bigint)
+create function tusk_fn.admit_all(_term bigint, _limit int) returns table (tasks int, cancelled int, queues text[], next bigint)
 language plpgsql set jit = off as $$
 declare
   r record;
 begin
-  perform tusk.need_read_committed();
-  perform tusk.lead(_term);
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.lead(_term);
   if pg_relation_size('tusk.doubt') > 0 and exists (select from tusk.doubt) then
-    select * into r from tusk.resolve(_limit);
+    select * into r from tusk_fn.resolve(_limit);
     if pg_current_xact_id_if_assigned() is not null then
-      perform tusk.hold_lead(_term);
+      perform tusk_fn.hold_lead(_term);
     end if;
     return query
-    select a.tasks, r.cancelled, array(select unnest(a.queues) union select unnest(r.queues)), a.next from tusk.admit(_term, _limit) a;
+    select a.tasks, r.cancelled, array(select unnest(a.queues) union select unnest(r.queues)), a.next from tusk_fn.admit(_term, _limit) a;
     return;
   end if;
-  return query select a.tasks, 0, a.queues, a.next from tusk.admit(_term, _limit) a;
+  return query select a.tasks, 0, a.queues, a.next from tusk_fn.admit(_term, _limit) a;
 end $$;
 
 -- Ends attempts like finish, together with what comes with their outcomes: tasks
@@ -429,7 +420,7 @@ end $$;
 -- back only if they were cancelled. Tasks in _going are sent to run again, and bring
 -- tasks: if one is cancelled instead, nothing is written, and it is returned without
 -- a token; if it is the only one, what it brings is dropped.
-create function tusk.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
+create function tusk_fn.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
   _firsts uuid[], _counts int[], _ends int[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
@@ -449,38 +440,38 @@ declare
   _queues      text[];
   _off         uuid[];
 begin
-  perform tusk.need_read_committed();
-  _held_keys := tusk.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
+  perform tusk_fn.need_read_committed();
+  _held_keys := tusk_fn.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
     _keys || _going_keys || _put_keys, _firsts, _counts);
   if cardinality(_held_keys) > 0 then
     return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
     return;
   end if;
-  _off := tusk.called_off(_going, _going_tokens, _going_queues, _going_keys);
+  _off := tusk_fn.called_off(_going, _going_tokens, _going_queues, _going_keys);
   if cardinality(_off) > 0 and cardinality(_going) > 1 then
     return query select null::uuid, o, null::boolean, null::text from unnest(_off) o;
     return;
   elsif cardinality(_put_ids) > 0 and cardinality(_off) = 0 then
     -- Before the ends: with the key of a task that ends it has to wait for that.
-    perform tusk.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
+    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
       _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
   end if;
   select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
-  from tusk.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
+  from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
     _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, true) f;
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
-  perform tusk.yield(_yield, _keep);
+  perform tusk_fn.yield(_yield, _keep);
   return query select null::uuid, null::uuid, null::boolean, q from unnest(_queues) q;
   return query select null::uuid, null::uuid, null::boolean, q
-    from tusk.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys) q;
+    from tusk_fn.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys) q;
 exception when sqlstate 'TK008' then
   return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
 end $$;
 
 -- The same for one attempt in its user's transaction; false when it is lost.
-create function tusk.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
+create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
   _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint,
   _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[], _settings bytea[],
   _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[], _put_keys text[], _conflicts smallint[],
@@ -489,17 +480,17 @@ create function tusk.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats 
   _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
 returns boolean language plpgsql set jit = off as $$
 begin
-  perform tusk.need_read_committed();
-  if cardinality(_put_ids) > 0 and cardinality(tusk.called_off(_going, _going_tokens, _going_queues, _going_keys)) = 0 then
-    perform tusk.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
+  perform tusk_fn.need_read_committed();
+  if cardinality(_put_ids) > 0 and cardinality(tusk_fn.called_off(_going, _going_tokens, _going_queues, _going_keys)) = 0 then
+    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
       _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
   end if;
-  if not tusk.finish_tx(_token, _lane, _id, _stats, _keyed, _key, _plain, _state, _delay, _attempt, _crashes, _reason, _error, _trace,
+  if not tusk_fn.finish_tx(_token, _lane, _id, _stats, _keyed, _key, _plain, _state, _delay, _attempt, _crashes, _reason, _error, _trace,
       _fingerprint, _ago) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
-  perform tusk.yield(_yield, _keep);
-  perform tusk.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys);
+  perform tusk_fn.yield(_yield, _keep);
+  perform tusk_fn.await_needs(_children, _child_of, _child_parents, _child_policies, _put_ids, _put_keys);
   return true;
 exception when sqlstate 'TK008' then
   return false;
@@ -507,7 +498,7 @@ end $$;
 
 -- Which of the tasks that are sent to run again will be cancelled instead: somebody
 -- asked for it, or another one awaits the end of their key, which is locked.
-create function tusk.called_off(_ids uuid[], _tokens uuid[], _queues bigint[], _keys text[]) returns uuid[] language plpgsql as $$
+create function tusk_fn.called_off(_ids uuid[], _tokens uuid[], _queues bigint[], _keys text[]) returns uuid[] language plpgsql as $$
 begin
   if cardinality(_ids) = 0 then
     return '{}';
@@ -522,14 +513,14 @@ begin
 end $$;
 
 -- Gives back turns. Those in _keep are kept by tasks that will run again.
-create function tusk.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
+create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language sql volatile as $$
   delete from tusk.turn h
   where h.id = any(_ids) and not (h.id = any(_keep) and not exists (select from tusk.dead d where d.id = h.id))
 $$;
 
 -- Has tasks that have just gone to pending wait for what they need. Needs are of
 -- the child whose number is in _of. Returns the queues of those that need nothing.
-create function tusk.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[], _new_keys text[])
+create function tusk_fn.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[], _new_keys text[])
 returns setof text language plpgsql as $$
 declare
   _fresh uuid[] := array(select n.id from unnest(_new, _new_keys) n(id, key) where n.key is null);
@@ -541,22 +532,15 @@ begin
     join tusk.waiting x on x.id = c.id and x.state = 2
     order by c.place
   loop
-    if not tusk.set_needs(w.id,
+    if not tusk_fn.set_needs(w.id,
         array(select _parents[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k),
         array(select _policies[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k), _fresh) then
       delete from tusk.waiting x where x.id = w.id;
       w.state := 1; w.run_at := clock_timestamp();
-      if tusk.place(w) = 3 then
+      if tusk_fn.place(w) = 3 then
         _lanes := _lanes || w.lane;
       end if;
     end if;
   end loop;
-  return query select distinct tusk.queue_of(l) from unnest(_lanes) l;
+  return query select distinct tusk_fn.queue_of(l) from unnest(_lanes) l;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop trigger finished_tell on tusk.finished;
-drop function tusk.await_needs, tusk.yield, tusk.called_off, tusk.finish_tx_more, tusk.finish_more, tusk.admit_all, tusk.cancel_child,
-  tusk.resolve, tusk.settle_children, tusk.settle, tusk.stays_pending, tusk.set_free, tusk.tell, tusk.tell_finished, tusk.tell_one,
-  tusk.tell_ended, tusk.forget_needs, tusk.forget_doubts, tusk.need_again, tusk.set_needs, tusk.put_needing, tusk.judge_needs, tusk.is_met, tusk.states_of;

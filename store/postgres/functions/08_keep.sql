@@ -1,9 +1,6 @@
--- up
-set local lock_timeout = '5s';
-
 -- A worker's heartbeat. Returns the attempts that somebody wants stopped. It touches
 -- nothing that a user's transaction may hold.
-create function tusk.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0, _seen bigint default 0,
+create function tusk_fn.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0, _seen bigint default 0,
   _holds uuid[] default '{}')
 returns table (id uuid, token uuid) language plpgsql set jit = off as $$
 #variable_conflict use_column
@@ -11,7 +8,7 @@ declare
   _now timestamptz := clock_timestamp();
   w    tusk.worker;
 begin
-  perform tusk.need_read_committed();
+  perform tusk_fn.need_read_committed();
   select * into w from tusk.worker x where x.id = _id for update;
   if w.left_at is not null and _ttl <= 0 then
     return;
@@ -24,11 +21,11 @@ begin
     update tusk.worker x set dead = true, left_at = _now where x.id = _id;
     return;
   end if;
-  insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds)
-  values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq, _holds)
+  insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds, program)
+  values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq, _holds, 'tusk_fn')
   on conflict (id) do update
   set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null,
-    seq = excluded.seq, holds = excluded.holds,
+    seq = excluded.seq, holds = excluded.holds, program = excluded.program,
     since = case when _seq = 0 then null when _seen > 0 and _seen = x.seq then x.beat_at else x.since end
   where not x.dead;
   if not found then
@@ -36,24 +33,24 @@ begin
   end if;
   return query
   select s.id, s.token from tusk.stop s
-  cross join lateral (select from tusk.running r where r.token = s.token and r.id = s.id and r.worker = _id offset 0) r;
+  cross join lateral (select from tusk_fn.running r where r.token = s.token and r.id = s.id and r.worker = _id offset 0) r;
 end $$;
 
 -- The lock that a session of a worker's process holds.
-create function tusk.worker_lock(_id uuid) returns bigint language sql immutable as $$
+create function tusk_fn.worker_lock(_id uuid) returns bigint language sql immutable as $$
   select ('x' || right(replace(_id::text, '-', ''), 16))::bit(64)::bigint
 $$;
 
 -- Takes the locks of workers for the session, and makes it known that it has them.
-create function tusk.attend(_ids uuid[]) returns void language sql as $$
-  select pg_advisory_lock(tusk.worker_lock(u)) from unnest(_ids) u order by tusk.worker_lock(u);
+create function tusk_fn.attend(_ids uuid[]) returns void language sql as $$
+  select pg_advisory_lock(tusk_fn.worker_lock(u)) from unnest(_ids) u order by tusk_fn.worker_lock(u);
   update tusk.worker w set attended = pg_postmaster_start_time(), suspected_at = null
   where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and not x.dead order by x.id for no key update));
 $$;
 
 -- Makes it known that a process lives which has lost its session: its workers live
 -- by their beats alone.
-create function tusk.unattend(_ids uuid[]) returns void language sql as $$
+create function tusk_fn.unattend(_ids uuid[]) returns void language sql as $$
   update tusk.worker w set attended = null, suspected_at = null
   where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and x.attended is not null order by x.id for no key update))
 $$;
@@ -61,18 +58,18 @@ $$;
 -- Declares workers dead whose session has gone, if their beat is overdue as well and
 -- the lock was free before. What another server said, before a restart or a
 -- failover, means nothing here.
-create function tusk.miss_workers(_term bigint) returns void language plpgsql as $$
+create function tusk_fn.miss_workers(_term bigint) returns void language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
   w    tusk.worker;
 begin
   for w in select * from tusk.worker x where not x.dead and x.attended = pg_postmaster_start_time() order by x.id loop
-    continue when not pg_try_advisory_xact_lock(tusk.worker_lock(w.id));
+    continue when not pg_try_advisory_xact_lock(tusk_fn.worker_lock(w.id));
     if w.suspected_at is null then
-      perform tusk.hold_lead(_term);
+      perform tusk_fn.hold_lead(_term);
       update tusk.worker x set suspected_at = _now where x.id = w.id and x.beat_at = w.beat_at;
     elsif w.suspected_at <= _now - interval '400 ms' and w.late_at <= _now then
-      perform tusk.hold_lead(_term);
+      perform tusk_fn.hold_lead(_term);
       update tusk.worker x set dead = true where x.id = w.id and x.beat_at = w.beat_at and x.suspected_at = w.suspected_at;
     end if;
   end loop;
@@ -80,7 +77,7 @@ end $$;
 
 -- Lets what workers have left begin now, when the clock was set back since they beat:
 -- they would be waited for as long.
-create function tusk.follow_clock() returns void language sql as $$
+create function tusk_fn.follow_clock() returns void language sql as $$
   update tusk.worker w
   set since = null, expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at), beat_at = c.now
   from (select clock_timestamp() as now) c
@@ -90,7 +87,7 @@ $$;
 
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
 -- even when it ran out, as long as nobody took it.
-create function tusk.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql set jit = off as $$
+create function tusk_fn.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();
@@ -131,7 +128,7 @@ end $$;
 
 -- Moves waiting tasks that are due into the log, but those whose last attempt was put
 -- there after this transaction began. next is in microseconds.
-create function tusk.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint) language plpgsql as $$
+create function tusk_fn.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint) language plpgsql as $$
 #variable_conflict use_column
 declare
   _now    timestamptz := clock_timestamp();
@@ -139,15 +136,15 @@ declare
   _queues text[];
   _next   timestamptz;
 begin
-  perform tusk.need_read_committed();
-  perform tusk.lead(_term);
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.lead(_term);
   if exists (select from tusk.waiting w where w.state <> 2 and w.run_at <= _now) then
-    perform tusk.hold_lead(_term);
+    perform tusk_fn.hold_lead(_term);
     with due as materialized (
       select w.id, w.turn is true and not exists (select from tusk.turn h where h.id = w.id) as line
       from tusk.waiting w
       where w.state <> 2 and w.run_at <= _now
-        and (w.claimed_at is null or not exists (select from tusk.rows_of(w.id) y where y.xid > pg_current_xact_id()))
+        and (w.claimed_at is null or not exists (select from tusk_fn.rows_of(w.id) y where y.xid > pg_current_xact_id()))
       order by w.run_at, w.n
       limit _limit
       for update of w skip locked),
@@ -161,7 +158,7 @@ begin
       select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at, g.tenant, g.key,
         g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
       from (select * from gone order by run_at, n) g)
-    select count(*), array_agg(distinct tusk.queue_of(g.lane)) into _count, _queues from gone g;
+    select count(*), array_agg(distinct tusk_fn.queue_of(g.lane)) into _count, _queues from gone g;
   end if;
   select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1;
   return query select _count, coalesce(_queues, '{}'), case when _next is null then -1
@@ -173,7 +170,7 @@ end $$;
 -- was long under way then is found when _all is asked for. So are strays: what a living
 -- worker holds, and did not name in its last beat although it was claimed before the beat
 -- of which the worker has seen the answer.
-create function tusk.rescue(_term bigint, _limit int, _all boolean)
+create function tusk_fn.rescue(_term bigint, _limit int, _all boolean)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
@@ -183,19 +180,19 @@ language plpgsql set jit = off as $$
 declare
   _now timestamptz := clock_timestamp();
 begin
-  perform tusk.need_read_committed();
-  perform tusk.lead(_term);
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.lead(_term);
   if exists (select from tusk.worker w where not w.dead and w.beat_at > _now + interval '1 second') then
-    perform tusk.hold_lead(_term);
-    perform tusk.follow_clock();
+    perform tusk_fn.hold_lead(_term);
+    perform tusk_fn.follow_clock();
   end if;
   if exists (select from tusk.worker w where not w.dead and w.expires_at <= _now) then
-    perform tusk.hold_lead(_term);
+    perform tusk_fn.hold_lead(_term);
     update tusk.worker w set dead = true
     where w.id = any(array(select x.id from tusk.worker x where not x.dead and x.expires_at <= _now order by x.id for no key update));
     _all := true;
   end if;
-  perform tusk.miss_workers(_term);
+  perform tusk_fn.miss_workers(_term);
   if not _all and not exists (select from tusk.worker w where w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute') then
     return;
   end if;
@@ -210,10 +207,6 @@ begin
     where w.id is null or l.claimed_at < w.since and w.since <= _now and named.id is null
     group by l.token, l.worker
     order by 3, min(l.claimed_at)) l
-  cross join lateral tusk.held(l.token) h
+  cross join lateral tusk_fn.held(l.token) h
   limit _limit;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.rescue, tusk.admit, tusk.candidate, tusk.follow_clock, tusk.miss_workers, tusk.unattend, tusk.attend, tusk.worker_lock, tusk.beat;

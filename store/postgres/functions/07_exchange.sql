@@ -1,6 +1,3 @@
--- up
-set local lock_timeout = '5s';
-
 -- Claims one task for a worker and completes the one that it held, which is all of a
 -- lease: in one message, in two transactions, as claim and finish_plain would. The lane
 -- is free again before the disk has what is completed. Of most tasks it asks only what it
@@ -11,7 +8,7 @@ set local lock_timeout = '5s';
 -- Without _held nothing is completed. Nobody waits for a lane that a user's transaction
 -- holds. No id: there is no task. Not finished: nothing was
 -- written of what ended, and finish tells why. freed are the queues that got tasks by it.
-create procedure tusk.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
+create procedure tusk_fn.exchange(_worker uuid, _token uuid, _queues bigint[], _lock bigint, _likely bigint,
   _held uuid, _held_lane bigint, _firsts uuid[], _ago int[], _stats bytea,
   out lane bigint, out id uuid, out kind text, out args bytea,
   out enqueued_at timestamptz, out attempt int, out crashes int,
@@ -41,7 +38,7 @@ declare
 begin
   if pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null and _likely <> 0 and
     set_config('lock_timeout', '1s', true) is not null and pg_advisory_xact_lock(_lock) is not null
-    and (pg_try_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) or tusk.await_lane(_likely))
+    and (pg_try_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) or tusk_fn.await_lane(_likely))
     and set_config('synchronous_commit', 'off', true) is not null and set_config('enable_seqscan', 'off', true) is not null
     and set_config('plan_cache_mode', 'force_generic_plan', true) is not null and current_setting('transaction_isolation') = 'read committed' then
     select q.no, q.done, q.win, q.claimed,
@@ -61,11 +58,11 @@ begin
       r.tenant, r.key, r.tags, r.settings, r.workflow, r.turn, r.partition
     into lane, _lo, _row, _packed, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at,
       tenant, key, tags, settings, workflow, turn, partition
-    from tusk.rows_after(_likely, _look, _from, _n, 1) r;
+    from tusk_fn.rows_after(_likely, _look, _from, _n, 1) r;
   end if;
   if _packed is not null then
     _place := case when _lo = _from then greatest(_n - _row, 0) else 0 end;
-    id := tusk.id_after(id, _place); args := _packed[_place + 1]; _row := _row + _place + 1;
+    id := tusk_fn.id_after(id, _place); args := _packed[_place + 1]; _row := _row + _place + 1;
   end if;
   if id is not null then
     insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts) values (_token, lane, _worker, claimed_at, _lo, _lo, array[id]);
@@ -74,11 +71,11 @@ begin
       case when pg_visible_in_snapshot(_lo, _win) then _win else _look end, _lo, _row, _claimed + 1);
   else
     select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1],
-      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], tusk.tags_of(c.tags[1]), c.settings[1],
+      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], tusk_fn.tags_of(c.tags[1]), c.settings[1],
       c.workflows[1], c.turns[1], c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, partition
-    from tusk.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
-      case when _likely <> 0 and tusk.try_lane(_likely) then _likely else 0 end) c;
+    from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
+      case when _likely <> 0 and tusk_fn.try_lane(_likely) then _likely else 0 end) c;
   end if;
   if _held is null then
     return;
@@ -101,7 +98,7 @@ begin
   end if;
   if found then
     insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
-    values (_held_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _held, _by, _since,
+    values (_held_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _held, _by, _since,
       clock_timestamp(), 0, _stats, _firsts, _ago);
     if _beside then
       finished := not exists (select from tusk.finished f where f.token = _held)
@@ -116,17 +113,12 @@ begin
   rollback;
   finished := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is null;
   select count(f.token) = 0, array_agg(f.queue) filter (where f.queue is not null) into finished, freed
-  from tusk.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}', '{}', '{}') f;
+  from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}', '{}', '{}') f;
 end $$;
 
 -- The tags that a claim tells as JSON. Those of more than one dimension stay so: they are
 -- damage, which whoever reads them has to see.
-create function tusk.tags_of(_tags text) returns text[] language sql immutable as $$
+create function tusk_fn.tags_of(_tags text) returns text[] language sql immutable as $$
   select case when json_typeof(_tags::json -> 0) = 'array' then array[array(select json_array_elements_text(_tags::json))]
     else array(select json_array_elements_text(_tags::json)) end
 $$;
-
--- down
-set local lock_timeout = '5s';
-drop procedure tusk.exchange;
-drop function tusk.tags_of;

@@ -1,6 +1,3 @@
--- up
-set local lock_timeout = '5s';
-
 -- Claims up to _limit tasks for a worker, from the lanes of its queues in order
 -- of priority. Every statement that judges comes after the lock and sees what
 -- the lock's last holder wrote. Nothing is written where nothing is found.
@@ -14,7 +11,7 @@ set local lock_timeout = '5s';
 -- nor anything else but the id. Who has locked one of the lanes names it in _held, and
 -- waits for no other.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
-create function tusk.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean,
+create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean,
   _packed boolean, _held bigint default 0)
 returns table (
   lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
@@ -53,17 +50,17 @@ declare
   _lo     xid8;
   _hi     xid8;
   p       tusk.lane_position;
-  _rows   cursor for select x.* from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x;
+  _rows   cursor for select x.* from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) x;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    perform tusk.need_read_committed();
+    perform tusk_fn.need_read_committed();
   end if;
   -- A request and its repetition: the one that comes second sees what the
   -- first did, whichever that is. Assigned, for to perform it costs ten times as much.
   _first := pg_advisory_xact_lock(_lock) is not null and set_config('synchronous_commit', 'off', true) is not null;
   select exists (select from tusk.worker w where w.id = _worker and not w.dead), exists (select from tusk.lease l where l.token = _token),
     case when cardinality(_queues) = 1 then array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
-      else tusk.lanes_to_try(_queues) end
+      else tusk_fn.lanes_to_try(_queues) end
   into _alive, _known, _lanes;
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
@@ -74,14 +71,14 @@ begin
       select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt], array[h.crashes],
         array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key], array[to_json(h.tags)::text], array[h.settings],
         array[h.workflow], array[h.turn], array[h.partition]
-      from tusk.held(_token) h;
+      from tusk_fn.held(_token) h;
     end if;
     return;
   end if;
   _first := _held in (0, _lanes[1]);
   foreach _lane in array _lanes loop
     if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
-      continue when not _first or not tusk.await_lane(_lane);
+      continue when not _first or not tusk_fn.await_lane(_lane);
     end if;
     _first := false;
     lane := _lane;
@@ -117,7 +114,7 @@ begin
             and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
           bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
-        from tusk.rows_after(_lane, _win, _from, _n, _want) r;
+        from tusk_fn.rows_after(_lane, _win, _from, _n, _want) r;
       elsif _plain then
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
@@ -125,7 +122,7 @@ begin
             and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
           bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
-        from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
+        from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
       if not _plain and not _packs then
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
@@ -135,14 +132,14 @@ begin
           array_agg(r.partition), bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
           workflows, turns, partitions, _packs
-        from tusk.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
+        from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
       if _packs then
         _size := 0; _xids := '{}'; _sorted := '{}'; _sizes := '{}';
         for _row in _rows loop -- one at a time, for each may be all that is wanted
           _skip := case when _row.packed is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
           _take := least(coalesce(cardinality(_row.packed), 1) - _skip, _want - _size);
-          ids := array[case when _skip = 0 then _row.id else tusk.id_after(_row.id, _skip) end];
+          ids := array[case when _skip = 0 then _row.id else tusk_fn.id_after(_row.id, _skip) end];
           args := case when _row.packed is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
           kinds := array[_row.kind]; enqueued_at := array[_row.enqueued_at];
           attempts := null;
@@ -165,7 +162,7 @@ begin
         if _size > 0 then
           return next;
           if array_position(args, null) is not null then
-            return query select * from tusk.large_args(_lane, ids, args, _xids);
+            return query select * from tusk_fn.large_args(_lane, ids, args, _xids);
           end if;
         end if;
       end if;
@@ -215,44 +212,44 @@ end $$;
 
 -- Waits for other claims of a lane. False: it is being changed, perhaps by a user's
 -- transaction that stays open for long, and nobody waits for that.
-create function tusk.await_lane(_lane bigint) returns boolean language plpgsql as $$
+create function tusk_fn.await_lane(_lane bigint) returns boolean language plpgsql as $$
 begin
   return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))
     and pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) is not null;
 end $$;
 
 -- The rows of a lane that are visible in a window, from a point of the index on.
-create function tusk.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.log
+create function tusk_fn.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.log
 language sql stable as $$
   select t.*
   from tusk.log t
   where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
   order by t.lane, t.xid, t.n limit _want
 $$;
 
 -- The same, and before them the rows of transactions that were in flight when the
 -- lane was claimed up to _done and are not now, one transaction after another.
-create function tusk.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint, _from xid8, _n bigint, _want int)
+create function tusk_fn.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint, _from xid8, _n bigint, _want int)
 returns setof tusk.log language sql stable as $$
   (select t.*
    from (select x from pg_snapshot_xip(_done) x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late
    cross join lateral (
      select t.* from tusk.log t
-     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256) and (t.xid, tusk.last_n(t.n, t.packed)) > (_at_xid, _at_n)
+     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_at_xid, _at_n)
      order by t.lane, t.xid, t.n limit _want) t
    limit _want)
   union all
   (select t.*
    from tusk.log t
    where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
    order by t.lane, t.xid, t.n limit _want)
   limit _want
 $$;
 
 -- The args that claim left out: those of _ids whose place in _args is null.
-create function tusk.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
+create function tusk_fn.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
 returns table (
   lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
   run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
@@ -267,10 +264,10 @@ language sql stable as $$
 $$;
 
 -- The lanes of several queues, in order.
-create function tusk.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
+create function tusk_fn.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
 begin
   if cardinality(_queues) > 4 then
-    return tusk.lanes_with_rows(_queues);
+    return tusk_fn.lanes_with_rows(_queues);
   end if;
   return array(
     select l.id
@@ -282,7 +279,7 @@ end $$;
 -- Of many queues most have nothing: they are sorted out in one statement, by signs
 -- that may err on the side of looking. No two of its probes are alike, so that
 -- remembering them would cost a third of it.
-create function tusk.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
+create function tusk_fn.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -299,21 +296,21 @@ begin
         select from tusk.log t
         where t.lane = l.id and (t.xid, t.n) >= (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
           case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n & -256 else 0 end)
-          and (t.xid, tusk.last_n(t.n, t.packed)) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
+          and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (greatest(p.at_xid, pg_snapshot_xmax(p.done)),
             case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end)
           and t.xid >= greatest(p.at_xid, pg_snapshot_xmax(p.done)) and t.xid < _end)
       or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done)
         and exists (
           select from pg_snapshot_xip(p.done) x
           where pg_visible_in_snapshot(x, _here)
-            and exists (select from tusk.log t where t.lane = l.id and t.xid = x and (t.xid, tusk.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)))
+            and exists (select from tusk.log t where t.lane = l.id and t.xid = x and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)))
       or p.win is not null
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);
 end $$;
 
 -- The tasks that a token still holds, as its claim returned them.
-create function tusk.held(_token uuid)
+create function tusk_fn.held(_token uuid)
 returns table (
   lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
   expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
@@ -321,15 +318,11 @@ returns table (
 language sql stable as $$
   select r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, t.run_at, t.expires_at, r.claimed_at,
     t.tenant, t.key, t.tags, t.settings, t.workflow, t.turn, t.partition
-  from tusk.running r
+  from tusk_fn.running r
   cross join lateral (
-    select t.* from (select * from tusk.rows_of(r.id, r.lo, r.hi) offset 0) t
+    select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
     where t.lane = r.lane
     order by t.xid desc limit 1) t
   where r.token = _token
   order by r.lane, t.xid, t.n
 $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.claim, tusk.await_lane, tusk.lanes_to_try, tusk.lanes_with_rows, tusk.rows_after, tusk.rows_next, tusk.large_args, tusk.held;

@@ -1,20 +1,17 @@
--- up
-set local lock_timeout = '5s';
-
 -- A task that runs only in its turn stands in line among the waiting, by queue,
 -- tenant and partition. The one who leads asks who waits and grants turns.
 
 -- Tells who has a turn and who waits for one: the groups that have waited longest,
 -- with their first tasks, and then those that only have turns. The index is read
 -- from group to group, and not through everybody who waits.
-create function tusk.turns(_term bigint, _groups int, _heads int)
+create function tusk_fn.turns(_term bigint, _groups int, _heads int)
 returns table (queue text, tenant text, partition text, held bigint, waiting uuid[]) language plpgsql
 set enable_seqscan = off set enable_sort = on set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 begin
   if _term <> 0 then
-    perform tusk.lead(_term);
+    perform tusk_fn.lead(_term);
   end if;
   if not exists (select from tusk.waiting w where w.line is not null) and not exists (select from tusk.turn) then
     return; -- nobody uses turns
@@ -39,7 +36,7 @@ begin
   has as materialized (
     select h.queue as q, h.tenant as t, h.partition as p, count(*) as held from tusk.turn h group by 1, 2, 3),
   named as materialized (
-    select y.q, tusk.queue_of(y.q << 16) as queue from (select f.q from first f union select s.q from has s) y)
+    select y.q, tusk_fn.queue_of(y.q << 16) as queue from (select f.q from first f union select s.q from has s) y)
   select m.queue, x.t, x.p, x.held, x.ids
   from (
     select f.q, f.t, f.p, coalesce(s.held, 0) as held, f.line, f.n, array(
@@ -55,19 +52,19 @@ begin
 end $$;
 
 -- Grants turns to those of the tasks that wait for one, in the order given.
-create function tusk.grant_turns(_term bigint, _ids uuid[]) returns table (tasks int, queues text[]) language plpgsql
+create function tusk_fn.grant_turns(_term bigint, _ids uuid[]) returns table (tasks int, queues text[]) language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _mine tid[];
 begin
-  perform tusk.need_read_committed();
-  perform tusk.lead(_term);
+  perform tusk_fn.need_read_committed();
+  perform tusk_fn.lead(_term);
   if not exists (select from tusk.waiting w where w.id = any(_ids) and w.line is not null) then
     return query select 0, '{}'::text[];
     return;
   end if;
-  perform tusk.hold_lead(_term);
+  perform tusk_fn.hold_lead(_term);
   _mine := array(
     select w.ctid from tusk.waiting w where w.id = any(_ids) and w.line is not null order by w.id for update skip locked);
   return query
@@ -85,10 +82,6 @@ begin
       select g.* from gone g
       join (select u.id, min(u.place) as place from unnest(_ids) with ordinality u(id, place) group by u.id) u on u.id = g.id
       order by u.place) g)
-  select coalesce(sum(y.tasks), 0)::int, coalesce(array_agg(distinct tusk.queue_of(y.lane)), '{}')
+  select coalesce(sum(y.tasks), 0)::int, coalesce(array_agg(distinct tusk_fn.queue_of(y.lane)), '{}')
   from (select g.lane, count(*) as tasks from gone g group by g.lane) y;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.grant_turns, tusk.turns;

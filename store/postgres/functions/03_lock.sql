@@ -1,6 +1,3 @@
--- up
-set local lock_timeout = '5s';
-
 -- The order in which everybody locks, so that no two wait for each other: leases, by
 -- token and lane; keys, by queue and tenant's key; rows of waiting tasks, and then of dead ones,
 -- by id; rows of outcomes; lanes. Who needs several of one sort, or something after
@@ -10,7 +7,7 @@ set local lock_timeout = '5s';
 -- for nothing after it: a lease for update, doubts, groups of errors.
 
 -- Locks those of the keys that are known. Keys are those of tenant_key everywhere here.
-create function tusk.lock_keys(_queues bigint[], _keys text[]) returns void language plpgsql
+create function tusk_fn.lock_keys(_queues bigint[], _keys text[]) returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -21,25 +18,25 @@ end $$;
 
 -- The same for who must not wait for a user's transaction: it may have asked for a key
 -- and stay open. Returns the places of those that are held; then not all are locked.
-create function tusk.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
+create function tusk_fn.lock_free_keys(_queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-  _mine int[] := tusk.keys_not_held(_queues, _keys);
+  _mine int[] := tusk_fn.keys_not_held(_queues, _keys);
   _held int[];
 begin
   if cardinality(_mine) = cardinality(_keys) then
     return '{}';
   end if;
-  _held := tusk.keys_but(_mine, _queues, _keys);
-  if _held = '{}' or tusk.lock_keys_soon(_queues, _keys) then
+  _held := tusk_fn.keys_but(_mine, _queues, _keys);
+  if _held = '{}' or tusk_fn.lock_keys_soon(_queues, _keys) then
     return '{}';
   end if;
-  return tusk.keys_but(tusk.keys_not_held(_queues, _keys), _queues, _keys);
+  return tusk_fn.keys_but(tusk_fn.keys_not_held(_queues, _keys), _queues, _keys);
 end $$;
 
 -- The places of the keys that are known, but those in _mine.
-create function tusk.keys_but(_mine int[], _queues bigint[], _keys text[]) returns int[] language plpgsql
+create function tusk_fn.keys_but(_mine int[], _queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -50,7 +47,7 @@ begin
 end $$;
 
 -- Locks the keys that nobody else holds, and returns their places.
-create function tusk.keys_not_held(_queues bigint[], _keys text[]) returns int[] language plpgsql
+create function tusk_fn.keys_not_held(_queues bigint[], _keys text[]) returns int[] language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -62,18 +59,18 @@ end $$;
 
 -- Locks keys that others lock for the time of a commit. False: somebody holds one for
 -- longer.
-create function tusk.lock_keys_soon(_queues bigint[], _keys text[]) returns boolean language plpgsql
+create function tusk_fn.lock_keys_soon(_queues bigint[], _keys text[]) returns boolean language plpgsql
 set lock_timeout = '50ms'
 as $$
 begin
-  perform tusk.lock_keys(_queues, _keys);
+  perform tusk_fn.lock_keys(_queues, _keys);
   return true;
 exception when lock_not_available then
   return false;
 end $$;
 
 -- The same without waiting; false: somebody holds one.
-create function tusk.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
+create function tusk_fn.try_keys(_queues bigint[], _keys text[]) returns boolean language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -86,7 +83,7 @@ begin
 end $$;
 
 -- The tasks that hold keys, and those that await their end.
-create function tusk.tasks_of_keys(_queues bigint[], _keys text[]) returns uuid[] language plpgsql stable
+create function tusk_fn.tasks_of_keys(_queues bigint[], _keys text[]) returns uuid[] language plpgsql stable
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -98,7 +95,7 @@ begin
 end $$;
 
 -- Tasks that wait for the end of others.
-create function tusk.children_of(_ids uuid[]) returns uuid[] language plpgsql stable
+create function tusk_fn.children_of(_ids uuid[]) returns uuid[] language plpgsql stable
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
@@ -112,11 +109,11 @@ end $$;
 
 -- Locks rows of waiting tasks: its own, and those of children unless a transaction
 -- holds one for long.
-create function tusk.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
+create function tusk_fn.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 begin
-  if cardinality(_children) > 0 and tusk.lock_patiently(_own || _children) then
+  if cardinality(_children) > 0 and tusk_fn.lock_patiently(_own || _children) then
     return;
   end if;
   perform 1 from tusk.waiting x where x.id = any(_own) order by x.id for update;
@@ -124,7 +121,7 @@ end $$;
 
 -- Locks rows that others lock for the time of a commit. False: somebody holds one for
 -- longer, and nothing is locked.
-create function tusk.lock_patiently(_ids uuid[]) returns boolean language plpgsql
+create function tusk_fn.lock_patiently(_ids uuid[]) returns boolean language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set lock_timeout = '100ms'
 as $$
 begin
@@ -135,7 +132,7 @@ exception when lock_not_available then
 end $$;
 
 -- Locks the lanes in which tasks are available.
-create function tusk.lock_lanes(_ids uuid[]) returns void language plpgsql
+create function tusk_fn.lock_lanes(_ids uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -145,17 +142,17 @@ begin
     select distinct t.lane
     from unnest(_ids) u(id)
     cross join lateral (
-      select t.lane from tusk.rows_of(u.id) t where tusk.unclaimed(t.lane, t.xid, t.n) offset 0) t
+      select t.lane from tusk_fn.rows_of(u.id) t where tusk_fn.unclaimed(t.lane, t.xid, t.n) offset 0) t
     order by t.lane
   loop
-    perform tusk.lock_lane(_lane);
+    perform tusk_fn.lock_lane(_lane);
   end loop;
 end $$;
 
 -- Locks what the ends of attempts will change: their leases, as those do who may share
 -- them with transactions that have finished some of their tasks, keys, and the rows of
 -- what waits for either. Returns the places of keys that a user's transaction holds.
-create function tusk.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[], _counts int[]) returns int[]
+create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[], _counts int[]) returns int[]
 language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -165,7 +162,7 @@ declare
   _held     int[] := '{}';
 begin
   if pg_relation_size('tusk.open_need') > 0 then
-    _children := tusk.children_of(array(select i.id from tusk.ids_of(_firsts, _counts) i));
+    _children := tusk_fn.children_of(array(select i.id from tusk_fn.ids_of(_firsts, _counts) i));
   end if;
   if cardinality(_tokens) > 1 or cardinality(_keys) > 0 or cardinality(_children) > 0 then
     perform 1 from tusk.lease x join unnest(_tokens, _lanes) s(token, lane) on x.token = s.token and x.lane = s.lane
@@ -173,20 +170,20 @@ begin
     order by x.token, x.lane for no key update of x;
   end if;
   if cardinality(_keys) > 0 then
-    _held := tusk.lock_free_keys(_queues, _keys);
+    _held := tusk_fn.lock_free_keys(_queues, _keys);
     if cardinality(_held) > 0 then
       return _held;
     end if;
-    _own := tusk.tasks_of_keys(_queues, _keys);
+    _own := tusk_fn.tasks_of_keys(_queues, _keys);
   end if;
   if cardinality(_own) > 0 or cardinality(_children) > 0 then
-    perform tusk.lock_waiting(_own, _children);
+    perform tusk_fn.lock_waiting(_own, _children);
   end if;
   return _held;
 end $$;
 
 -- Locks tasks where they are, and what an edit of them will change.
-create function tusk.lock_places(_ids uuid[], _op smallint, _to bigint) returns void language plpgsql
+create function tusk_fn.lock_places(_ids uuid[], _op smallint, _to bigint) returns void language plpgsql
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -194,49 +191,43 @@ declare
   _keys   text[];
 begin
   if _op = 1 then
-    perform 1 from tusk.states_of(_ids) s
+    perform 1 from tusk_fn.states_of(_ids) s
     join tusk.lease x on x.token = s.token and x.lane = s.lane
     where s.state = 4
     order by x.token, x.lane for share of x;
   end if;
   select array_agg(k.queue), array_agg(k.key) into _queues, _keys
   from (
-    select w.lane >> 16 as queue, tusk.tenant_key(w.tenant, w.key) as key from tusk.waiting w where w.id = any(_ids) and w.key is not null
+    select w.lane >> 16 as queue, tusk_fn.tenant_key(w.tenant, w.key) as key from tusk.waiting w where w.id = any(_ids) and w.key is not null
     union
-    select d.lane >> 16, tusk.tenant_key(d.tenant, d.key) from tusk.dead d where d.id = any(_ids) and d.key is not null
+    select d.lane >> 16, tusk_fn.tenant_key(d.tenant, d.key) from tusk.dead d where d.id = any(_ids) and d.key is not null
     union
-    select t.lane >> 16, tusk.tenant_key(t.tenant, t.key)
+    select t.lane >> 16, tusk_fn.tenant_key(t.tenant, t.key)
     from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.packed is null where t.key is not null) k;
   if _queues is not null then
     if _op = 5 then
       _queues := _queues || array_fill(_to >> 16, array[cardinality(_keys)]);
       _keys := _keys || _keys;
     end if;
-    perform tusk.lock_keys(_queues, _keys);
+    perform tusk_fn.lock_keys(_queues, _keys);
   end if;
-  perform tusk.lock_waiting(_ids || case when _queues is null then '{}' else tusk.tasks_of_keys(_queues, _keys) end,
-    case when _op in (1, 3) then tusk.children_of(_ids) else '{}' end);
+  perform tusk_fn.lock_waiting(_ids || case when _queues is null then '{}' else tusk_fn.tasks_of_keys(_queues, _keys) end,
+    case when _op in (1, 3) then tusk_fn.children_of(_ids) else '{}' end);
   if _op in (2, 3) then
     perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
     perform 1 from unnest(_ids) u(id)
-    cross join lateral (select t.* from tusk.rows_of(u.id) t offset 0) t
-    cross join lateral tusk.flush_of(t.lane, t.xid, u.id) y
+    cross join lateral (select t.* from tusk_fn.rows_of(u.id) t offset 0) t
+    cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) y
     join tusk.outcome o on o.ctid = y.at
     order by o.lane, o.node, o.token for update of o;
   end if;
   if _op <> 2 then
-    perform tusk.lock_lanes(_ids);
+    perform tusk_fn.lock_lanes(_ids);
   end if;
 end $$;
 
 -- Gives up what somebody else holds who may wait for this: all is done again.
-create function tusk.begin_anew() returns void language plpgsql as $$
+create function tusk_fn.begin_anew() returns void language plpgsql as $$
 begin
   raise exception 'somebody else has just locked the same' using errcode = '40001';
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.begin_anew, tusk.lock_places, tusk.lock_ends, tusk.lock_lanes, tusk.lock_patiently, tusk.lock_waiting,
-  tusk.children_of, tusk.tasks_of_keys, tusk.try_keys, tusk.lock_keys_soon,
-  tusk.keys_but, tusk.keys_not_held, tusk.lock_free_keys, tusk.lock_keys;

@@ -1,24 +1,21 @@
--- up
-set local lock_timeout = '5s';
-
 -- Ends one attempt in another way than by plain completion. The caller has
 -- judged that its lease is open and closes it.
-create function tusk.end_attempt(l tusk.lease, _id uuid, _state smallint, _delay bigint, _attempt int, _crashes int,
+create function tusk_fn.end_attempt(l tusk.lease, _id uuid, _state smallint, _delay bigint, _attempt int, _crashes int,
   _reason text, _error text, _trace text, _fingerprint text, _ended timestamptz, _now timestamptz)
 returns void language plpgsql as $$
 #variable_conflict use_column
 declare
-  t       tusk.task;
+  t       tusk_fn.task;
   w       tusk.waiting;
   _queue  bigint := l.lane >> 16;
   _to     smallint := _state;
   _why    text := _reason;
 begin
-  select * into t from (select * from tusk.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane order by y.xid desc limit 1;
+  select * into t from (select * from tusk_fn.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane order by y.xid desc limit 1;
   if _state not in (6, 7, 8) then
     if t.key is not null then
-      perform 1 from tusk.key y where y.queue = _queue and y.key = tusk.tenant_key(t.tenant, t.key) for update;
-      if exists (select from tusk.key y where y.queue = _queue and y.key = tusk.tenant_key(t.tenant, t.key) and y.awaiting is not null) then
+      perform 1 from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key) for update;
+      if exists (select from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key) and y.awaiting is not null) then
         _to := 7; _why := 'superseded';
       end if;
     end if;
@@ -27,7 +24,7 @@ begin
       _to := coalesce(_to, _state);
     end if;
     if _to = 7 then
-      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk.cancelled_stat(tusk.queue_of(l.lane), t.kind);
+      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk_fn.cancelled_stat(tusk_fn.queue_of(l.lane), t.kind);
     end if;
   end if;
   delete from tusk.attempt y where y.id = _id and y.error = '';
@@ -48,7 +45,7 @@ begin
     values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args, t.expires_at, l.claimed_at,
       t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn, t.partition);
     if t.key is not null then
-      perform tusk.free_key(_queue, tusk.tenant_key(t.tenant, t.key), _id, _now);
+      perform tusk_fn.free_key(_queue, tusk_fn.tenant_key(t.tenant, t.key), _id, _now);
     end if;
     return;
   end if;
@@ -58,7 +55,7 @@ begin
   w.expires_at := t.expires_at; w.claimed_at := l.claimed_at; w.tenant := t.tenant; w.key := t.key; w.tags := t.tags;
   w.settings := t.settings; w.failure := t.failure; w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
   if _to = 3 then
-    perform tusk.place(w);
+    perform tusk_fn.place(w);
   else
     insert into tusk.waiting select w.*;
   end if;
@@ -66,13 +63,13 @@ end $$;
 
 -- The statistics of one attempt that was sent to be tried again and cancelled, because
 -- a newer task of its key takes over or somebody asked for it: counted here.
-create function tusk.cancelled_stat(_queue text, _kind text) returns bytea language sql immutable as $$
+create function tusk_fn.cancelled_stat(_queue text, _kind text) returns bytea language sql immutable as $$
   select convert_to(json_build_array(json_build_object('queue', _queue, 'kind', _kind, 'cancelled', 1))::text, 'UTF8')
 $$;
 
 -- Stores what handlers recorded in attempts whose end was just accepted, in the same
 -- transaction: what is refused leaves nothing behind. Never true.
-create function tusk.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
+create function tusk_fn.add_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
 language plpgsql set jit = off as $$
 begin
   insert into tusk.note as o (id, progress, output, logs)
@@ -86,16 +83,16 @@ begin
 end $$;
 
 -- The same for who must not wait for a user's transaction.
-create function tusk.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
+create function tusk_fn.add_free_notes(_ids uuid[], _progress text[], _outputs bytea[], _logs text[]) returns boolean
 language plpgsql set jit = off set lock_timeout = '20ms' as $$
 begin
-  return tusk.add_notes(_ids, _progress, _outputs, _logs);
+  return tusk_fn.add_notes(_ids, _progress, _outputs, _logs);
 end $$;
 
 -- Stores what handlers recorded, where their leases are open: once the rows of the notes
 -- are locked, that is looked at again. Where one has ended meanwhile nothing is stored, and
 -- the notes are tried one by one.
-create function tusk.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
+create function tusk_fn.write_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[])
 returns void language plpgsql as $$
 declare
   _written uuid[];
@@ -104,7 +101,7 @@ begin
     insert into tusk.note as o (id, progress, output, logs)
     select x.id, x.progress::jsonb, x.output, x.logs::jsonb
     from unnest(_ids, _tokens, _progress, _outputs, _logs) x(id, token, progress, output, logs)
-    where exists (select from tusk.running r where r.token = x.token and r.id = x.id)
+    where exists (select from tusk_fn.running r where r.token = x.token and r.id = x.id)
     on conflict (id) do update
     set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
       logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
@@ -112,21 +109,21 @@ begin
   select array_agg(w.id) into _written from written w;
   if exists (
     select from unnest(_ids, _tokens) x(id, token)
-    where x.id = any(_written) and not exists (select from tusk.running r where r.token = x.token and r.id = x.id)) then
+    where x.id = any(_written) and not exists (select from tusk_fn.running r where r.token = x.token and r.id = x.id)) then
     raise lock_not_available using message = 'an attempt ended while its note was written';
   end if;
 end $$;
 
 -- The same for who must not wait for a user's transaction, which may hold the note of a
 -- task that it ends. Returns the places of notes that are held and not stored.
-create function tusk.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[]) returns int[]
+create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[]) returns int[]
 language plpgsql set jit = off set lock_timeout = '20ms' as $$
 declare
   _held  int[] := '{}';
   _begun timestamptz := clock_timestamp();
 begin
   begin
-    perform tusk.write_notes(_ids, _tokens, _progress, _outputs, _logs);
+    perform tusk_fn.write_notes(_ids, _tokens, _progress, _outputs, _logs);
     return _held;
   exception when lock_not_available then
   end;
@@ -136,7 +133,7 @@ begin
         _held := _held || i; -- it was not tried
         continue;
       end if;
-      perform tusk.write_notes(_ids[i:i], _tokens[i:i], _progress[i:i], _outputs[i:i], _logs[i:i]);
+      perform tusk_fn.write_notes(_ids[i:i], _tokens[i:i], _progress[i:i], _outputs[i:i], _logs[i:i]);
     exception when lock_not_available then
       _held := _held || i;
     end;
@@ -148,7 +145,7 @@ end $$;
 -- claimed, which is closed as a whole. Where anything was ever put beside leases, and
 -- for anything else, it is left to finish_lease.
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
-create function tusk.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea)
+create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '1s'
@@ -167,21 +164,21 @@ begin
   end if;
   if _lo is null then
     return query
-    select * from tusk.finish_lease(_token, _lane, 0, _firsts, _counts, _tasks, _ago, _stats, '{}', '{}', '{}');
+    select * from tusk_fn.finish_lease(_token, _lane, 0, _firsts, _counts, _tasks, _ago, _stats, '{}', '{}', '{}');
     return;
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed,
+  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed,
     clock_timestamp(), 0, _stats, _firsts, _counts, _ago);
   if pg_sequence_last_value('tusk.beside') is not null then
-    perform tusk.begin_anew(); -- now something is
+    perform tusk_fn.begin_anew(); -- now something is
   end if;
 end $$;
 
 -- The same, with keys, all of which have an id, and where something may be beside the
 -- lease. Only tables that have pages are asked: a relation's size is the cheapest thing
 -- to know of it.
-create function tusk.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea,
+create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea,
   _key_queues bigint[], _keys text[], _key_ids uuid[])
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
@@ -198,10 +195,10 @@ declare
   _claimed timestamptz;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    perform tusk.need_read_committed();
+    perform tusk_fn.need_read_committed();
   end if;
   if cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0 then
-    _held := tusk.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
+    _held := tusk_fn.lock_ends(array[_token], array[_lane], _key_queues, _keys, _firsts, _counts);
     if cardinality(_held) > 0 then
       return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
       return;
@@ -213,27 +210,27 @@ begin
   from tusk.lease y
   where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
   for update skip locked;
-  if _at is null or pg_relation_size('tusk.finished') > 0 and tusk.has_finished(_token) then
+  if _at is null or pg_relation_size('tusk.finished') > 0 and tusk_fn.has_finished(_token) then
     return query
-    select * from tusk.finish(array[_token], array[_lane], '{0}', array[cardinality(_firsts)], array[_keyed], _firsts, _counts, array[_tasks], _ago,
+    select * from tusk_fn.finish(array[_token], array[_lane], '{0}', array[cardinality(_firsts)], array[_keyed], _firsts, _counts, array[_tasks], _ago,
       _stats, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', _key_queues, _keys, _key_ids);
     return;
   end if;
   delete from tusk.lease y where y.ctid = _at;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed, _now,
+  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed, _now,
     _keyed, _stats, _firsts, _counts, _ago);
   for i in 1 .. cardinality(_keys) loop
-    perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+    perform tusk_fn.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
   end loop;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
-    from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), '{}') q;
+    from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(_firsts, _counts) i), '{}') q;
   end if;
 end $$;
 
 -- Whether an open transaction has ended attempts of a lease, and was committed.
-create function tusk.has_finished(_token uuid) returns boolean language plpgsql as $$
+create function tusk_fn.has_finished(_token uuid) returns boolean language plpgsql as $$
 begin
   return exists (select from tusk.finished f where f.token = _token);
 end $$;
@@ -247,7 +244,7 @@ end $$;
 -- written and those are returned: the caller goes on without them. A key that is held is
 -- returned without an id, its place as the queue. Otherwise it returns the queues of what
 -- was set free. It waits for nobody longer than its lock_timeout, which is an error.
-create function tusk.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
+create function tusk_fn.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
   _firsts uuid[], _counts int[], _ends int[], _ago int[],
   _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
   _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
@@ -273,10 +270,10 @@ declare
   i      int;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    perform tusk.need_read_committed();
+    perform tusk_fn.need_read_committed();
   end if;
   if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0) then
-    _held := tusk.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
+    _held := tusk_fn.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
     if cardinality(_held) > 0 then
       return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
       return;
@@ -297,18 +294,18 @@ begin
     end if;
     foreach g in array _part loop
       if _sizes[g] <= 16 or _sizes[g] * 4 <= _ends[g] - coalesce(_ends[g - 1], 0) + 4 then
-        _open[g] := tusk.open_after(_tokens[g], _lanes[g], _firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
+        _open[g] := tusk_fn.open_after(_tokens[g], _lanes[g], _firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
           _counts[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
         continue when _open[g] is not null;
       end if;
-      _ids := array(select i.id from tusk.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
       if not exists (select from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g] and x.ctid = any(_locked)) then
         _many := _many + cardinality(_ids);
         if _many > 1000 then -- the server's table of locks is bounded, and everybody's
           raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
         end if;
       end if;
-      return query select *, null::text from tusk.judge(_tokens[g], _lanes[g], _ids, _locked);
+      return query select *, null::text from tusk_fn.judge(_tokens[g], _lanes[g], _ids, _locked);
       get diagnostics i = row_count;
       _bad := _bad + i;
     end loop;
@@ -318,17 +315,17 @@ begin
   end if;
   for i in 1 .. coalesce(cardinality(_odd), 0) loop
     select * into l from tusk.lease x where x.token = _tokens[_odd[i]] and x.lane = _lanes[_odd[i]];
-    perform tusk.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i], _errors[i], _traces[i],
+    perform tusk_fn.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i], _errors[i], _traces[i],
       _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
   end loop;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  select s.lane, tusk.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
-    case when s.g = any(_odd) then array(select i.id from tusk.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
+  select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
+    case when s.g = any(_odd) then array(select i.id from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
       else s.firsts end,
     case when s.g <> all(_odd) then s.counts end,
     case when _ago is null then null
       when s.g = any(_odd) then array(
-        select _ago[s.before + i.place] from tusk.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
+        select _ago[s.before + i.place] from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
       else _ago[s.before + 1 : _ends[s.g]] end
   from (
     select u.token, u.lane, u.g, coalesce(_ends[u.g - 1], 0) as before,
@@ -339,8 +336,8 @@ begin
   delete from tusk.lease x where x.ctid = any(_full);
   foreach g in array coalesce(_part, '{}') loop
     if _open[g] is null then
-      _ids := array(select i.id from tusk.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
-      perform tusk.close(_tokens[g], _lanes[g], _ids, _locked);
+      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      perform tusk_fn.close(_tokens[g], _lanes[g], _ids, _locked);
     elsif bit_count(_open[g]) = 0 then
       delete from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g];
     else
@@ -349,19 +346,19 @@ begin
   end loop;
   for i in 1 .. coalesce(cardinality(_keys), 0) loop
     if _key_ids[i] is not null then
-      perform tusk.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
+      perform tusk_fn.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
     end if;
   end loop;
   if pg_relation_size('tusk.open_need') > 0 then
     return query select null::uuid, null::uuid, null::boolean, q
-    from tusk.tell_ended(array(select i.id from tusk.ids_of(_firsts, _counts) i), _odd_ids) q;
+    from tusk_fn.tell_ended(array(select i.id from tusk_fn.ids_of(_firsts, _counts) i), _odd_ids) q;
   end if;
 end $$;
 
 -- What is still open in a lease, which is locked, without runs that all are. Null:
 -- they are not, or that takes a closer look. To find each of thousands of tasks by
 -- itself takes many times as long.
-create function tusk.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[]) returns varbit
+create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[]) returns varbit
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -377,14 +374,14 @@ begin
   _places := case when l.counts is null and _counts is null then array(
     select array_position(l.firsts, u.first) from unnest(_firsts) with ordinality u(first, no) order by u.no)
   else array(
-    select r.upto - r.count + 1 + tusk.ids_between(r.first, u.first)
+    select r.upto - r.count + 1 + tusk_fn.ids_between(r.first, u.first)
     from (
-      select y.first, coalesce(y.count, 1) as count, y.no, tusk.block_of(y.first) as block
+      select y.first, coalesce(y.count, 1) as count, y.no, tusk_fn.block_of(y.first) as block
       from unnest(_firsts, _counts) with ordinality y(first, count, no) offset 0) u
     left join (
       select y.first, coalesce(y.count, 1) as count, (sum(coalesce(y.count, 1)) over (order by y.no))::int as upto
       from unnest(l.firsts, l.counts) with ordinality y(first, count, no) offset 0) r
-      on r.first between u.block and u.first and tusk.ids_between(r.first, u.first) + u.count <= r.count
+      on r.first between u.block and u.first and tusk_fn.ids_between(r.first, u.first) + u.count <= r.count
     order by u.no) end;
   if array_position(_places, null) is not null then
     return null;
@@ -406,7 +403,7 @@ end $$;
 -- that committed before its task was locked is seen. A lease may have thousands of
 -- tasks, so it is taken apart once, and never in a loop.
 -- In the model (docs/design/model.md): FinishTry, FinishOpen.
-create function tusk.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
+create function tusk_fn.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
 language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -414,9 +411,9 @@ declare
   _open uuid[];
 begin
   if not exists (select from tusk.lease x where x.token = _token and x.lane = _lane and x.ctid = any(_locked)) then
-    _held := array(select u.id from unnest(_ids) u(id) where not tusk.try_finish(_token, u.id));
+    _held := array(select u.id from unnest(_ids) u(id) where not tusk_fn.try_finish(_token, u.id));
   end if;
-  _open := tusk.open_in(_token, _lane);
+  _open := tusk_fn.open_in(_token, _lane);
   return query
   select _token, u.id, false from unnest(_ids) u(id) left join unnest(_open) o(id) on o.id = u.id where o.id is null;
   return query
@@ -424,7 +421,7 @@ begin
 end $$;
 
 -- The tasks that are open in a lease, in the order of their places.
-create function tusk.open_in(_token uuid, _lane bigint) returns uuid[] language plpgsql as $$
+create function tusk_fn.open_in(_token uuid, _lane bigint) returns uuid[] language plpgsql as $$
 #variable_conflict use_column
 declare
   l         tusk.lease;
@@ -433,35 +430,35 @@ begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _finished := array(select f.id from tusk.finished f where f.token = _token);
   if l.open is null and _finished = '{}' then
-    return array(select i.id from tusk.ids_of(l.firsts, l.counts) i order by i.place);
+    return array(select i.id from tusk_fn.ids_of(l.firsts, l.counts) i order by i.place);
   end if;
   return array(
-    select u.id from tusk.ids_of(l.firsts, l.counts) u
+    select u.id from tusk_fn.ids_of(l.firsts, l.counts) u
     where (l.open is null or get_bit(l.open, u.place::int - 1) = 1) and u.id <> all(_finished)
     order by u.place);
 end $$;
 
 -- The lock under which a task is finished while its lease is not held alone.
-create function tusk.try_finish(_token uuid, _id uuid) returns boolean language sql volatile as $$
+create function tusk_fn.try_finish(_token uuid, _id uuid) returns boolean language sql volatile as $$
   select pg_try_advisory_xact_lock(hashtextextended(_token::text || _id::text, 0))
 $$;
 
 -- Closes some tasks of a lease, and with the last one the lease. A plan that is forbidden and
 -- taken all the same, as that of ids_of, counts as dear enough to be compiled for a second.
-create function tusk.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
+create function tusk_fn.close(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns void
 language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
   l     tusk.lease;
   _at   tid;
-  _open uuid[] := tusk.open_in(_token, _lane);
+  _open uuid[] := tusk_fn.open_in(_token, _lane);
   _mask varbit;
 begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   select x.ctid into _at from tusk.lease x where x.token = _token and x.lane = _lane;
   select string_agg(case when o.id is not null and s.id is null then '1' else '0' end, '' order by u.place)::varbit
   into _mask
-  from tusk.ids_of(l.firsts, l.counts) u
+  from tusk_fn.ids_of(l.firsts, l.counts) u
   left join unnest(_open) o(id) on o.id = u.id
   left join unnest(_ids) s(id) on s.id = u.id;
   if bit_count(_mask) = 0 and _at = any(_locked) then
@@ -470,14 +467,14 @@ begin
     update tusk.lease x set open = _mask where x.ctid = _at;
   end if;
   delete from tusk.finished f
-  using tusk.ids_of(l.firsts, l.counts) u
+  using tusk_fn.ids_of(l.firsts, l.counts) u
   where f.token = _token and f.id = u.id and get_bit(_mask, u.place::int - 1) = 0;
 end $$;
 
 -- Ends one attempt inside its user's transaction, which may stay open for long:
 -- the lease is only shared. Returns false when the attempt is lost.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
-create function tusk.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
+create function tusk_fn.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
   _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint)
 returns boolean language plpgsql set jit = off as $$
 #variable_conflict use_column
@@ -486,7 +483,7 @@ declare
   _now   timestamptz := clock_timestamp();
   _ended timestamptz;
 begin
-  perform tusk.need_read_committed();
+  perform tusk_fn.need_read_committed();
   -- Before the lease is held: a flush that finds no value there does not wait for it, but
   -- for the very first.
   perform nextval('tusk.beside');
@@ -494,30 +491,24 @@ begin
   if not found then
     return false;
   end if;
-  if not tusk.try_finish(_token, _id) then
+  if not tusk_fn.try_finish(_token, _id) then
     return false;
   end if;
   -- A statement of its own: it sees what the lock's last holder committed.
-  if not exists (select from tusk.running r where r.token = _token and r.lane = _lane and r.id = _id) then
+  if not exists (select from tusk_fn.running r where r.token = _token and r.lane = _lane and r.id = _id) then
     return false;
   end if;
   insert into tusk.finished (token, id) values (_token, _id);
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _ended := greatest(_now - _ago * interval '1 us', l.claimed_at);
   if not _plain then
-    perform tusk.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint, _ended, _now);
+    perform tusk_fn.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint, _ended, _now);
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
-  values (_lane, tusk.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
+  values (_lane, tusk_fn.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,
     case when _plain then array[_id] else '{}' end, array[least(_ago / 1000, 2000000000)::int]);
   if _plain and _keyed then
-    perform tusk.free_key(_lane >> 16, _key, _id, _now);
+    perform tusk_fn.free_key(_lane >> 16, _key, _id, _now);
   end if;
   return true;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.finish_tx, tusk.close, tusk.try_finish, tusk.judge, tusk.open_after, tusk.open_in, tusk.finish, tusk.has_finished, tusk.finish_lease,
-  tusk.finish_plain, tusk.write_free_notes, tusk.write_notes, tusk.add_free_notes, tusk.add_notes,
-  tusk.cancelled_stat, tusk.end_attempt;

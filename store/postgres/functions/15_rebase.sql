@@ -1,18 +1,6 @@
--- up
-set local lock_timeout = '5s';
-
--- The server whose transaction ids the log speaks of, and the oldest version of the
--- schema whose programs work with this one: a migration that breaks them raises it.
-create table tusk.server (
-  one               boolean not null primary key default true check (one),
-  system_identifier bigint  not null,
-  oldest_program    bigint  not null default 21
-);
-insert into tusk.server (system_identifier) select system_identifier from pg_control_system();
-
 -- Whether the log's transaction ids are this server's: none comes from another, nor
 -- from the future, as in a dump that went back to where the server was cloned from.
-create function tusk.at_home() returns boolean language sql stable as $$
+create function tusk_fn.at_home() returns boolean language sql stable as $$
   select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
     and not exists (
       select from tusk.lane_position p
@@ -23,11 +11,11 @@ create function tusk.at_home() returns boolean language sql stable as $$
 $$;
 
 -- What can be claimed, or was running.
-create function tusk.unfinished() returns setof tusk.task language sql stable as $$
+create function tusk_fn.unfinished() returns setof tusk_fn.task language sql stable as $$
   select distinct on (t.id) t.*
-  from tusk.task t
-  where tusk.unclaimed(t.lane, t.xid, t.n)
-    or exists (select from tusk.running r where r.id = t.id and r.lane = t.lane and t.xid between r.lo and r.hi)
+  from tusk_fn.task t
+  where tusk_fn.unclaimed(t.lane, t.xid, t.n)
+    or exists (select from tusk_fn.running r where r.id = t.id and r.lane = t.lane and t.xid between r.lo and r.hi)
   order by t.id, t.xid desc, t.n desc
 $$;
 
@@ -35,22 +23,22 @@ $$;
 -- there. What had been claimed and ended is put before everything, and what had
 -- not, leased or available, is written anew. Nobody may work meanwhile. Returns
 -- the number of tasks that can be claimed.
-create function tusk.rebase() returns bigint language plpgsql set jit = off as $$
+create function tusk_fn.rebase() returns bigint language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
   _open bigint;
   _old  text[];
   _name text;
 begin
-  perform tusk.need_read_committed();
+  perform tusk_fn.need_read_committed();
   lock table tusk.log, tusk.lease, tusk.lane_position, tusk.outcome in access exclusive mode;
-  create temporary table rebase on commit drop as select * from tusk.unfinished();
+  create temporary table rebase on commit drop as select * from tusk_fn.unfinished();
   delete from tusk.log t using rebase o where t.packed is null and t.id = o.id and t.xid = o.xid and t.n = o.n;
   _old := array(select i.inhrelid::regclass::text from pg_inherits i where i.inhparent = 'tusk.log'::regclass);
   foreach _name in array _old loop
     execute format('alter table tusk.log detach partition %s', _name);
   end loop;
-  perform tusk.first_segments();
+  perform tusk_fn.first_segments();
   foreach _name in array _old loop
     execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
       tenant, key, tags, settings, failure, workflow, turn, partition, packed)
@@ -62,7 +50,7 @@ begin
   select o.finished_at, o.stats from tusk.outcome o where o.stats is not null
     and (o.xid >= (select e.upto from tusk.stat_end e) or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
   update tusk.stat_end e set upto = '0', late = '{}';
-  update tusk.outcome o set lo = '3', node = tusk.node_of('3', '3'), stats = null;
+  update tusk.outcome o set lo = '3', node = tusk_fn.node_of('3', '3'), stats = null;
   delete from tusk.lease;
   delete from tusk.finished;
   delete from tusk.stop;
@@ -85,8 +73,3 @@ begin
   update tusk.server s set system_identifier = (select c.system_identifier from pg_control_system() c);
   return _open;
 end $$;
-
--- down
-set local lock_timeout = '5s';
-drop function tusk.rebase, tusk.unfinished, tusk.at_home;
-drop table tusk.server;

@@ -1,0 +1,165 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// The functions belong to the program that calls them. They are installed in a schema of
+// their own, which is named after their text, so that programs of several versions work on
+// the same tables side by side.
+//
+//go:embed functions/*.sql
+var functionFiles embed.FS
+
+// functionText returns the text of all functions, in which tusk_fn stands for their schema.
+var functionText = sync.OnceValue(func() string {
+	names, err := fs.Glob(functionFiles, "functions/*.sql")
+	if err != nil {
+		panic(err)
+	}
+	var text strings.Builder
+	for _, name := range names {
+		file, err := functionFiles.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		text.Write(file)
+	}
+	return text.String()
+})
+
+// programOf names the schema of functions for tables in another schema.
+func programOf(schema, functions string) string {
+	hash := sha256.Sum256([]byte(functions))
+	return schema + "_f" + hex.EncodeToString(hash[:6])
+}
+
+// FunctionSchema returns the name of the schema in which Migrate installs the functions that
+// this program calls.
+func (s *Store) FunctionSchema() string { return s.program }
+
+// dropAfter is for how long nobody has run a program when its functions are removed.
+const dropAfter = 7 * 24 * time.Hour
+
+// dropPrograms removes the functions of programs that are not used any more.
+func (s *Store) dropPrograms(ctx context.Context, term int64) error {
+	_, err := s.pool.Exec(ctx, s.sql["drop_programs"], term, dropAfter)
+	return unlessBusy(err)
+}
+
+// installed returns when the functions were installed; the zero time if they are not.
+func (s *Store) installed(ctx context.Context) (time.Time, error) {
+	var at *time.Time
+	err := s.pool.QueryRow(ctx, s.sql["installed"], s.program).Scan(&at)
+	if err != nil && !isMissing(err) || at == nil {
+		return time.Time{}, translate(unlessMissing(err))
+	}
+	return at.UTC(), nil
+}
+
+func unlessMissing(err error) error {
+	if isMissing(err) {
+		return nil
+	}
+	return err
+}
+
+// ownStep is what Migrations says of the functions: they are a part of the newest version.
+func (s *Store) ownStep(newest int64, at time.Time) store.Migration {
+	return store.Migration{Version: newest, Name: "functions", AppliedAt: at, SQL: s.inSchema(s.functions)}
+}
+
+// install installs the functions unless they are there, and publishes them unless those of
+// a newer program are. It reports whether it installed any.
+func (s *Store) install(ctx context.Context, db *sql.DB, newest int64) (fresh bool, err error) {
+	err = s.inTurn(ctx, db, func(tx *sql.Tx) error {
+		var at *time.Time
+		if err := tx.QueryRowContext(ctx, s.sql["installed"], s.program).Scan(&at); err != nil {
+			return err
+		}
+		if fresh = at == nil; fresh {
+			if _, err := tx.ExecContext(ctx, s.sql["make_functions"]+"\n"+s.inSchema(s.functions)); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.ExecContext(ctx, s.sql["add_program"], s.program, newest); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, s.sql["enter_program"])
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("install functions: %w", err)
+	}
+	return fresh, nil
+}
+
+// uninstall removes the functions of the programs that need a newer version of the tables,
+// and publishes those of another program. It reports whether this program's were among them.
+func (s *Store) uninstall(ctx context.Context, db *sql.DB, version int64) (own bool, err error) {
+	err = s.inTurn(ctx, db, func(tx *sql.Tx) error {
+		var above string
+		if err := tx.QueryRowContext(ctx, s.sql["programs_above"], version).Scan(&above); err != nil {
+			return unlessMissing(err)
+		}
+		if above == "" {
+			return nil
+		}
+		if _, err := tx.ExecContext(ctx, s.sql["withdraw"]); err != nil {
+			return err
+		}
+		for _, name := range strings.Fields(above) {
+			own = own || name == s.program
+			if _, err := tx.ExecContext(ctx, "select "+name+".drop_program($1)", name); err != nil {
+				return err
+			}
+		}
+		var next string
+		switch err := tx.QueryRowContext(ctx, s.sql["newest_program"]).Scan(&next); {
+		case errors.Is(err, sql.ErrNoRows):
+			_, err = tx.ExecContext(ctx, s.sql["withdraw_all"])
+			return err
+		case err != nil:
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "select "+next+".publish()")
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("remove functions: %w", err)
+	}
+	return own, nil
+}
+
+// inTurn runs something in a transaction while everybody else who migrates waits. A deadlock
+// with workers, who lock in another order, is tried again.
+func (s *Store) inTurn(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	return s.repeat(ctx, func() error { return translate(s.onceInTurn(ctx, db, do)) })
+}
+
+func (s *Store) onceInTurn(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := s.lock(ctx, tx); err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}

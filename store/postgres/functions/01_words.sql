@@ -1,0 +1,234 @@
+-- The first id that a pack with a task of this id can have.
+create function tusk_fn.block_of(_id uuid) returns uuid language sql immutable as $$
+  select (left(_id::text, 34) || '00')::uuid
+$$;
+
+-- Ids follow one another by their last byte: the id so many after one, and how many
+-- after another of the same block one is.
+create function tusk_fn.id_after(_id uuid, _many int) returns uuid language sql immutable as $$
+  select encode(set_byte(uuid_send(_id), 15, get_byte(uuid_send(_id), 15) + _many), 'hex')::uuid
+$$;
+
+create function tusk_fn.ids_between(_first uuid, _id uuid) returns int language sql immutable as $$
+  select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
+$$;
+
+-- A kind and tags as indexes can hold them. No task has longer ones but those that were
+-- put into the log past every check.
+create function tusk_fn.short_kind(_kind text) returns text language sql immutable as $$
+  select left(_kind, 64)
+$$;
+
+create function tusk_fn.short_tags(_tags text[]) returns text[] language sql immutable as $$
+  select case when _tags is null or pg_column_size(_tags) < 2000 then _tags
+    else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
+$$;
+
+-- The tasks of the log, one by one. By id, rows_of finds them.
+create view tusk_fn.task as
+select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args, l.run_at, l.expires_at,
+  l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags) as tags, l.settings, l.failure, l.workflow, l.turn, l.partition
+from tusk.log l
+where l.packed is null
+union all
+select l.xid, l.lane, l.n + u.place, tusk_fn.id_after(l.id, u.place::int - 1), l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
+  null, l.tags, l.settings, null, null, null, null
+from tusk.log l
+cross join lateral unnest(l.packed) with ordinality u(args, place)
+where l.packed is not null;
+
+-- The rows of one task, from transactions between two. Its pack is the last that begins
+-- at its id or before, in the same block: the planner has to know that it is one.
+create function tusk_fn.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615') returns setof tusk_fn.task
+language sql stable rows 1 as $$
+  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind), l.args, l.run_at, l.expires_at,
+    l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags), l.settings, l.failure, l.workflow, l.turn, l.partition
+  from tusk.log l
+  where l.id = _id and l.packed is null and l.xid between _lo and _hi
+  union all
+  select l.xid, l.lane, l.n + l.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[l.place], null, l.expires_at, null, null,
+    null, l.tags, l.settings, null, null, null, null
+  from (
+    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.packed, tusk_fn.ids_between(p.id, _id) + 1 as place
+    from tusk.log p
+    where p.packed is not null and p.id between tusk_fn.block_of(_id) and _id and p.xid between _lo and _hi
+    order by p.id desc limit 1) l
+  where l.place <= cardinality(l.packed)
+$$;
+
+-- Small words that the larger functions are made of.
+
+create function tusk_fn.lane_of(_queue text, _priority int) returns bigint language sql immutable as $$
+  select ((('x' || encode(substr(sha256(convert_to(_queue, 'UTF8')), 1, 6), 'hex'))::bit(48)::bigint & 140737488355327) << 16)
+    + _priority + 32768
+$$;
+
+create function tusk_fn.priority_of(_lane bigint) returns int language sql immutable as $$
+  select (_lane & 65535)::int - 32768
+$$;
+
+create function tusk_fn.queue_of(_lane bigint) returns text language sql stable as $$
+  select queue from tusk.lane where id between (_lane >> 16) << 16 and ((_lane >> 16) << 16) + 65535 limit 1
+$$;
+
+-- A lane has two locks. Whoever claims from it takes the second alone, and holds it for
+-- milliseconds. Whoever changes it takes both, and may be a user's transaction that stays
+-- open for long: while the first is held, claims do not wait for the second.
+create function tusk_fn.lock_lane(_lane bigint) returns void language sql volatile as $$
+  select pg_advisory_xact_lock(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)));
+  select pg_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
+$$;
+
+create function tusk_fn.try_lane(_lane bigint) returns boolean language sql volatile as $$
+  select pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31))
+$$;
+
+-- Says whether a row of a lane has not been claimed yet. To act upon the
+-- answer, hold the lane's lock and ask in a statement of its own.
+create function tusk_fn.unclaimed(_lane bigint, _xid xid8, _n bigint) returns boolean language sql stable as $$
+  select coalesce((
+    select not pg_visible_in_snapshot(_xid, p.done)
+      and not (p.win is not null and pg_visible_in_snapshot(_xid, p.win) and (_xid, _n) <= (p.at_xid, p.at_n))
+    from tusk.lane_position p
+    where p.lane = _lane
+    order by p.no desc
+    limit 1), true)
+$$;
+
+-- The number of the last task in a row of the log.
+create function tusk_fn.last_n(_n bigint, _packed bytea[]) returns bigint language sql immutable as $$
+  select _n + coalesce(cardinality(_packed), 0)
+$$;
+
+-- The ids of runs, one by one. Not in SQL: what is inlined is taken for a hundred times
+-- as many rows, and compiled.
+create function tusk_fn.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint) language plpgsql immutable rows 100 as $$
+begin
+  if _counts is null then
+    return query select u.id, u.place from pg_catalog.unnest(_firsts) with ordinality u(id, place);
+  else
+    return query
+    select tusk_fn.id_after(r.first, k), row_number() over (order by r.no, k)
+    from unnest(_firsts, _counts) with ordinality r(first, count, no)
+    cross join generate_series(0, r.count - 1) k;
+  end if;
+end $$;
+
+-- The place of an id in runs; null: it is not there.
+create function tusk_fn.place_of(_firsts uuid[], _counts int[], _id uuid) returns int language plpgsql immutable as $$
+declare
+  _block uuid := tusk_fn.block_of(_id);
+begin
+  if _counts is null then
+    return pg_catalog.array_position(_firsts, _id);
+  end if;
+  return (
+    select r.upto - r.count + 1 + tusk_fn.ids_between(r.first, _id)
+    from (
+      select u.first, u.count, sum(u.count) over (order by u.no) as upto
+      from unnest(_firsts, _counts) with ordinality u(first, count, no)) r
+    where r.first between _block and _id and tusk_fn.ids_between(r.first, _id) < r.count);
+end $$;
+
+-- The tasks in a row of the log, with their places in the lane.
+create function tusk_fn.places_of(_id uuid, _n bigint, _packed bytea[]) returns table (id uuid, n bigint) language sql immutable as $$
+  select _id, _n where _packed is null
+  union all
+  select tusk_fn.id_after(_id, u.place::int - 1), _n + u.place from unnest(_packed) with ordinality u(args, place)
+$$;
+
+-- Makes rows of the packs that hold these tasks, in lanes whose locks are held, and
+-- only where they have not all been claimed: nothing else changes for anybody.
+create function tusk_fn.unpack(_ids uuid[], _lanes bigint[]) returns void language sql volatile as $$
+  with found as materialized (
+    select distinct l.xid, l.lane, l.n
+    from unnest(_ids) u(id)
+    cross join lateral (
+      select p.xid, p.lane, p.n, p.id, p.packed from tusk.log p
+      where p.packed is not null and p.id between tusk_fn.block_of(u.id) and u.id
+      order by p.id desc limit 1) l
+    where tusk_fn.ids_between(l.id, u.id) < cardinality(l.packed) and l.lane = any(_lanes)
+      and tusk_fn.unclaimed(l.lane, l.xid, tusk_fn.last_n(l.n, l.packed))),
+  gone as (
+    delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
+  insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
+  select g.xid, g.lane, g.n + u.place, tusk_fn.id_after(g.id, u.place::int - 1), g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
+  from gone g cross join lateral unnest(g.packed) with ordinality u(args, place)
+$$;
+
+-- The narrowest dyadic interval that holds two xids, as a number. Not in SQL: what
+-- cannot be inlined is planned anew in every statement.
+create function tusk_fn.node_of(_lo xid8, _hi xid8) returns bigint language plpgsql immutable as $$
+declare
+  l bigint := _lo::text::bigint;
+  s int := case when _lo = _hi then 0 else length(ltrim((l # _hi::text::bigint)::bit(64)::text, '0')) end;
+begin
+  return ((l >> s) * 2 + 1) << s;
+end $$;
+
+-- All dyadic intervals that hold an xid.
+create function tusk_fn.nodes_of(_xid xid8) returns bigint[] language sql immutable as $$
+  select array_agg(((x >> s) * 2 + 1) << s) from (select _xid::text::bigint as x) y, generate_series(0, 48) s
+$$;
+
+-- The flush that completed a task of an xid, and when the task ended, looked for interval
+-- by interval: at once, the planner would rather read all that there was of the lane.
+create function tusk_fn.flush_of(_lane bigint, _xid xid8, _id uuid)
+returns table (at tid, worker uuid, claimed_at timestamptz, ended_at timestamptz)
+language sql stable rows 1 as $$
+  select o.at, o.worker, o.claimed_at,
+    case when o.ago is null then o.finished_at
+      else greatest(o.finished_at - coalesce(o.ago[tusk_fn.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms', o.claimed_at) end
+  from (select tusk_fn.block_of(_id) as block offset 0) b
+  cross join unnest(tusk_fn.nodes_of(_xid)) d(node)
+  cross join lateral (
+    select y.ctid as at, y.worker, y.claimed_at, y.finished_at, y.firsts, y.counts, y.ago
+    from tusk.outcome y
+    where y.lane = _lane and y.node = d.node and (_id = any(y.firsts) or exists (
+      select from unnest(y.firsts, y.counts) r(first, count)
+      where y.counts is not null and r.first between b.block and _id and tusk_fn.ids_between(r.first, _id) < r.count))
+    offset 0) o
+$$;
+
+-- Fails unless the term runs.
+create function tusk_fn.lead(_term bigint) returns void language plpgsql as $$
+begin
+  if not exists (select from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp()) then
+    raise exception 'not the leader' using errcode = 'TK002';
+  end if;
+end $$;
+
+-- The same, and holds the term's end off until the transaction is over.
+create function tusk_fn.hold_lead(_term bigint) returns void language plpgsql set jit = off as $$
+begin
+  perform 1 from tusk.leader where term = _term and id is not null and expires_at > clock_timestamp() for key share;
+  if not found then
+    raise exception 'not the leader' using errcode = 'TK002';
+  end if;
+end $$;
+
+create function tusk_fn.need_read_committed() returns void language plpgsql as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'Tusk needs the isolation level read committed, not %', current_setting('transaction_isolation')
+      using errcode = 'TK003';
+  end if;
+end $$;
+
+-- Names lanes that were not named before.
+create function tusk_fn.name_lanes(_lanes bigint[], _queues text[]) returns void language plpgsql set jit = off as $$
+declare
+  clash text;
+begin
+  insert into tusk.lane (id, queue)
+  select x.id, x.queue
+  from unnest(_lanes, _queues) x(id, queue)
+  where not exists (select from tusk.lane l where l.id = x.id and l.idle_at is null);
+  select l.queue into clash
+  from unnest(_lanes, _queues) x(id, queue)
+  join tusk.lane l on l.id = x.id and l.queue <> x.queue
+  limit 1;
+  if found then
+    raise exception 'the name of this queue has the hash of queue "%": choose another', clash using errcode = 'TK007';
+  end if;
+end $$;

@@ -1,0 +1,118 @@
+-- Enqueues a task from any language, or from a trigger. With a key it returns the id of
+-- the unfinished task that has the key already, if there is one.
+create function tusk_fn.enqueue(kind text, args json, queue text, priority int, run_at timestamptz, key text, tenant text, tags text[])
+returns uuid language plpgsql as $$
+#variable_conflict use_variable
+declare
+  _lane bigint;
+  _id   uuid;
+begin
+  perform tusk_fn.check_task(kind, args, queue, priority, run_at, key, tenant, tags);
+  _lane := tusk_fn.lane_of(queue, priority);
+  perform tusk_fn.name_lanes(array[_lane], array[queue]);
+  select p.id into _id
+  from tusk_fn.put(array[_lane], array[tusk_fn.new_id()], array[kind], array[convert_to(args::text, 'UTF8')], array[nullif(tenant, '')],
+    array[nullif(tags, '{}')::text], array[null::bytea], array[run_at], array[0::bigint], array[null::timestamptz], array[0::bigint],
+    array[nullif(key, '')], array[0::smallint], array[null::timestamptz], null, array[nullif(tusk_fn.takes_turns(queue), false)]) p;
+  return _id;
+end $$;
+
+-- Refuses what a task cannot have: the limits are those of the library.
+create function tusk_fn.check_task(_kind text, _args json, _queue text, _priority int, _run_at timestamptz, _key text, _tenant text, _tags text[])
+returns void language plpgsql as $$
+begin
+  perform tusk_fn.check_name('kind', _kind);
+  perform tusk_fn.check_name('queue', _queue);
+  if _tenant <> '' then
+    perform tusk_fn.check_name('tenant', _tenant);
+  end if;
+  if _priority between -32768 and 32767 is not true then
+    perform tusk_fn.refuse('priority', format('is %s, want -32768 to 32767', coalesce(_priority::text, 'null')));
+  elsif octet_length(_key) > 255 then
+    perform tusk_fn.refuse('key', format('has %s bytes, at most 255 are allowed', octet_length(_key)));
+  elsif _key like 'unique:%' or _key like 'schedule:%' then
+    perform tusk_fn.refuse('key', format('%s begins with unique: or schedule:, which are kept for unique tasks and schedules',
+      quote_literal(left(_key, 64))));
+  elsif _run_at not between '1971-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
+    perform tusk_fn.refuse('run_at', format('is %s, want a time from 1971 on, at most 3650 days ahead', _run_at));
+  end if;
+  perform tusk_fn.check_text('key', _key);
+  perform tusk_fn.check_tags(_tags);
+  perform tusk_fn.check_args(_args);
+end $$;
+
+create function tusk_fn.refuse(_field text, _problem text) returns void language plpgsql as $$
+begin
+  raise exception 'tusk.enqueue: % %', _field, _problem using errcode = '22023';
+end $$;
+
+create function tusk_fn.check_name(_field text, _name text) returns void language plpgsql as $$
+begin
+  if _name is null or _name !~ '^[a-z0-9][a-z0-9_.:-]{0,63}$' or _name like '%..%' then
+    perform tusk_fn.refuse(_field, format('%s is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..',
+      coalesce(quote_literal(left(_name, 64)), 'null')));
+  end if;
+end $$;
+
+-- Control characters, and those that turn the direction of text, cannot be shown.
+create function tusk_fn.check_text(_field text, _text text) returns void language plpgsql as $$
+begin
+  if _text ~ '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]' then
+    perform tusk_fn.refuse(_field, 'has a control character');
+  end if;
+end $$;
+
+create function tusk_fn.check_tags(_tags text[]) returns void language plpgsql as $$
+declare
+  _tag text;
+begin
+  if array_ndims(_tags) > 1 then
+    perform tusk_fn.refuse('tags', format('has %s dimensions, want a plain array', array_ndims(_tags)));
+  elsif cardinality(_tags) > 16 then
+    perform tusk_fn.refuse('tags', format('has %s tags, at most 16 are allowed', cardinality(_tags)));
+  end if;
+  foreach _tag in array coalesce(_tags, '{}') loop
+    if octet_length(_tag) between 1 and 64 is not true then
+      perform tusk_fn.refuse('tags', format('has %s: a tag has 1 to 64 bytes', coalesce(quote_literal(left(_tag, 64)), 'null')));
+    end if;
+    perform tusk_fn.check_text('tags', _tag);
+  end loop;
+end $$;
+
+create function tusk_fn.check_args(_args json) returns void language plpgsql as $$
+declare
+  _brackets text;
+begin
+  if _args is null then
+    perform tusk_fn.refuse('args', 'is null, want a JSON value');
+  elsif octet_length(_args::text) > 262144 then
+    perform tusk_fn.refuse('args', format('has %s bytes, at most 262144 are allowed: store large data elsewhere and pass a reference',
+      octet_length(_args::text)));
+  end if;
+  _brackets := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), '{}', '[]');
+  for i in 1 .. 64 loop
+    exit when _brackets = '';
+    _brackets := replace(_brackets, '[]', '');
+  end loop;
+  if _brackets <> '' then
+    perform tusk_fn.refuse('args', 'is nested deeper than 64 levels');
+  end if;
+  perform _args::jsonb; -- which knows NUL and lone surrogates
+exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
+  perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
+end $$;
+
+-- Whether the tasks of a queue take turns: it has limits, other than one of each worker alone.
+create function tusk_fn.takes_turns(_queue text) returns boolean language sql stable as $$
+  select exists (
+    select from (
+      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits' and r.name = _queue offset 0) l
+    where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}')
+$$;
+
+-- A UUID of version 7.
+create function tusk_fn.new_id() returns uuid language sql volatile as $$
+  select (lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(r, 2, 3)
+    || to_hex((get_byte(decode(substr(r, 5, 2), 'hex'), 0) & 63) | 128) || substr(r, 7, 14))::uuid
+  from (select replace(gen_random_uuid()::text, '-', '') as r) x
+$$;

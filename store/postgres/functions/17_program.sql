@@ -1,0 +1,118 @@
+-- The functions of each program version stand in a schema of their own. tusk_fn is its name
+-- wherever it is written here, and in the statements of the program.
+
+-- Says that this program runs. It waits for nobody.
+create function tusk_fn.seen() returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+  if current_setting('transaction_isolation') = 'read committed' then
+    update tusk.program p set seen_at = clock_timestamp()
+    where p.name = (
+      select x.name from tusk.program x
+      where x.name = 'tusk_fn' and x.seen_at < clock_timestamp() - interval '1 hour' for update skip locked);
+  end if;
+  return true;
+end $$;
+
+-- What users call by name: tusk.enqueue, tusk.find, the view tusk.tasks, and the trigger that
+-- tells of ends in users' transactions. They lead to the functions of one program.
+create function tusk_fn.publish() returns void language plpgsql set jit = off as $$
+begin
+  create or replace view tusk.tasks as select * from tusk_fn.tasks;
+  create or replace function tusk.find(id uuid) returns setof tusk.tasks language sql stable set search_path = pg_catalog, pg_temp as $find$
+    select * from tusk_fn.find($1)
+  $find$;
+  -- With the rights of the schema's owner, so that whoever calls it needs no others.
+  create or replace function tusk.enqueue(kind text, args json default '{}', queue text default 'default', priority int default 0,
+    run_at timestamptz default null, key text default null, tenant text default null, tags text[] default null)
+  returns uuid language sql security definer set search_path = pg_catalog, pg_temp as $enqueue$
+    select tusk_fn.enqueue(kind, args, queue, priority, run_at, key, tenant, tags)
+  $enqueue$;
+  create or replace function tusk.tell_finished() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $tell$
+  begin
+    perform tusk_fn.tell_finished(new.id);
+    return null;
+  end $tell$;
+  if not exists (select from pg_trigger t where t.tgrelid = 'tusk.finished'::regclass and t.tgname = 'finished_tell') then
+    create constraint trigger finished_tell after insert on tusk.finished
+    deferrable initially deferred for each row
+    when (pg_relation_size('tusk.open_need') > 0)
+    execute function tusk.tell_finished();
+  end if;
+  revoke execute on routine tusk.enqueue, tusk.find, tusk.tell_finished from public;
+  update tusk.program p set published = p.name = 'tusk_fn' where p.published <> (p.name = 'tusk_fn');
+  perform tusk_fn.grant_rights();
+end $$;
+
+-- Gives those who may read the log the functions that only read, and those who may write it
+-- all others as well, but for what migrations and tusk db rebase do.
+create function tusk_fn.grant_rights() returns void language plpgsql set jit = off as $$
+declare
+  _to   text;
+  _all  boolean;
+  _name text;
+begin
+  for _to, _all in
+    select case a.grantee when 0 then 'public' else a.grantee::regrole::text end, bool_or(a.privilege_type = 'INSERT')
+    from pg_class c cross join aclexplode(c.relacl) a
+    where c.oid = 'tusk.log'::regclass and a.grantee <> c.relowner and a.privilege_type in ('SELECT', 'INSERT')
+    group by a.grantee
+  loop
+    execute format('grant usage on schema tusk_fn to %s', _to);
+    execute format('grant select on all tables in schema tusk_fn to %s', _to);
+    execute format('grant select on tusk.tasks to %s', _to);
+    execute format('grant execute on function tusk.find to %s', _to);
+    if _all then
+      execute format('grant execute on all routines in schema tusk_fn to %s', _to);
+      execute format('grant execute on function tusk.enqueue to %s', _to);
+      execute format('revoke execute on function tusk_fn.rebase, tusk_fn.first_segments, tusk_fn.publish, tusk_fn.grant_rights from %s', _to);
+      continue;
+    end if;
+    for _name in
+      select p.oid::regprocedure::text from pg_proc p
+      where p.pronamespace = 'tusk_fn'::regnamespace and (p.provolatile in ('i', 's') or p.proname = 'seen')
+    loop
+      execute format('grant execute on function %s to %s', _name, _to);
+    end loop;
+  end loop;
+end $$;
+
+-- Removes the functions of programs that no living worker belongs to, and that nobody has run
+-- for a time.
+create function tusk_fn.drop_programs(_term bigint, _unseen interval) returns void language plpgsql security definer
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '1s'
+as $$
+declare
+  _name text;
+begin
+  for _name in
+    select p.name from tusk.program p left join pg_namespace n on n.nspname = p.name
+    where not p.published and p.name <> 'tusk_fn' and p.seen_at < clock_timestamp() - _unseen
+      and not exists (select from tusk.worker w where not w.dead and w.program = p.name)
+      and (n.oid is null or pg_has_role(n.nspowner, 'usage'))
+  loop
+    perform tusk_fn.hold_lead(_term);
+    begin
+      perform tusk_fn.drop_program(_name);
+    exception when dependent_objects_still_exist then -- a view of the user's, say: it stays
+    end;
+  end loop;
+end $$;
+
+-- Later ones are made of earlier ones, and what others have made of them is not dropped along.
+create function tusk_fn.drop_program(_name text) returns void language plpgsql as $$
+declare
+  _what text;
+begin
+  for _what in
+    select x.what from (
+      select p.oid, format('routine %s', p.oid::regprocedure) as what from pg_proc p where p.pronamespace = to_regnamespace(quote_ident(_name))
+      union all
+      select c.oid, format('view %s', c.oid::regclass) from pg_class c
+      where c.relnamespace = to_regnamespace(quote_ident(_name)) and c.relkind = 'v') x
+    order by x.oid desc
+  loop
+    execute 'drop ' || _what;
+  end loop;
+  execute format('drop schema if exists %I', _name);
+  delete from tusk.program p where p.name = _name;
+end $$;

@@ -1,0 +1,29 @@
+-- Whoever may create functions in a schema that a session looks into could have it run
+-- others than PostgreSQL's. So functions that are called from outside look into nothing
+-- else; those that they call do not pay for it again, and those in SQL that become part of
+-- a statement are bound when they are made. exchange, which commits, sets its own.
+do $$
+declare
+  _name text;
+begin
+  foreach _name in array array['add_segment', 'admit_all', 'at_home', 'attend', 'beat', 'candidate', 'catalogue_next', 'claim', 'counts',
+    'drop_segment', 'edit', 'few_dead', 'few_waiting', 'finish', 'finish_lease', 'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more',
+    'forget_lanes', 'grant_rights', 'grant_turns', 'hold_lead', 'name_lanes', 'name_lost_lanes', 'prune', 'publish', 'put', 'put_needing', 'rebase', 'rescue', 'settle_children', 'turns',
+    'unattend', 'unfinished', 'write_free_notes', 'write_notes']
+  loop
+    execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
+  end loop;
+  foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_kind', 'short_tags', 'lane_of', 'priority_of', 'queue_of', 'last_n',
+    'places_of', 'unclaimed', 'rows_of', 'nodes_of', 'flush_of', 'state_of', 'find']
+  loop
+    execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc), 'AS \$function\$(.*)\$function\$', 'begin atomic \1; end');
+  end loop;
+end $$;
+
+-- Segments are made and dropped by whoever leads, with the rights of their owner.
+alter function tusk_fn.add_segment security definer;
+
+alter function tusk_fn.drop_segment security definer;
+
+-- Nobody has rights but the owner, and those to whom he gives them: see tusk db roles.
+revoke execute on all routines in schema tusk_fn from public;

@@ -1,0 +1,54 @@
+-- name: installed
+-- When the functions of program $1 were installed; null: they are not there.
+select (select p.installed_at from tusk.program p where p.name = $1 and to_regnamespace(p.name) is not null)
+
+-- name: make_functions
+-- What follows are the functions. Names that they do not qualify are PostgreSQL's own,
+-- whatever else the session looks into.
+set local search_path = pg_catalog, pg_temp;
+set local lock_timeout = '5s';
+drop schema if exists tusk_fn cascade;
+create schema tusk_fn;
+
+-- name: add_program
+-- $1 the program, $2 the version of the tables that it needs
+insert into tusk.program as p (name, version) values ($1, $2)
+on conflict (name) do update set version = least(p.version, excluded.version), seen_at = excluded.seen_at
+
+-- name: enter_program
+-- Installed functions are given to whom they are for, and published.
+do $$ begin
+  set local search_path = pg_catalog, pg_temp;
+  set local lock_timeout = '5s';
+  if not exists (select from tusk.segment) then
+    perform tusk_fn.first_segments();
+  end if;
+  if exists (
+    select from tusk.program p join tusk.program q on q.version > p.version where p.name = 'tusk_fn') then
+    perform tusk_fn.grant_rights();
+  elsif not exists (select from tusk.program p where p.name = 'tusk_fn' and p.published) then
+    perform tusk_fn.publish();
+  end if;
+end $$
+
+-- name: programs_above
+-- Those that need a newer version of the tables than $1.
+select coalesce(string_agg(p.name, ' '), '') from tusk.program p where p.version > $1 and to_regnamespace(p.name) is not null
+
+-- name: newest_program
+select p.name from tusk.program p where to_regnamespace(p.name) is not null order by p.version desc, p.installed_at desc limit 1
+
+-- name: withdraw
+set local search_path = pg_catalog, pg_temp;
+set local lock_timeout = '5s';
+drop function if exists tusk.find;
+drop view if exists tusk.tasks;
+
+-- name: withdraw_all
+drop trigger if exists finished_tell on tusk.finished;
+drop function if exists tusk.tell_finished, tusk.enqueue;
+delete from tusk.program;
+
+-- name: drop_programs
+-- $1 the term, $2 for how long nobody has run them
+select tusk_fn.drop_programs($1, $2)
