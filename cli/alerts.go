@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"time"
@@ -224,15 +223,5 @@ func (app *App) withAlerts(ctx context.Context, allow []string, do func(*alert.B
 	if err != nil {
 		return usage("", "--allow-host: %v", err)
 	}
-	switch err = do(alert.NewBook(client.Store(), client.KeyRing(), sender)); {
-	case errors.Is(err, notify.ErrTarget):
-		p := usage("use https, or --allow-host", "%v", notify.ErrTarget)
-		p.Code = "target_not_allowed"
-		return p
-	case errors.Is(err, alert.ErrInvalid), errors.Is(err, notify.ErrInvalid):
-		return usage("", "%v", err)
-	case errors.Is(err, alert.ErrNotFound):
-		return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error(), Err: err}
-	}
-	return err
+	return do(alert.NewBook(client.Store(), client.KeyRing(), sender))
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -118,15 +117,5 @@ func (app *App) withEndpoints(ctx context.Context, allow []string, do func(*push
 	if err != nil {
 		return usage("", "--allow-host: %v", err)
 	}
-	switch err = do(book); {
-	case errors.Is(err, push.ErrTarget):
-		p := usage("use https, or --allow-host", "--url: %v", push.ErrTarget)
-		p.Code = "target_not_allowed"
-		return p
-	case errors.Is(err, push.ErrInvalid):
-		return usage("", "%v", err)
-	case errors.Is(err, push.ErrNotFound):
-		return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error(), Err: err}
-	}
-	return err
+	return do(book)
 }

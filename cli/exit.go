@@ -9,6 +9,10 @@ import (
 	"syscall"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/hook"
+	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -59,6 +63,15 @@ var known = []struct {
 }{
 	{tusk.ErrNotFound, "not_found", exitNotFound, ""},
 	{tusk.ErrRefused, "refused", exitConflict, "tusk tasks show ID says where the task is"},
+	{alert.ErrNotFound, "not_found", exitNotFound, ""},
+	{hook.ErrNotFound, "not_found", exitNotFound, ""},
+	{push.ErrNotFound, "not_found", exitNotFound, ""},
+	{notify.ErrTarget, "target_not_allowed", exitUsage, "use https, or --allow-host"},
+	{push.ErrTarget, "target_not_allowed", exitUsage, "use https, or --allow-host"},
+	{alert.ErrInvalid, "usage", exitUsage, ""},
+	{hook.ErrInvalid, "usage", exitUsage, ""},
+	{push.ErrInvalid, "usage", exitUsage, ""},
+	{notify.ErrInvalid, "usage", exitUsage, ""},
 	{store.ErrMoved, "database_moved", exitUsage, "first look with tusk db rebase --dry-run"},
 	{store.ErrSchemaMissing, "schema_missing", exitUsage, "--auto-migrate does it on the way"},
 	{store.ErrSchemaOld, "schema_old", exitUsage, "--auto-migrate does it on the way"},

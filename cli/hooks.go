@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,15 +125,5 @@ func (app *App) withHooks(ctx context.Context, allow []string, do func(*hook.Boo
 	if err != nil {
 		return usage("", "--allow-host: %v", err)
 	}
-	switch err = do(hook.NewBook(client.Store(), client.KeyRing(), sender)); {
-	case errors.Is(err, notify.ErrTarget):
-		p := usage("use https, or --allow-host", "--url: %v", notify.ErrTarget)
-		p.Code = "target_not_allowed"
-		return p
-	case errors.Is(err, hook.ErrInvalid), errors.Is(err, notify.ErrInvalid):
-		return usage("", "%v", err)
-	case errors.Is(err, hook.ErrNotFound):
-		return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error(), Err: err}
-	}
-	return err
+	return do(hook.NewBook(client.Store(), client.KeyRing(), sender))
 }
