@@ -94,8 +94,11 @@ const maxAdmitted = 1000
 // Admit implements store.Keeper.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
 	ahead, err := s.peek(ctx, term)
-	if err != nil || !ahead.doomed && ahead.next() != 0 {
-		return store.Admitted{Next: ahead.next()}, wrap("admit", err)
+	if err != nil {
+		return store.Admitted{Next: -1}, wrap("admit", err)
+	}
+	if !ahead.doomed && ahead.next() != 0 {
+		return store.Admitted{Next: ahead.next()}, nil
 	}
 	if done.Cancelled, err = s.cancelDoomed(ctx, term, limit); err != nil {
 		return store.Admitted{Next: -1}, wrap("admit", err)
