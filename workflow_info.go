@@ -55,13 +55,13 @@ func (w *WorkflowInfo) after(first ID) map[ID]bool {
 // workflowBytes is how much a WorkflowInfo has of args and outputs, and workflowStep how
 // many tasks are loaded at a time.
 const (
-	workflowBytes = 8 << 20
+	workflowBytes = 6 << 20
 	workflowStep  = 16
 )
 
 // Workflow returns a workflow: one that was enqueued as such, the run of a
 // pipeline, or a task with its children; these go by the id of their first task.
-// Beyond 8 MiB of args and outputs in all, its older tasks come without: Get has them.
+// Beyond 6 MiB of args and outputs in all, its older tasks come without: Get has them.
 //
 // The error is ErrNotFound when no task belongs to it.
 func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {

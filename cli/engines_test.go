@@ -16,21 +16,24 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
+// databases makes an empty database for each engine that the command has.
+var databases = map[string]func(t *testing.T) string{
+	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tusk.db") },
+	"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
+	"mysql":    func(t *testing.T) string { return mysqltest.Database(t) },
+	"couchbase": func(t *testing.T) string {
+		fake, err := cbfake.Start(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(fake.Close)
+		return fake.URL() + "?sasl=plain"
+	},
+}
+
 // onEachEngine runs a test on every engine that the command has.
 func onEachEngine(t *testing.T, test func(t *testing.T, client *tusk.Client)) {
-	for name, dsn := range map[string]func(t *testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tusk.db") },
-		"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
-		"mysql":    func(t *testing.T) string { return mysqltest.Database(t) },
-		"couchbase": func(t *testing.T) string {
-			fake, err := cbfake.Start(1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(fake.Close)
-			return fake.URL() + "?sasl=plain"
-		},
-	} {
+	for name, dsn := range databases {
 		t.Run(name, func(t *testing.T) {
 			where, err := parseDSN(dsn(t))
 			if err != nil {

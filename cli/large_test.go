@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,14 +18,21 @@ func TestAnswersOfAThousandLargeTasksCostLittleMemory(t *testing.T) {
 	if testing.Short() || runtime.GOOS != "linux" {
 		t.Skip("stores 250 MB, and needs /proc")
 	}
-	const most = 64 << 20
 	sh := newShell(t)
-	dsn := "sqlite:" + filepath.Join(t.TempDir(), "tusk.db")
+	bin := binary(t)
+	for _, engine := range []string{"sqlite", "postgres", "mysql"} {
+		t.Run(engine, func(t *testing.T) { sh.largeAnswers(t, bin, databases[engine](t)) })
+	}
+}
+
+// largeAnswers asks the server on one database.
+func (sh *shell) largeAnswers(t *testing.T, bin, dsn string) {
+	const most = 64 << 20
+	sh = &shell{t: t, env: slices.Clone(sh.env)}
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+dsn)
 	sh.must("migrate", "up")
 	workflow := storeLarge(t, dsn)
 	admin := strings.TrimSpace(sh.must("tokens", "create", "a", "--role", "admin", "-q"))
-	bin := binary(t)
 	for _, request := range []struct{ method, path, body string }{
 		{"GET", "/api/v1/tasks?limit=1000", ""},
 		{"GET", "/api/v1/workflows", ""},
@@ -52,7 +59,11 @@ func TestAnswersOfAThousandLargeTasksCostLittleMemory(t *testing.T) {
 
 // storeLarge stores a workflow of 1,000 tasks, 250 MB in all.
 func storeLarge(t *testing.T, dsn string) string {
-	s, closeStore, err := engines["sqlite"](t.Context(), strings.TrimPrefix(dsn, "sqlite:"))
+	where, err := parseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, closeStore, err := engines[where.engine](t.Context(), where.text)
 	if err != nil {
 		t.Fatal(err)
 	}

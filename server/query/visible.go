@@ -18,7 +18,7 @@ const ListBudget = 20000
 const growth = 4
 
 // PageBytes is about how much args a page has: it ends early, and the next goes on.
-const PageBytes = 8 << 20
+const PageBytes = 6 << 20
 
 // sized asks for as many tasks at a time as keep a page within PageBytes.
 type sized struct{ size, tasks, kept int }
