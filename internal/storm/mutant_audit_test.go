@@ -38,12 +38,12 @@ var audited = []planted{
 		{"store/postgres/functions/08_keep.sql", " and w.run_at < 'infinity' order by", " order by"}},
 		faults: "F40", caught: "I1:|I21"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "tags of two dimensions stop a claim", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00010_sql.sql", "  if array_ndims(_tags) > 1 then", "  if false then"},
+		{"store/postgres/functions/16_sql.sql", "  if array_ndims(_tags) > 1 then", "  if false then"},
 		{"store/postgres/claimed.go", "				t.Damage = \"its tags cannot be read: \" + err.Error()\n", "				return err\n"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a kind too long for an index is written back", ground: "postgres", edits: []change{
-		{"store/postgres/migrations/00010_sql.sql", "  perform tusk.check_name('kind', _kind);\n", ""},
-		{"store/postgres/migrations/00001_tables.sql", "  select left(_kind, 64)\n", "  select _kind\n"}},
+		{"store/postgres/functions/16_sql.sql", "  perform tusk_fn.check_name('kind', _kind);\n", ""},
+		{"store/postgres/functions/01_words.sql", "  select left(_kind, 64)\n", "  select _kind\n"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "handlers that hold the pool starve the engine", edits: []change{
 		{"store/postgres/spare.go", "	pool, err := s.spare.open(s.pool)\n	if err != nil {\n		return nil, err\n	}\n	return pool.Acquire(ctx)\n",
