@@ -60,6 +60,7 @@ const (
 //	Paused                         bool
 //
 //	Next, Last     time.Time // the next tick, and the last one that was fired; zero: none
+//	Ahead          time.Time // ticks before it were fired by a clock that was ahead; zero: none
 //	LastTask       string    // the id of that one's task
 //	Fired, Skipped int64     // ticks that were fired, and those that were dropped: by a policy,
 //	               // or because an unfinished task has their key

@@ -168,7 +168,7 @@ func TestWorkers(t *testing.T) {
 		for _, stop := range stops {
 			s.stop(stop)
 		}
-		if left, _ := s.client.Queues(context.Background()); len(left) != 0 {
+		if left, _ := s.client.Queues(context.Background()); len(left) != 1 || len(left[0].Tasks) != 0 {
 			t.Errorf("%+v", left)
 		}
 	})
