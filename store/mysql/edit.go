@@ -74,7 +74,9 @@ func (w *work) edit(ids []store.ID, c *store.Change) (edited []store.Edited, err
 	for _, f := range found {
 		l.edited = append(l.edited, f.at())
 		if f.key.key != "" {
-			l.keys[f.key] = l.keys[f.key]
+			if _, named := l.keys[f.key]; !named {
+				l.keys[f.key] = false
+			}
 			if c.Op == store.Move {
 				l.keys[name{c.Queue, f.key.tenant, f.key.key}] = true
 			}
