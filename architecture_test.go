@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"internal/model":     {},
 	"internal/disk":      {},
 	"internal/cbfake":    {},
-	"why":                {"", "store", "internal/allot"},
+	"why":                {"", "store", "internal/allot", "internal/tick"},
 	"doctor":             {"", "store", "server/herald"},
 	"telemetry":          {"", "store", "server/herald"},
 	"telemetry/tracing":  {"", "store", "internal/lifecycle"},

@@ -48,7 +48,7 @@ tick.`,
 		newScheduleSwitch(app, "remove", "Remove schedules; tasks that they enqueued stay", (*tusk.Client).RemoveSchedule),
 		newScheduleSwitch(app, "pause", "Keep schedules from firing", (*tusk.Client).PauseSchedule),
 		newScheduleSwitch(app, "resume", "End the pause of schedules: the next tick is the first after now", (*tusk.Client).ResumeSchedule),
-		newSchedulesRunCommand(app), newSchedulesBackfillCommand(app), newSchedulesNextCommand(app))
+		newSchedulesRunCommand(app), newSchedulesBackfillCommand(app), newSchedulesNextCommand(app), newSchedulesWhyCommand(app))
 	return c
 }
 

@@ -42,7 +42,8 @@ several reasons: the first is the one to act on. Each names the command that cha
 				if err != nil {
 					return err
 				}
-				return app.printWhy(whyView{t.ID, t.State, rowsOf(reasons, reasonOf)})
+				v := whyView{t.ID, t.State, rowsOf(reasons, reasonOf)}
+				return printWhy(app, v, v.Reasons)
 			})
 		},
 	}
@@ -56,14 +57,15 @@ func reasonOf(r why.Reason) reasonRow {
 	return row
 }
 
-func (app *App) printWhy(v whyView) error {
+// printWhy prints reasons: as JSON in their view, in a terminal as text.
+func printWhy[T any](app *App, view T, reasons []reasonRow) error {
 	if app.flags.json {
-		return printOne(app, v)
+		return printOne(app, view)
 	}
 	if !app.terminal || app.flags.quiet {
-		return printList(app, v.Reasons)
+		return printList(app, reasons)
 	}
-	for _, r := range v.Reasons {
+	for _, r := range reasons {
 		fmt.Fprintf(app.Out, "%s: %s\n", r.Code, printable(r.Text))
 		if r.Fix != "" {
 			fmt.Fprintf(app.Out, "  %s\n", printable(r.Fix))

@@ -158,6 +158,7 @@ func Routes() []Route {
 		does(post("/schedules/{name}/run", access.Operate, "schedules.run", "Enqueue a schedule's task now"), runSchedule),
 		does(post("/schedules/{name}/backfill", access.Operate, "schedules.backfill", "Enqueue a schedule's task for each tick of a time that has passed"), backfillSchedule),
 		does(get("/schedules/{name}/next", access.Read, "List the next ticks of a schedule"), nextTicks),
+		does(get("/schedules/{name}/why", access.Read, "Say why a schedule does not fire: the reason to act on first, each with the command that changes it"), whySchedule),
 
 		does(sums("/workers", "List living workers"), listWorkers),
 		does(with(sums("/doctor", "Say what is ill of the database, the leader, workers, queues and schedules, and what mends it"), operate), diagnose),

@@ -27,8 +27,30 @@ func whyTask(c *call, in byID) (Why, error) {
 	if err != nil {
 		return Why{}, err
 	}
-	w := Why{ID: t.ID.String(), State: t.State.String(), Reasons: []WhyReason{}}
-	for _, r := range why.Explain(facts) {
+	return Why{ID: t.ID.String(), State: t.State.String(), Reasons: viewReasons(why.Explain(facts))}, nil
+}
+
+// ScheduleWhy says why a schedule does not fire.
+type ScheduleWhy struct {
+	Name    string      `json:"name"`
+	Reasons []WhyReason `json:"reasons" doc:"the one to act on first"`
+}
+
+func whySchedule(c *call, in bySchedule) (ScheduleWhy, error) {
+	s, err := c.schedule(in.Name)
+	if err != nil {
+		return ScheduleWhy{}, err
+	}
+	facts, err := why.GatherSchedule(c.r.Context(), c.client, s)
+	if err != nil {
+		return ScheduleWhy{}, err
+	}
+	return ScheduleWhy{Name: s.Name, Reasons: viewReasons(why.ExplainSchedule(facts))}, nil
+}
+
+func viewReasons(reasons []why.Reason) []WhyReason {
+	views := []WhyReason{}
+	for _, r := range reasons {
 		v := WhyReason{Code: string(r.Code), Text: r.Text, Fix: r.Fix}
 		if !r.Until.IsZero() {
 			v.Until = &Instant{utc(r.Until)}
@@ -36,7 +58,7 @@ func whyTask(c *call, in byID) (Why, error) {
 		for _, id := range r.Tasks {
 			v.Tasks = append(v.Tasks, id.String())
 		}
-		w.Reasons = append(w.Reasons, v)
+		views = append(views, v)
 	}
-	return w, nil
+	return views
 }

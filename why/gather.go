@@ -40,7 +40,7 @@ func Task(ctx context.Context, client *tusk.Client, id tusk.ID) (*tusk.TaskInfo,
 func Gather(ctx context.Context, client *tusk.Client, t tusk.TaskInfo, sees func(queue, tenant string) bool) (Facts, error) {
 	g := gatherer{client: client, facts: Facts{Now: time.Now(), Task: t, Leads: true, Bounded: sees != nil}, sees: sees}
 	if sees == nil {
-		g.sees = func(string, string) bool { return true }
+		g.sees = everything
 	}
 	steps := []func(context.Context) error{g.needs, g.key}
 	if !t.State.Finished() {
@@ -68,6 +68,8 @@ type gatherer struct {
 	facts  Facts
 	sees   func(queue, tenant string) bool
 }
+
+func everything(queue, tenant string) bool { return true }
 
 // list returns the tasks that match and that may be told of.
 func (g *gatherer) list(ctx context.Context, f tusk.Filter) ([]tusk.TaskInfo, error) {

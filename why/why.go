@@ -1,8 +1,9 @@
-// Package why says why a task does not run, or what holds it: the first of its reasons
-// is the one to act on, and each names the command that changes it.
+// Package why says why a task does not run, or what holds it, and why a schedule does not
+// fire: the first of the reasons is the one to act on, and each names the command that
+// changes it.
 //
-// Gather reads the facts from a client; Explain, which is pure, judges them. Package cli,
-// the API and the task's page show the same answer.
+// Gather and GatherSchedule read the facts from a client; Explain and ExplainSchedule, which
+// are pure, judge them. Package cli, the API and the pages show the same answer.
 package why
 
 import (

@@ -99,8 +99,8 @@ func (s *Schedule) Plan(now time.Time) error {
 	return err
 }
 
-// skew is how far two views of the database's clock may differ.
-const skew = 10 * time.Second
+// Skew is how far two views of the database's clock may differ.
+const Skew = 10 * time.Second
 
 // Rewind takes the cursor back to the next tick if it is more than one tick ahead: the
 // clock was ahead when it was set, and has been put right. A cursor that is less than
@@ -109,7 +109,7 @@ const skew = 10 * time.Second
 // Ticks that the wrong clock fired are fired again when their time comes. Those that are
 // missed then are not made up for: it may be that the clock was right before, and goes forward again.
 func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
-	if !s.Next.After(now.Add(skew)) {
+	if !s.Next.After(now.Add(Skew)) {
 		return false, nil
 	}
 	spec, err := s.Parse()
@@ -117,7 +117,7 @@ func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 		return false, err
 	}
 	next := spec.Next(now)
-	if moved = s.Next.After(next.Add(skew)) && s.Next.After(spec.Next(next)); moved {
+	if moved = s.Next.After(next.Add(Skew)) && s.Next.After(spec.Next(next)); moved {
 		if s.Next.After(s.Ahead) {
 			s.Ahead = s.Next
 		}
@@ -144,7 +144,7 @@ func (s *Schedule) Due(now time.Time) ([]time.Time, error) {
 	var due []time.Time
 	passed := int64(0)
 	for t := s.Next; !t.IsZero() && !t.After(now); t = spec.Next(t) {
-		if s.Next = spec.Next(t); t.Before(s.Ahead) && now.Sub(t) > skew {
+		if s.Next = spec.Next(t); t.Before(s.Ahead) && now.Sub(t) > Skew {
 			continue
 		}
 		if len(due) == keep {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/why"
 )
 
 func (v *visit) changeQueue(about string, set func(ctx context.Context, name string) error) (answer, error) {
@@ -47,6 +48,7 @@ type scheduleData struct {
 	tusk.ScheduleInfo
 	Form  scheduleForm
 	Ticks []time.Time
+	Why   []why.Reason // that it does not fire now
 }
 
 const shownTicks = 8
@@ -80,6 +82,11 @@ func schedule(v *visit) (answer, error) {
 			d.Ticks = append(d.Ticks, next)
 		}
 	}
+	facts, err := why.GatherSchedule(v.r.Context(), v.client, s)
+	if err != nil {
+		return answer{}, err
+	}
+	d.Why = why.ExplainSchedule(facts)
 	return answer{page: "schedule", title: s.Name, section: "schedules", data: d}, nil
 }
 
