@@ -165,11 +165,21 @@ func (app *App) listAlerts(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(all) > 0 && time.Since(watched) > time.Minute {
-			app.note("no process looks at them: start tusk serve")
+		if len(all) > 0 {
+			app.noteWatched(watched)
 		}
 		return list(app, rowsOf(all, alertOf), "there is no alert")
 	})
+}
+
+// noteWatched warns of alerts or hooks that no server has looked after for a while. A
+// server looks at the first one a few seconds after it was put.
+func (app *App) noteWatched(at time.Time) {
+	if at.IsZero() {
+		app.note("no server has looked at them yet: tusk serve does, every few seconds")
+	} else if ago := time.Since(at); ago > time.Minute {
+		app.note("no server has looked at them for %v: start tusk serve", ago.Round(time.Second))
+	}
 }
 
 // testAlert waits for the process that tells.

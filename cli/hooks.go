@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,8 +51,8 @@ once, and in order for each task. tusk serve and tusk dev tell.`,
 					if err != nil {
 						return err
 					}
-					if watched, err := book.Watched(cmd.Context()); err == nil && len(all) > 0 && time.Since(watched) > time.Minute {
-						app.note("no process tells them: start tusk serve")
+					if watched, err := book.Watched(cmd.Context()); err == nil && len(all) > 0 {
+						app.noteWatched(watched)
 					}
 					return list(app, rowsOf(all, hookOf), "there is no hook")
 				})

@@ -165,6 +165,12 @@ func TestThePackageInstallsIntoAFreshRoot(t *testing.T) {
 	if said := run(t, "chroot", root, "/usr/bin/tusk", "version", "--json"); !strings.Contains(said, `"engines"`) {
 		t.Errorf("the installed binary says %s", said)
 	}
+	// The commands of docs/deploy.md.
+	run(t, "chroot", root, "/bin/sh", "-c", `cd /tmp && echo "TUSK_DATABASE_URL='sqlite:/tmp/the.db'" >> /etc/tusk/environment &&
+		set -a && . /etc/tusk/environment && tusk migrate up`)
+	if _, err := os.Stat(filepath.Join(root, "tmp/the.db")); err != nil {
+		t.Errorf("the schema went into another database: %v", err)
+	}
 	if info, err := os.Stat(filepath.Join(root, "etc/tusk/environment")); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("/etc/tusk/environment: %v, %v", info, err)
 	}
