@@ -33,7 +33,8 @@ type Store struct {
 	tasks, lines, keys, meta *gocb.Collection
 	durability               gocb.DurabilityLevel // of all but leases, lines and beats
 	queryTimeout             time.Duration
-	handle                   string // names this handle's statistics
+	patience                 time.Duration // how long a unit is left to its owner
+	handle                   string        // names this handle's statistics
 
 	opened time.Time    // with a monotonic reading
 	offset atomic.Int64 // of the server's clock, in microseconds
@@ -86,7 +87,7 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	}
 	scope := bucket.Scope(o.scope)
 	s := &Store{
-		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability, queryTimeout: 30 * time.Second,
+		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability, queryTimeout: 30 * time.Second, patience: patience,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"), keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		handle: nonce(), opened: time.Now(),
 	}

@@ -144,6 +144,9 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 		if raw != nil {
 			return c, json.Unmarshal(raw, &c)
 		}
+		if err := s.post(ctx, l); err != nil {
+			return c, err
+		}
 		if _, err := s.makePage(ctx, l, 1); err != nil {
 			return c, err
 		}
@@ -154,15 +157,35 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 		if err != nil && !errors.Is(err, gocb.ErrDocumentExists) {
 			return c, err
 		}
-		err = s.again(ctx, func() error {
-			_, err := s.lines.MutateIn(board(l.queue), []gocb.MutateInSpec{gocb.UpsertSpec("`"+strconv.Itoa(int(l.priority))+"`", 1, nil)},
-				&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
-			return err
-		})
-		if err != nil {
-			return c, err
-		}
 	}
+}
+
+// post lists a lane on the board of its queue. A lane that nobody lists is never read, so of all that belongs to
+// lines this alone is as durable as tasks are.
+func (s *Store) post(ctx context.Context, l lane) error {
+	return s.again(ctx, func() error {
+		_, err := s.lines.MutateIn(board(l.queue), []gocb.MutateInSpec{gocb.UpsertSpec("`"+strconv.Itoa(int(l.priority))+"`", 1, nil)},
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
+		return err
+	})
+}
+
+// openAll makes the lanes in which tasks are about to be available: a task whose lane is on no board would never be
+// found again if its process died before it was lined up.
+func (s *Store) openAll(ctx context.Context, docs []*doc) error {
+	for _, d := range docs {
+		t, is := d.body.(*task)
+		if !is || !d.dirty || t.State != "a" || s.tails.get(lane{t.Queue, t.Priority}) != 0 {
+			continue
+		}
+		l := lane{t.Queue, t.Priority}
+		c, err := s.open(ctx, l)
+		if err != nil {
+			return err
+		}
+		s.tails.set(l, c.Page)
+	}
+	return nil
 }
 
 // makePage makes a page unless it is there.
@@ -277,11 +300,11 @@ func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
 type failFast struct{}
 
 // RetryAfter implements gocb.RetryStrategy.
-func (failFast) RetryAfter(_ gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+func (failFast) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
 	if reason == gocb.KVLockedRetryReason {
 		return &gocb.NoRetryRetryAction{}
 	}
-	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(nil, reason)
+	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
 }
 
 // lanes returns those of a queue, the most urgent first.

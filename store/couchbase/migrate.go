@@ -30,6 +30,7 @@ var steps = []struct {
 		"CREATE INDEX `tusk_fin` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`st`, `fin`, `q`) WHERE `fin` IS VALUED",
 		"CREATE INDEX `tusk_todo` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`todo`)",
 		"CREATE INDEX `tusk_todo_key` IF NOT EXISTS ON `bucket`.`tusk`.`key`(`todo`)",
+		"CREATE INDEX `tusk_todo_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(`todo`)",
 		"CREATE INDEX `tusk_doom` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`doom`)",
 		"CREATE INDEX `tusk_run` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `r`.`w` FOR `r` IN `run` END)",
 		"CREATE INDEX `tusk_id` IF NOT EXISTS ON `bucket`.`tusk`.`task`(META().`id` DESC, `q`, `st`, `k`, `tn`, `fp`, `enq`)",

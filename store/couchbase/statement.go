@@ -29,6 +29,7 @@ const (
 	queryFailed  = "SELECT t.fp, t.st, t.q, t.k, COUNT(1) AS n" + fromTask + "t.fp IN $fp AND t.st IN [\"y\", \"d\"] GROUP BY t.fp, t.st, t.q, t.k"
 
 	queryTodoKeys  = "SELECT RAW META(k).id FROM `bucket`.`tusk`.`key` AS k WHERE k.todo < $before ORDER BY k.todo LIMIT $n"
+	queryTodoMeta  = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m WHERE m.todo < $before ORDER BY m.todo LIMIT $n"
 	queryKeyspaces = "SELECT RAW k.name FROM system:keyspaces AS k WHERE k.`bucket` = $bucket AND k.`scope` = $scope"
 	queryNames     = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )

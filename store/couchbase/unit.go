@@ -51,7 +51,7 @@ func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 			err = s.unpin(ctx, d)
 		case !h.open():
 			return d, nil
-		case s.now(ctx)-h.Todo > patience.Microseconds():
+		case s.now(ctx)-h.Todo > s.patience.Microseconds():
 			err = s.complete(ctx, d)
 		}
 		if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 // made impossible.
 func (s *Store) unpin(ctx context.Context, d *doc) error {
 	p := d.header().Pin
-	if s.now(ctx)-p.At < patience.Microseconds() {
+	if s.now(ctx)-p.At < s.patience.Microseconds() {
 		return nil
 	}
 	root, err := s.read(ctx, p.Root)
@@ -185,6 +185,9 @@ func (s *Store) clear(ctx context.Context, root *doc) error {
 
 // commit writes all documents of a try that have changed, or none, and reports whether it did.
 func (w *work) commit() (bool, error) {
+	if err := w.s.openAll(w.ctx, w.order); err != nil {
+		return false, err
+	}
 	var stored, made []*doc
 	for _, d := range w.order {
 		switch {
@@ -340,7 +343,7 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 		}
 		return err
 	})
-	if err != nil || s.now(ctx)-now < patience.Microseconds()/2 {
+	if err != nil || s.now(ctx)-now < s.patience.Microseconds()/2 {
 		return err
 	}
 	return each(len(made), func(i int) error { return s.confirm(ctx, root, made[i]) })

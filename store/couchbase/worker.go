@@ -43,7 +43,14 @@ func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, e
 		return nil, 0, err
 	}
 	w := &worker{}
-	return w, cas, json.Unmarshal(raw, w)
+	if err := json.Unmarshal(raw, w); err != nil {
+		return nil, 0, fmt.Errorf("worker %s is damaged: %w", id, err)
+	}
+	for token, ids := range w.Leases { // an intent whose answer was lost is there twice
+		slices.Sort(ids)
+		w.Leases[token] = slices.Compact(ids)
+	}
+	return w, cas, nil
 }
 
 // mutate changes parts of a document of the collection meta. With a CAS a lost answer is no refusal: the caller

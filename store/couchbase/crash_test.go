@@ -1,0 +1,384 @@
+package couchbase
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// verb is a call of a handle that is hit by a fault at each of its requests.
+type verb struct {
+	name    string
+	prepare func(r *rig)
+	do      func(ctx context.Context, r *rig) error
+	// check judges what came of it once everything has run; answered says that the call returned without an error.
+	check func(r *rig, answered bool)
+}
+
+var verbs = []verb{
+	{"enqueue", nil, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("x", nil), r.task("y", nil), r.task("z", func(n *store.NewTask) { n.Priority = 1 })})
+		return err
+	}, func(r *rig, answered bool) { r.all(answered, "x", "y", "z") }},
+
+	{"enqueue with a new key", nil, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("x", keyed("k", store.Skip))})
+		return err
+	}, func(r *rig, answered bool) { r.all(answered, "x") }},
+
+	{"replace", func(r *rig) { r.add(r.task("old", keyed("k", store.Skip))) }, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("new", keyed("k", store.Replace))})
+		return err
+	}, func(r *rig, answered bool) {
+		if t := r.get(r.ids["old"]); t == nil || t.State != store.Completed || answered && t.Kind != "new" {
+			r.Errorf("the holder is %+v", t)
+		}
+	}},
+
+	{"rerun while it runs", func(r *rig) {
+		r.add(r.task("old", keyed("k", store.Skip)))
+		r.claim()
+	}, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("new", keyed("k", store.Rerun))})
+		return err
+	}, func(r *rig, answered bool) { r.all(answered, "new") }},
+
+	{"workflow", nil, func(ctx context.Context, r *rig) error {
+		tasks := []store.NewTask{r.task("x", nil), r.task("y", nil)}
+		tasks = append(tasks, r.task("left", needs(r.ids["x"])), r.task("right", needs(r.ids["x"], r.ids["y"])))
+		_, err := r.a.Enqueue(ctx, append(tasks, r.task("last", needs(r.ids["left"], r.ids["right"]))))
+		return err
+	}, func(r *rig, answered bool) { r.all(answered, "x", "y", "left", "right", "last") }},
+
+	{"workflow with keys", nil, func(ctx context.Context, r *rig) error {
+		tasks := []store.NewTask{r.task("x", keyed("k", store.Skip))}
+		_, err := r.a.Enqueue(ctx, append(tasks, r.task("y", needs(r.ids["x"])), r.task("z", needs(r.ids["x"], r.ids["y"]))))
+		return err
+	}, func(r *rig, answered bool) { r.all(answered, "x", "y", "z") }},
+
+	{"need what is stored", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.claim()
+		r.add(r.task("y", nil))
+	}, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("child", needs(r.ids["x"], r.ids["y"])), r.task("other", needs(r.ids["y"]))})
+		return err
+	}, func(r *rig, answered bool) { r.all(true, "x", "y"); r.all(answered, "child", "other") }},
+
+	{"complete", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.claim()
+	}, func(ctx context.Context, r *rig) error {
+		return r.finish(ctx, r.outcome("x", store.Completed))
+	}, func(r *rig, answered bool) { r.once("x", answered) }},
+
+	{"complete with a key, Then and children", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.claim()
+		r.add(r.task("child", needs(r.ids["x"])), r.task("other", needs(r.ids["x"])), r.task("next", keyed("k", store.Rerun)))
+	}, func(ctx context.Context, r *rig) error {
+		o := r.outcome("x", store.Completed)
+		o.Then = []store.NewTask{r.task("then", nil), r.task("then2", keyed("k2", store.Skip))}
+		return r.finish(ctx, o)
+	}, func(r *rig, answered bool) {
+		r.all(true, "child", "other", "next")
+		r.once("x", answered)
+		r.together("x", "then", "then2")
+	}},
+
+	{"retry", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.claim()
+	}, func(ctx context.Context, r *rig) error {
+		o := r.outcome("x", store.Retryable)
+		o.Error, o.Fingerprint = "no", "no"
+		return r.finish(ctx, o)
+	}, func(r *rig, _ bool) { r.all(true, "x") }},
+
+	{"retry that is superseded", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.claim()
+		r.add(r.task("next", keyed("k", store.Rerun)))
+	}, func(ctx context.Context, r *rig) error {
+		return r.finish(ctx, r.outcome("x", store.Retryable))
+	}, func(r *rig, _ bool) { r.all(true, "next") }},
+
+	{"complete and forget", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)), r.task("y", nil))
+		r.claim()
+	}, func(ctx context.Context, r *rig) error {
+		x, y := r.outcome("x", store.Completed), r.outcome("y", store.Completed)
+		x.Forget, y.Forget = true, true
+		x.Then = []store.NewTask{r.task("then", nil)}
+		return r.finish(ctx, x, y)
+	}, func(r *rig, answered bool) {
+		r.all(answered, "then")
+		if x := r.get(r.ids["x"]); (x == nil) == (r.get(r.ids["then"]) == nil) {
+			r.Errorf("one of x and its Then is missing, or both are there: %+v", x)
+		}
+	}},
+
+	{"wait for children", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.claim()
+	}, func(ctx context.Context, r *rig) error {
+		o := r.outcome("x", store.Pending)
+		o.Then = []store.NewTask{r.task("kid", nil), r.task("kid2", nil)}
+		o.Needs = []store.Need{{Task: r.ids["kid"]}, {Task: r.ids["kid2"]}}
+		return r.finish(ctx, o)
+	}, func(r *rig, answered bool) {
+		r.all(true, "x")
+		r.all(answered, "kid", "kid2")
+	}},
+
+	{"cancel", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.add(r.task("child", needs(r.ids["x"])), r.task("grandchild", needs(r.ids["child"])) /* cancelled, too */)
+		r.ids["grandchild"] = r.ids["child"]
+	}, edit(store.Change{Op: store.Cancel}), func(r *rig, answered bool) {
+		if x := r.get(r.ids["x"]); answered && x.State != store.Cancelled {
+			r.Errorf("it is %v", x.State)
+		} else if child := r.get(r.ids["child"]); child.State != x.State {
+			r.Errorf("it is %v, and its child %v", x.State, child.State)
+		}
+	}},
+
+	{"cancel a running one", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.claim()
+	}, edit(store.Change{Op: store.Cancel}), func(r *rig, answered bool) {
+		if x := r.get(r.ids["x"]); answered && x.State != store.Cancelled {
+			r.Errorf("it is %v", x.State)
+		}
+	}},
+
+	{"delete", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.add(r.task("child", needs(r.ids["x"])))
+	}, edit(store.Change{Op: store.Delete}), func(r *rig, answered bool) {
+		child := r.get(r.ids["child"])
+		switch x := r.get(r.ids["x"]); {
+		case answered && x != nil:
+			r.Errorf("it is still there: %v", x.State)
+		case x == nil && child.State != store.Cancelled, x != nil && child.State != store.Completed:
+			r.Errorf("it is %v, and its child %v", x, child.State)
+		}
+	}},
+
+	{"move", func(r *rig) { r.add(r.task("x", keyed("k", store.Skip))) }, edit(store.Change{Op: store.Move, Queue: "q2"}), func(r *rig, answered bool) {
+		r.all(true, "x")
+		if x := r.get(r.ids["x"]); answered && x.Queue != "q2" {
+			r.Errorf("it is in %s", x.Queue)
+		}
+	}},
+
+	{"reprioritize", func(r *rig) { r.add(r.task("x", nil)) }, edit(store.Change{Op: store.Reprioritize, Priority: 5}),
+		func(r *rig, _ bool) { r.all(true, "x") }},
+
+	{"grant", func(r *rig) { r.add(r.task("x", inTurns), r.task("y", inTurns)) }, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Grant(ctx, r.term, []store.ID{r.ids["x"]})
+		return err
+	}, func(r *rig, _ bool) { r.all(true, "x", "y") }},
+
+	{"claim", func(r *rig) {
+		r.add(r.task("x", nil), r.task("y", nil), r.task("z", func(n *store.NewTask) { n.Priority = 1 }))
+	}, func(ctx context.Context, r *rig) error {
+		req := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 2, Token: store.NewToken()}
+		tasks, err := r.a.Claim(ctx, req)
+		if err != nil && ctx.Err() == nil {
+			req.Again = true
+			tasks, err = r.a.Claim(ctx, req)
+		}
+		for _, t := range tasks {
+			r.held[t.Kind] = t
+		}
+		return err
+	}, func(r *rig, _ bool) { r.all(true, "x", "y", "z") }},
+
+	{"rescue", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.claim()
+		r.beat(r.b, r.worker, time.Nanosecond)
+	}, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Rescue(ctx, r.term, 10)
+		return err
+	}, func(r *rig, _ bool) { r.all(true, "x") }},
+
+	{"admit", func(r *rig) {
+		r.add(r.task("x", func(n *store.NewTask) { n.Delay = time.Millisecond }), r.task("t", func(n *store.NewTask) { n.Delay, n.Turn = time.Millisecond, true }))
+		time.Sleep(2 * time.Millisecond)
+	}, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Admit(ctx, r.term, 10)
+		return err
+	}, func(r *rig, _ bool) { r.all(true, "x", "t") }},
+
+	{"cancel the doomed", func(r *rig) {
+		r.add(r.task("x", nil))
+		r.add(r.task("child", needs(r.ids["x"])), r.task("grandchild", needs(r.ids["child"])))
+		_, err := r.b.Edit(r.ctx(), store.Edit{IDs: []store.ID{r.ids["x"]}, Change: store.Change{Op: store.Cancel}})
+		r.must("cancel", err)
+	}, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Admit(ctx, r.term, 10)
+		return err
+	}, func(r *rig, _ bool) {
+		for _, name := range []string{"x", "child", "grandchild"} {
+			if t := r.get(r.ids[name]); t.State != store.Cancelled {
+				r.Errorf("%s is %v", name, t.State)
+			}
+		}
+	}},
+
+	{"prune", func(r *rig) {
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.add(r.task("child", needs(r.ids["x"])))
+		r.claim()
+		r.must("finish", r.finish(r.ctx(), r.outcome("x", store.Completed)))
+		time.Sleep(2 * time.Millisecond)
+	}, func(ctx context.Context, r *rig) error {
+		_, err := r.a.Prune(ctx, r.term, store.Retention{Completed: time.Microsecond}, 10)
+		return err
+	}, func(r *rig, answered bool) {
+		r.all(true, "child")
+		if r.get(r.ids["x"]) != nil && answered {
+			r.Errorf("it is still there")
+		}
+	}},
+
+	{"put a record with tasks", func(r *rig) { r.record("r", 0, r.b) }, func(ctx context.Context, r *rig) error {
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "kind", Name: "r", Version: r.version("r"), Body: []byte("2")},
+			Tasks: []store.NewTask{r.task("x", nil), r.task("y", keyed("k", store.Skip))}})
+		return err
+	}, func(r *rig, answered bool) {
+		r.all(answered, "x", "y")
+		if both := r.get(r.ids["x"]) != nil; both != (r.body("r") == "2") {
+			r.Errorf("the record is %s, and its task there: %v", r.body("r"), both)
+		}
+	}},
+
+	{"delete a record", func(r *rig) { r.record("r", 0, r.b) }, func(ctx context.Context, r *rig) error {
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "kind", Name: "r", Version: r.version("r")}})
+		return err
+	}, func(r *rig, answered bool) {
+		if answered && r.body("r") != "" {
+			r.Errorf("it is still there")
+		}
+	}},
+}
+
+// A process that stops at any of its requests, before or after it took effect, leaves nothing that another one does
+// not complete; and an answer that is lost, or a refusal for now, changes nothing for the caller.
+func TestFaultsAtEachRequest(t *testing.T) {
+	for _, v := range verbs {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			for _, f := range faults {
+				for n, more := int64(1), true; more; n++ {
+					more = v.hit(t, f, n)
+				}
+			}
+		})
+	}
+}
+
+// hit runs a verb with one fault, and reports whether it had so many requests.
+func (v *verb) hit(t *testing.T, f fault, n int64) (met bool) {
+	t.Helper()
+	t.Run(f.at(n), func(t *testing.T) {
+		r := newRig(t, 1)
+		if v.prepare != nil {
+			v.prepare(r)
+		}
+		var err error
+		met, err = r.spoil(n, f, func(ctx context.Context) error { return v.do(ctx, r) })
+		if err != nil && !(f.dead && met) {
+			r.Fatalf("%s: %v", v.name, err)
+		}
+		r.drain()
+		v.check(r, err == nil)
+	})
+	return met && !t.Failed()
+}
+
+func (r *rig) finish(ctx context.Context, outcomes ...store.Outcome) error {
+	lost, err := r.a.Finish(ctx, outcomes)
+	if len(lost) > 0 {
+		r.Errorf("%d outcomes are refused", len(lost))
+	}
+	return err
+}
+
+func edit(c store.Change) func(ctx context.Context, r *rig) error {
+	return func(ctx context.Context, r *rig) error {
+		_, err := r.a.Edit(ctx, store.Edit{IDs: []store.ID{r.ids["x"]}, Change: c})
+		return err
+	}
+}
+
+// all fails unless those of some tasks that are there are completed, and they all are there if they must be.
+func (r *rig) all(must bool, names ...string) {
+	r.Helper()
+	for _, name := range names {
+		t := r.get(r.ids[name])
+		switch {
+		case t == nil && must:
+			r.Errorf("%s is lost", name)
+		case t != nil && t.State != store.Completed && (must || t.State != store.Cancelled):
+			r.Errorf("%s is %v", name, t.State)
+		}
+	}
+}
+
+// once fails unless a task that a held has completed once: by a if a got an answer.
+func (r *rig) once(name string, answered bool) {
+	r.Helper()
+	t := r.get(r.ids[name])
+	byA := string(t.Detail.Output) == `"a"`
+	if t.State != store.Completed || answered && !byA || byA == (r.ran[t.ID] > 0) {
+		r.Errorf("%s is %v, by a %v, by b %d times", name, t.State, byA, r.ran[t.ID])
+	}
+}
+
+// together fails unless the tasks that came with an outcome are there if it was accepted, and only then.
+func (r *rig) together(name string, then ...string) {
+	r.Helper()
+	accepted := string(r.get(r.ids[name]).Detail.Output) == `"a"`
+	for _, other := range then {
+		if there := r.get(r.ids[other]) != nil; there != accepted {
+			r.Errorf("the outcome was accepted: %v, and %s is there: %v", accepted, other, there)
+		}
+	}
+}
+
+func (r *rig) record(name string, version int64, s *Store) {
+	r.Helper()
+	_, _, err := s.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "kind", Name: name, Version: version, Body: []byte("1")}})
+	r.must("put record", err)
+}
+
+func (r *rig) find(name string) *store.Record {
+	r.Helper()
+	records, err := r.b.Records(r.ctx(), "kind")
+	r.must("records", err)
+	for i := range records {
+		if records[i].Name == name {
+			return &records[i]
+		}
+	}
+	return nil
+}
+
+func (r *rig) version(name string) int64 {
+	if found := r.find(name); found != nil {
+		return found.Version
+	}
+	return 0
+}
+
+func (r *rig) body(name string) string {
+	if found := r.find(name); found != nil {
+		return string(found.Body)
+	}
+	return ""
+}
