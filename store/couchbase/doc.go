@@ -36,7 +36,7 @@ type head struct {
 	Unit *unit  `json:"unit,omitempty"` // what was decided together with this write and is still to be done
 	Tell string `json:"tell,omitempty"` // the state of which its children are still to be told
 	Gone bool   `json:"gone,omitempty"` // deleted: removed once Unit and Tell are done
-	Todo int64  `json:"todo,omitempty"` // since when one of these has been there
+	Todo int64  `json:"todo,omitempty"` // from when on the sweep is to look at it
 }
 
 func (h *head) header() *head { return h }
@@ -56,6 +56,23 @@ type doc struct {
 
 func (d *doc) task() *task { return d.body.(*task) }
 func (d *doc) key() *key   { return d.body.(*key) }
+
+// rest sets from when on the sweep is to look at a document of which nothing is left to be done.
+func (d *doc) rest() {
+	h := d.header()
+	since := h.Todo
+	h.Todo = 0
+	switch b := d.body.(type) {
+	case *task:
+		if b.Granting != "" {
+			h.Todo = since
+		}
+	case *record:
+		if b.Body == nil {
+			h.Todo = b.Updated + forgetAfter.Microseconds()
+		}
+	}
+}
 
 func newBody(r ref) body {
 	switch r.C {

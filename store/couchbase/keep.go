@@ -313,7 +313,7 @@ func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) 
 	meant := w.Leases[token]
 	docs := make([]*doc, len(meant))
 	err := each(len(meant), func(i int) (err error) {
-		docs[i], err = s.load(ctx, ref{inTask, meant[i]})
+		docs[i], err = s.peek(ctx, ref{inTask, meant[i]})
 		return err
 	})
 	if err != nil {

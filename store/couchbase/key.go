@@ -21,6 +21,8 @@ type key struct {
 	Awaiting string    `json:"next,omitempty"`
 	Source   time.Time `json:"src,omitzero"`
 	Tasks    int64     `json:"n"`
+
+	Births []string `json:"births,omitempty"` // tasks that a call is about to store; see births.go
 }
 
 // keyRef names the document of a key.

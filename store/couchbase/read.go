@@ -74,7 +74,7 @@ func (s *Store) list(ctx context.Context, f *store.Filter) ([]store.Task, error)
 func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*task, error) {
 	docs := make([]*doc, len(ids))
 	err := each(len(ids), func(i int) (err error) {
-		docs[i], err = s.load(ctx, ref{inTask, ids[i]})
+		docs[i], err = s.peek(ctx, ref{inTask, ids[i]})
 		return err
 	})
 	var found []*task
@@ -89,7 +89,7 @@ func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*
 func (s *Store) needStates(ctx context.Context, t *task) ([]store.NeedState, error) {
 	var needs []store.NeedState
 	for _, n := range t.Needs {
-		d, err := s.load(ctx, taskRef(n.Task))
+		d, err := s.peek(ctx, taskRef(n.Task))
 		if err != nil {
 			return nil, err
 		}

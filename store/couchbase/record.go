@@ -15,7 +15,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// record is the document of a record. A deleted one stays, without a body, so that its versions are never used again.
+// record is the document of a record. A deleted one stays for a day, without a body, so that its versions are not used
+// again. After that they cannot be: a new one begins with the time.
 type record struct {
 	head
 	Kind    string `json:"kind"`
@@ -62,7 +63,7 @@ func (s *Store) records(ctx context.Context, kind string) ([]store.Record, error
 	}
 	docs := make([]*doc, len(ids))
 	err = each(len(ids), func(i int) (err error) {
-		docs[i], err = s.load(ctx, ref{inMeta, ids[i]})
+		docs[i], err = s.peek(ctx, ref{inMeta, ids[i]})
 		return err
 	})
 	var records []store.Record
@@ -96,7 +97,8 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 
 func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	r := recordRef(p.Record.Kind, p.Record.Name)
-	if p.Record.Version == 0 && p.Record.Body != nil {
+	create := p.Record.Version == 0 && p.Record.Body != nil
+	if create {
 		if err := s.enlist(ctx, p.Record.Kind, r.ID); err != nil {
 			return 0, nil, err
 		}
@@ -139,6 +141,9 @@ func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, res
 		if err == errConflict {
 			continue
 		}
+		if err == nil && create {
+			err = s.enlist(ctx, p.Record.Kind, r.ID)
+		}
 		if err == nil {
 			err = s.finishUp(ctx, w)
 		}
@@ -146,7 +151,36 @@ func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, res
 	}
 }
 
-// enlist adds a record to the directory of its kind, before it is there.
+// forget removes what is left of a deleted record.
+func (s *Store) forget(ctx context.Context, d *doc) error {
+	if gone, err := s.remove(ctx, d); !gone || err != nil {
+		return err
+	}
+	list := recordList(d.body.(*record).Kind)
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		raw, cas, err := s.get(ctx, s.meta, list)
+		if raw == nil || err != nil {
+			return err
+		}
+		is, err := s.read(ctx, d.ref)
+		if is != nil || err != nil {
+			return err // it has come back
+		}
+		err = s.mutate(ctx, list, cas, gocb.RemoveSpec("`"+d.ID+"`", nil))
+		if errors.Is(err, gocb.ErrPathNotFound) {
+			return nil
+		}
+		if err == nil || !mismatch(err) {
+			return err
+		}
+	}
+}
+
+// enlist adds a record to the directory of its kind, before it is there, so that it is never there unlisted; and again
+// once it is there, in case somebody who forgets its predecessor has just taken it out.
 func (s *Store) enlist(ctx context.Context, kind, id string) error {
 	return s.again(ctx, func() error {
 		_, err := s.meta.MutateIn(recordList(kind), []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},

@@ -2,6 +2,7 @@ package couchbase
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -23,6 +24,7 @@ type rig struct {
 	worker store.ID // of a
 	leader store.ID // by b
 	term   int64
+	stored int64 // the version of a record
 	ids    map[string]store.ID
 	held   map[string]store.Task // claimed by a
 	ran    map[store.ID]int      // how many attempts of a task b has completed
@@ -167,7 +169,10 @@ func (r *rig) spoil(n int64, f fault, verb func(ctx context.Context) error) (met
 func (r *rig) drain() {
 	r.Helper()
 	ctx := r.ctx()
-	r.beat(r.b, r.worker, 0) // the worker of a has died
+	leaving := store.Beat{Worker: store.Worker{ID: r.worker}} // the worker of a has died
+	if _, err := r.b.Extend(ctx, leaving); !errors.Is(err, store.ErrWorkerDead) {
+		r.must("extend", err)
+	}
 	me := storetest.NewID()
 	r.beat(r.b, me, time.Hour)
 	var left []store.Task

@@ -35,17 +35,13 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 // read. It needs no knowledge of how that came to be. It returns how many tasks it lined up.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before := s.now(ctx) - age.Microseconds()
-	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey} {
+	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		var ids []string
 		err := query(ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus, func(id string) { ids = append(ids, id) })
 		if err != nil {
 			return 0, err
 		}
-		err = each(len(ids), func(i int) error {
-			_, err := s.load(ctx, ref{c, ids[i]}) // which has it done
-			return err
-		})
-		if err != nil {
+		if err := each(len(ids), func(i int) error { return s.sweepOne(ctx, ref{c, ids[i]}, before) }); err != nil {
 			return 0, err
 		}
 	}
@@ -70,6 +66,28 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// sweepOne has done what is left to be done of a document.
+func (s *Store) sweepOne(ctx context.Context, r ref, before int64) error {
+	d, err := s.load(ctx, r) // which completes units
+	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
+		return err
+	}
+	switch b := d.body.(type) {
+	case *task: // a leader died before it gave this one its turn
+		b.unmark()
+		_, err = s.replace(ctx, d, s.durability)
+	case *key:
+		if len(b.Births) > 0 {
+			err = s.adopt(ctx, d)
+		}
+	case *record:
+		if b.Body == nil {
+			err = s.forget(ctx, d)
+		}
+	}
+	return err
 }
 
 // sweepLane lines up what became available in a lane before an instant, and before what the cursor stands at, unless

@@ -129,7 +129,7 @@ func (t *task) holds(token store.Token) bool {
 
 // row is the task as the rules see it.
 func (t *task) row() *rules.Row {
-	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0, Awaits: t.Awaits, HasTurn: t.Held, Stopping: t.Stop != nil}
+	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0, Awaits: t.Awaits, HasTurn: t.Held && t.Granting == "", Stopping: t.Stop != nil}
 	if t.Stop != nil {
 		r.StopReason = *t.Stop
 	}
@@ -174,12 +174,13 @@ func (t *task) set(r *rules.Row, now int64) {
 		t.setArgs(r.Args)
 	}
 	t.Queue, t.Priority, t.Attempt, t.Crashes, t.Reason = r.Queue, r.Priority, r.Attempt, r.Crashes, r.Reason
+	t.unmark()
 	t.Awaits, t.Held, t.RunAt, t.Finished = r.Awaits, r.HasTurn, micros(r.RunAt), micros(r.FinishedAt)
 	if t.Stop = nil; r.Stopping {
 		t.Stop = &r.StopReason
 	}
 	if r.State != store.Running {
-		t.Run, t.Granting = nil, ""
+		t.Run = nil
 	}
 	if r.Place > 0 {
 		t.Since = now
@@ -215,6 +216,16 @@ func newTask(r *rules.Row, now int64) *task {
 	r.Values = true
 	t.set(r, now)
 	return t
+}
+
+// mark says that a task is about to get its turn, so that it counts as having it already. If that is all that comes
+// of it the sweep takes it off.
+func (t *task) mark(by string, now int64) { t.Held, t.Granting, t.Todo = true, by, now }
+
+func (t *task) unmark() {
+	if t.Granting != "" {
+		t.Held, t.Granting, t.Todo = false, "", 0
+	}
 }
 
 // write stores what a note says.
@@ -286,6 +297,7 @@ func digit(c byte) byte {
 
 // bury makes the document that of a deleted task, for as long as others have to be told.
 func (t *task) bury(now int64) {
+	t.unmark()
 	t.State, t.Gone, t.Finished = deleted, true, now
 	t.Available, t.Due, t.InLine, t.Doom, t.Held, t.Run = 0, 0, 0, 0, false, nil
 }

@@ -96,14 +96,14 @@ func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted 
 		return 0, err
 	}
 	ids = once(ids)
-	mark := nonce()
+	mark, now := nonce(), s.now(ctx)
 	err = each(len(ids), func(i int) error {
 		return s.alter(ctx, taskRef(ids[i]), func(d *doc) bool {
 			t := d.task()
 			if !t.row().InLine() {
 				return false
 			}
-			t.Held, t.Granting = true, mark
+			t.mark(mark, now)
 			return true
 		})
 	})
@@ -120,7 +120,8 @@ func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted 
 			if d == nil || err != nil || d.task().Granting != mark {
 				return err
 			}
-			d.task().Held, d.task().Granting, d.dirty = false, "", true
+			d.task().unmark()
+			d.dirty = true
 			if lost == nil {
 				var n int
 				n, err = b.Grant(ids[i : i+1])

@@ -63,6 +63,60 @@ func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
+// peek returns a document as it is decided to be, for who only wants to know; nil: there is none. It waits for nobody:
+// what a unit has decided stands in its root, and before that nothing has happened.
+func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
+	for {
+		d, err := s.read(ctx, r)
+		if d == nil || err != nil {
+			return nil, err
+		}
+		if p := d.header().Pin; p != nil {
+			root, err := s.read(ctx, p.Root)
+			if err != nil {
+				return nil, err
+			}
+			if e := root.decided(p.U, r); e != nil {
+				return e.after()
+			}
+			if now, err := s.read(ctx, r); err != nil {
+				return nil, err
+			} else if now == nil || now.cas != d.cas {
+				continue // the unit has come to its end meanwhile
+			}
+		}
+		if d.header().Gone {
+			return nil, nil
+		}
+		return d, nil
+	}
+}
+
+// decided returns what a unit does to a document; nil: the root has no such unit.
+func (d *doc) decided(u string, r ref) *effect {
+	if d == nil || d.header().Unit == nil || d.header().Unit.U != u {
+		return nil
+	}
+	for i := range d.header().Unit.Effects {
+		if e := &d.header().Unit.Effects[i]; e.ref == r {
+			return e
+		}
+	}
+	return nil
+}
+
+// after returns the document as it will be; nil: there will be none.
+func (e *effect) after() (*doc, error) {
+	if e.Doc == nil {
+		return nil, nil
+	}
+	d := &doc{ref: e.ref, body: newBody(e.ref)}
+	if err := json.Unmarshal(e.Doc, d.body); err != nil || d.header().Gone {
+		return nil, err
+	}
+	return d, nil
+}
+
 // unpin has a pinned document free again, if the unit has had its time: the unit is completed if it was decided, or
 // made impossible.
 func (s *Store) unpin(ctx context.Context, d *doc) error {
@@ -88,7 +142,8 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 
 // release takes a pin off. A key that was made for the pin alone goes.
 func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
-	d.header().Pin, d.header().Todo = nil, 0
+	d.header().Pin = nil
+	d.rest()
 	if k, is := d.body.(*key); is && k.Tasks == 0 && k.Holder == "" {
 		return s.remove(ctx, d)
 	}
@@ -173,8 +228,7 @@ func (s *Store) confirm(ctx context.Context, root, made *doc) error {
 func (s *Store) clear(ctx context.Context, root *doc) error {
 	h := root.header()
 	if h.Unit = nil; h.Tell == "" {
-		h.Todo = 0
-		if h.Gone {
+		if root.rest(); h.Gone {
 			_, err := s.remove(ctx, root)
 			return err
 		}
@@ -291,6 +345,7 @@ func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 // writeRoot is the decision.
 func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) error {
 	h := root.header()
+	root.rest()
 	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first: see carryOut
 		if d.header().Tell != "" {
 			d.header().Todo = now
@@ -331,7 +386,7 @@ func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) err
 // stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
 func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	s, ctx := w.s, w.ctx
-	if err := s.insertAll(ctx, made); err != nil {
+	if err := s.insertLevels(ctx, levels(made)); err != nil {
 		return err
 	}
 	err := each(len(others), func(i int) (err error) {
@@ -352,7 +407,14 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 // insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children
 // are known.
 func (s *Store) insertAll(ctx context.Context, made []*doc) error {
-	for _, level := range levels(made) {
+	if all := levels(made); len(all) > 1 {
+		return s.insertGraph(ctx, all)
+	}
+	return s.insertLevels(ctx, [][]*doc{made})
+}
+
+func (s *Store) insertLevels(ctx context.Context, levels [][]*doc) error {
+	for _, level := range levels {
 		if err := each(len(level), func(i int) error { return s.insert(ctx, level[i]) }); err != nil {
 			return err
 		}

@@ -360,7 +360,8 @@ func (s *Store) wasTold(ctx context.Context, d *doc) error {
 		_, err := s.remove(ctx, d)
 		return err
 	}
-	h.Tell, h.Todo = "", 0
+	h.Tell = ""
+	d.rest()
 	_, err := s.replace(ctx, d, s.durability)
 	return err
 }
