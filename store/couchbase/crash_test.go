@@ -2,9 +2,15 @@ package couchbase
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -273,12 +279,16 @@ var verbs = []verb{
 // A process that stops at any of its requests, before or after it took effect, leaves nothing that another one does
 // not complete; and an answer that is lost, or a refusal for now, changes nothing for the caller.
 func TestFaultsAtEachRequest(t *testing.T) {
+	all := faults
+	if os.Getenv("TUSK_TEST_LONG") != "" {
+		all = append(all, likeThem...)
+	}
 	for _, v := range verbs {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			for _, f := range faults {
-				for n, more := int64(1), true; more; n++ {
-					more = v.hit(t, f, n)
+			for _, f := range all {
+				for n, met := int64(1), true; met; n++ {
+					t.Run(fmt.Sprintf("%s %d", f.name, n), func(t *testing.T) { met = v.hit(t, f, n) && !t.Failed() })
 				}
 			}
 		})
@@ -287,21 +297,45 @@ func TestFaultsAtEachRequest(t *testing.T) {
 
 // hit runs a verb with one fault, and reports whether it had so many requests.
 func (v *verb) hit(t *testing.T, f fault, n int64) (met bool) {
-	t.Helper()
-	t.Run(f.at(n), func(t *testing.T) {
-		r := newRig(t, 1)
-		if v.prepare != nil {
-			v.prepare(r)
-		}
-		var err error
-		met, err = r.spoil(n, f, func(ctx context.Context) error { return v.do(ctx, r) })
-		if err != nil && !(f.dead && met) {
-			r.Fatalf("%s: %v", v.name, err)
-		}
-		r.drain()
-		v.check(r, err == nil)
-	})
-	return met && !t.Failed()
+	r := newRig(t, 1)
+	if v.prepare != nil {
+		v.prepare(r)
+	}
+	met, err := r.spoil(n, f, func(ctx context.Context) error { return v.do(ctx, r) })
+	if err != nil && !(f.dead && met) {
+		r.Fatalf("%s: %v", v.name, err)
+	}
+	r.drain()
+	v.check(r, err == nil)
+	return met
+}
+
+// Each request is refused three times before it is served: the node is busy, has a durable write of the document under
+// way, and no longer has the document. The cluster has three nodes.
+func TestRefusalsForNow(t *testing.T) {
+	for _, v := range verbs {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 3)
+			if v.prepare != nil {
+				v.prepare(r)
+			}
+			var mu sync.Mutex
+			refused := map[string]int{}
+			r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+				mu.Lock()
+				defer mu.Unlock()
+				n := refused[key]
+				refused[key]++
+				return [...]cbfake.Spoil{cbfake.Busy, cbfake.SyncWrite, cbfake.Elsewhere, cbfake.Sound}[n%4]
+			}})
+			err := v.do(r.ctx(), r)
+			r.f.Set(cbfake.Faults{})
+			r.must(v.name, err)
+			r.drain()
+			v.check(r, true)
+		})
+	}
 }
 
 func (r *rig) finish(ctx context.Context, outcomes ...store.Outcome) error {
