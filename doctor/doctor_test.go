@@ -236,7 +236,7 @@ var faults = []struct {
 		_, err = p.Store().Lead(p.Context(), store.Candidate{ID: id, Term: l.Term})
 		p.must(err)
 	}},
-	{"a schedule that was missed", "schedules", doctor.Critical, "nightly should have fired", "tusk serve", func(p *patient) {
+	{"a schedule that was missed", "schedules", doctor.Critical, "nightly should have fired", "tusk schedules why nightly", func(p *patient) {
 		p.healthy()
 		p.must(p.PutSchedule(p.Context(), tusk.Schedule{Name: "nightly", Spec: "@every 1s", Args: tusk.RawArgs{Name: "k"}}))
 		records, err := p.Store().Records(p.Context(), "schedule")

@@ -102,7 +102,7 @@ func (f *Facts) schedules(o Options) (found []Finding) {
 	for _, s := range f.Schedules {
 		if !s.Paused && !s.Next.IsZero() && now.Sub(s.Next) > o.Missed {
 			found = append(found, Finding{"schedules", Critical, fmt.Sprintf("schedule %s should have fired %v ago", s.Name, now.Sub(s.Next).Round(time.Second)),
-				"see that a process leads: tusk serve"})
+				"tusk schedules why " + s.Name + "; a process has to lead: tusk serve"})
 		}
 	}
 	if found == nil {
