@@ -29,7 +29,7 @@ type TaskBatch struct {
 
 // EnqueuedTask says what became of a task that somebody enqueued.
 type EnqueuedTask struct {
-	ID        string `json:"id" doc:"of the task that now stands for it"`
+	ID        string `json:"id" doc:"of the task that now stands for it; zeros: it is stale, and no unfinished task has its key"`
 	Result    string `json:"result" enum:"added,skipped,replaced,awaiting,stale"`
 	Duplicate bool   `json:"duplicate,omitempty" doc:"an unfinished task had its key"`
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // Enqueued says what became of a NewTask. ID is that of the task which now
-// stands for it: its own, or that of the unfinished task with its key.
+// stands for it: its own, or that of the unfinished task with its key. It is zero when the
+// result is Stale and no unfinished task has the key.
 type Enqueued struct {
 	ID     ID
 	Result EnqueueResult
