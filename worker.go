@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -271,7 +272,9 @@ func (w *Worker) Leads() bool { return w.leader != nil && w.leader.Term() != 0 }
 func (w *Worker) ID() ID { id, _ := w.heart.Worker(); return id }
 
 // Version is the version of Tusk that is running.
-func Version() string {
+func Version() string { return version() }
+
+var version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -286,7 +289,7 @@ func Version() string {
 		}
 	}
 	return "unknown"
-}
+})
 
 // beatEvery is the usual time between heartbeats. Where the engine sees a process
 // die it waits for an overdue beat only to be sure.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 
@@ -40,6 +42,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err = errors.Join(err, s.check(config), checkRetention(s.chores.Retention)); err != nil {
 		return err
 	}
+	defer boundMemory()()
 	stopTelemetry, err := app.startTelemetry(ctx, true)
 	if err != nil {
 		return err
@@ -83,6 +86,20 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	}
 	app.Log.Info("serve: stopped")
 	return nil
+}
+
+// serveMemory is how much memory a server is to keep to: what large requests may take and what
+// two thousand workers that wait do, with room for garbage.
+const serveMemory = 256 << 20
+
+// boundMemory has the runtime collect garbage more often as memory nears serveMemory, unless
+// GOMEMLIMIT says something else.
+func boundMemory() (undo func()) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	before := debug.SetMemoryLimit(serveMemory)
+	return func() { debug.SetMemoryLimit(before) }
 }
 
 // together runs parts of a process until ctx ends or one of them does.

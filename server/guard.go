@@ -12,6 +12,7 @@ import (
 	"path"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		r = s.config.TrustProxy.Locate(r)
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
 		rec := &recorder{ResponseWriter: w}
+		rec.refused = func() { s.tell(r.Context(), rec.who.ID) }
 		ui.SecurityHeaders(w.Header(), s.config.HTTPS)
 		w.Header().Set("X-Request-Id", id)
 		begun := time.Now()
@@ -89,7 +91,7 @@ func (s *Server) logAccess(r *http.Request, w *recorder, id string, begun time.T
 		level = slog.LevelDebug
 	}
 	s.log.Log(r.Context(), level, "http", "method", r.Method, "path", cutPath(r.URL.Path), "status", w.status, "bytes", w.bytes,
-		"took", time.Since(begun).Round(time.Microsecond), "from", access.Address(r), "who", w.who, "request", id)
+		"took", time.Since(begun).Round(time.Microsecond), "from", access.Address(r), "who", w.who.Name, "request", id)
 }
 
 func cutPath(p string) string {
@@ -148,8 +150,8 @@ func (s *Server) serve(route Route) http.Handler {
 			defer cancel()
 			r = r.WithContext(ctx)
 		}
-		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), done: func() {}, status: statusOfRoute(route)}
-		defer func() { c.rest(); c.done() }() // when the answer is written, or in a panic
+		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
+		defer func() { c.rest(); c.keep(0) }() // when the answer is written, or in a panic
 		answer, err := c.run()
 		c.rest()
 		if route.Audit != "" && c.who.Name != "" {
@@ -171,12 +173,10 @@ func (c *call) run() ([]byte, error) {
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
-	if c.large() {
-		leave, err := c.rooms.moving.enter(c.r.Context(), c.who.ID)
-		if err != nil {
+	if c.heavy = c.route.Large; c.heavy {
+		if err := c.take(answerCost); err != nil {
 			return nil, err
 		}
-		c.done = leave
 	}
 	return c.route.run(c)
 }
@@ -199,7 +199,7 @@ func (c *call) admit() error {
 	}
 	c.who = who
 	if rec, ok := c.w.(*recorder); ok {
-		rec.Seen(who.Name)
+		rec.Seen(who)
 	}
 	switch {
 	case !who.May(c.route.Need):
@@ -239,9 +239,9 @@ func (c *call) answer(body []byte) {
 	h := c.w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	c.w.WriteHeader(c.status)
-	_, _ = c.w.Write(body) // who asked may have gone
-	_, _ = c.w.Write([]byte{'\n'})
+	_ = c.send(append(body, '\n')) // who asked may have gone
 }
 
 type requestKey struct{}
@@ -254,14 +254,18 @@ func requestID(r *http.Request) string {
 // recorder remembers what was answered.
 type recorder struct {
 	http.ResponseWriter
-	status int
-	bytes  int64
-	who    string
+	status  int
+	bytes   int64
+	who     access.Identity
+	refused func() // waits before a refusal is told
 }
 
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 {
 		w.status = status
+		if status == http.StatusForbidden {
+			w.refused()
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -275,8 +279,8 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Seen notes who it was, for the access log.
-func (w *recorder) Seen(who string) { w.who = who }
+// Seen notes who it was.
+func (w *recorder) Seen(who access.Identity) { w.who = who }
 
 // Unwrap lets http.ResponseController through.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

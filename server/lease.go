@@ -59,11 +59,11 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			return out, problem(http.StatusForbidden, "forbidden", "your %s may not work on these queues", c.who.Via)
 		}
 	}
-	leave, err := c.rooms.waiting.enter(c.r.Context(), c.who.ID)
+	waiting, err := c.rooms.waiting.enter(c.r.Context(), c.who.ID, 1)
 	if err != nil {
 		return out, err
 	}
-	defer leave()
+	defer waiting.leave()
 	wait := time.Duration(in.Body.Wait)
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
@@ -81,18 +81,41 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	return out, err
 }
 
-// lend looks at once when it is the caller's turn, and then waits without one.
+// lend looks at once when it is the caller's turn, and then waits without one, for one task. More
+// come when it has its turn again: tasks take memory, and many wait.
 func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
+	lent, err := c.lendNow(p)
+	if err != nil || len(lent) > 0 || wait == 0 {
+		return lent, err
+	}
+	one := p
+	one.Limit, one.Wait = 1, wait
+	if lent, err = c.puller.Claim(c.r.Context(), one); err != nil || len(lent) == 0 || p.Limit <= 1 {
+		return lent, err
+	}
+	p.Limit--
+	more, _ := c.lendNow(p) // what is lent is to be known, whatever becomes of the rest
+	return append(lent, more...), nil
+}
+
+func (c *call) lendNow(p tusk.Pull) ([]tusk.Lent, error) {
+	if p.Limit > 1 {
+		if err := c.take(min(p.Limit*copies*tusk.MaxArgsBytes, answerCost)); err != nil {
+			return nil, err
+		}
+	}
 	if err := c.work(); err != nil {
 		return nil, err
 	}
 	lent, err := c.puller.Claim(c.r.Context(), p)
-	c.rest()
-	if p.Wait = wait; err != nil || len(lent) > 0 || wait == 0 {
-		return lent, err
+	if c.rest(); len(lent) == 0 {
+		c.keep(0)
 	}
-	return c.puller.Claim(c.r.Context(), p)
+	return lent, err
 }
+
+// copies are how many there are of a task's args while an answer is made.
+const copies = 4
 
 // LeaseAction is what to do with one leased task.
 type LeaseAction struct {

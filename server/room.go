@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// room has places in which requests are worked on. Who finds none waits in line. A place
-// that is given back goes to the identity that has the fewest, and among those to the one
-// that was served longest ago: so nobody waits for more than one request of another,
+// room has places in which requests are worked on, or bytes of memory that they take. Who finds none
+// free waits in line. What is given back goes to the identity that has the least, and among those to
+// the one that was served longest ago: so nobody waits for more than one request of another,
 // however many that one sends.
 type room struct {
 	each, all int // places of one identity, and of all
@@ -21,16 +22,24 @@ type room struct {
 
 	mu     sync.Mutex
 	taken  int
-	served uint64 // places given so far
+	served uint64 // requests let in so far, and guests that came
 	guests map[string]*guest
 }
 
 // guest is an identity that has a place, waits, or was here a moment ago.
 type guest struct {
 	taken   int
-	served  uint64          // when it last got a place
-	waiting []chan struct{} // closed when they have a place
+	served  uint64 // when it was last let in, or came
+	waiting []*stay
 	seen    time.Time
+}
+
+// stay is what a request has of a room, or waits for.
+type stay struct {
+	room *room
+	who  string
+	size int           // places
+	in   chan struct{} // closed when it has them
 }
 
 // present is for how long an identity has a share of the places after its last request.
@@ -44,84 +53,104 @@ func newRoom(each, all, line int) *room {
 	return &room{each: each, all: all, line: line, guests: map[string]*guest{}}
 }
 
-// enter waits for a place until ctx ends.
-func (r *room) enter(ctx context.Context, who string) (leave func(), err error) {
-	place, ok := r.queue(who)
+// enter waits for size places, or as many as one may have, until ctx ends.
+func (r *room) enter(ctx context.Context, who string, size int) (*stay, error) {
+	s, ok := r.queue(who, size)
 	if !ok {
-		return nil, refuse(ctx, "at most %d of your requests may be under way and %d wait: send fewer at once", r.each, r.line)
+		return nil, refuse(ctx, "%d of your requests wait for others of yours: send fewer at once", r.line)
 	}
 	select {
-	case <-place:
+	case <-s.in:
 	case <-ctx.Done():
-		if r.giveUp(who, place) {
+		if r.giveUp(s) {
 			return nil, busy("your request waited too long for others of yours: send fewer at once")
 		}
 	}
-	return sync.OnceFunc(func() { r.leave(who) }), nil
+	return s, nil
 }
 
-// queue puts a request in line, or in a place if there is one.
-func (r *room) queue(who string) (place chan struct{}, ok bool) {
+// queue puts a request in line, or lets it in if there is room.
+func (r *room) queue(who string, size int) (s *stay, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.guests[who]
 	if g == nil {
-		g = &guest{}
+		r.served++
+		g = &guest{served: r.served}
 		r.guests[who] = g
 	}
 	g.seen = time.Now()
-	place = make(chan struct{})
-	g.waiting = append(g.waiting, place)
+	s = &stay{room: r, who: who, size: min(size, r.each), in: make(chan struct{})}
+	g.waiting = append(g.waiting, s)
 	r.serve()
 	if len(g.waiting) > r.line {
 		g.waiting = g.waiting[:len(g.waiting)-1]
 		return nil, false
 	}
-	return place, true
+	return s, true
 }
 
-// giveUp takes a request out of the line, unless it has a place.
-func (r *room) giveUp(who string, place chan struct{}) bool {
+// giveUp takes a request out of the line, unless it was let in.
+func (r *room) giveUp(s *stay) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.guests[who]
-	i := slices.Index(g.waiting, place)
+	g := r.guests[s.who]
+	i := slices.Index(g.waiting, s)
 	if i < 0 {
 		return false
 	}
 	g.waiting = slices.Delete(g.waiting, i, i+1)
+	r.serve() // others may have waited behind a large one
 	return true
 }
 
-func (r *room) leave(who string) {
+// leave gives back all places; again, none.
+func (s *stay) leave() { s.keep(0) }
+
+// keep gives back all but so many places.
+func (s *stay) keep(size int) {
+	r := s.room
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.guests[who]
+	back := max(s.size-size, 0)
+	s.size -= back
+	g := r.guests[s.who]
+	if back == 0 || g == nil {
+		return
+	}
 	g.seen = time.Now()
-	g.taken--
-	r.taken--
+	g.taken -= back
+	r.taken -= back
 	r.serve()
 }
 
-// serve gives the free places to those who wait.
+// serve lets in those who wait, as far as there is room. A large request is not passed by
+// smaller ones: it would wait for ever.
 func (r *room) serve() {
 	each := r.share()
-	for r.taken < r.all {
+	for {
 		var next *guest
 		for _, g := range r.guests {
-			if len(g.waiting) > 0 && g.taken < each && (next == nil || g.before(next)) {
+			if g.waits(each) && (next == nil || g.before(next)) {
 				next = g
 			}
 		}
-		if next == nil {
+		if next == nil || r.taken+next.waiting[0].size > r.all {
 			return
 		}
-		r.taken++
+		s := next.waiting[0]
+		r.taken += s.size
 		r.served++
-		next.taken, next.served = next.taken+1, r.served
-		close(next.waiting[0])
+		next.taken, next.served = next.taken+s.size, r.served
 		next.waiting = next.waiting[1:]
+		close(s.in)
 	}
+}
+
+// waits reports whether a guest has a request in line that its share has room for. One
+// request always may, however small the share.
+func (g *guest) waits(each int) bool {
+	return len(g.waiting) > 0 && (g.taken == 0 || g.taken+g.waiting[0].size <= each)
 }
 
 func (g *guest) before(other *guest) bool {
@@ -161,49 +190,88 @@ func refuse(ctx context.Context, text string, args ...any) *Problem {
 // own; other work has as many as a pool of connections has by default.
 type rooms struct {
 	waiting *room // requests that wait for tasks
-	moving  *room // requests with large bodies or answers, from the first byte to the last
-	heavy   *room // those of them that are worked on
+	memory  *room // bytes that large requests take, from the first one read to the last one sent
+	heavy   *room // large bodies and lists that are worked on
 	working *room // other requests that are worked on
+	refused *room // refusals that are told
 }
 
-const ownLine = 200 // requests of an identity that wait in each room
+const (
+	ownLine = 200 // requests of an identity that wait in each room
 
-func newRooms() rooms {
+	// largeBody is from how many bytes on a request is large.
+	largeBody = 64 << 10
+	// bodyCost is how many bytes of memory a byte of a body takes: itself, its decoded form, what
+	// the store makes of it, and what the driver sends.
+	bodyCost = 4
+	// answerCost is how many bytes a large answer takes while it is made: about 6 MiB of args as they
+	// were read, as they are shown, and as they are sent.
+	answerCost = 24 << 20
+
+	// An identity is told so many refusals in each span; more of them wait.
+	refusals    = 5
+	refusalSpan = 100 * time.Millisecond
+)
+
+func newRooms(maxBody int64) rooms {
 	processors := runtime.GOMAXPROCS(0)
 	heavy, working := max(1, processors/4), max(4, processors)
-	return rooms{waiting: newRoom(250, 2000, 0), moving: newRoom(2, 8, ownLine), heavy: newRoom(1, heavy, ownLine),
-		working: newRoom(working, working, ownLine)}
+	largest := max(bodyCost*int(maxBody), answerCost)
+	return rooms{waiting: newRoom(250, 2000, 0), memory: newRoom(largest, 2*largest, ownLine), heavy: newRoom(1, heavy, ownLine),
+		working: newRoom(working, working, ownLine), refused: newRoom(refusals, 20*refusals, ownLine)}
 }
 
-// turn waits for a place to work.
-func (s *Server) turn(ctx context.Context, who access.Identity) (leave func(), err error) {
-	return s.rooms.working.enter(ctx, who.ID)
+// turn waits for a place to work on a page.
+func (s *Server) turn(ctx context.Context, who access.Identity, page ui.Route) (leave func(), err error) {
+	room := s.rooms.working
+	if page.Large {
+		room = s.rooms.heavy
+	}
+	place, err := room.enter(ctx, who.ID, 1)
+	if err != nil {
+		return nil, err
+	}
+	return place.leave, nil
 }
 
 // work waits for a place to work until rest gives it back. A call has one at most.
 func (c *call) work() (err error) {
-	if c.leave != nil || c.route.Need == access.Open {
+	if c.place != nil || c.route.Need == access.Open {
 		return nil
 	}
 	room := c.rooms.working
-	if c.large() {
+	if c.heavy {
 		room = c.rooms.heavy
 	}
-	c.leave, err = room.enter(c.r.Context(), c.who.ID)
+	c.place, err = room.enter(c.r.Context(), c.who.ID, 1)
 	return err
 }
 
 func (c *call) rest() {
-	if c.leave != nil {
-		c.leave()
-		c.leave = nil
+	if c.place != nil {
+		c.place.leave()
+		c.place = nil
 	}
 }
 
-// largeBody is from how many bytes on a request is large.
-const largeBody = 64 << 10
+// take waits for memory, instead of what the call has of it. It comes before a place to work: nobody
+// waits for memory in one.
+func (c *call) take(bytes int) (err error) {
+	c.keep(0)
+	c.memory, err = c.rooms.memory.enter(c.r.Context(), c.who.ID, bytes)
+	return err
+}
 
-// large reports whether a request may take much memory or time to read or to answer.
-func (c *call) large() bool {
-	return c.route.Large || c.r.ContentLength > largeBody || c.r.ContentLength < 0
+// keep gives memory back but for so many bytes.
+func (c *call) keep(bytes int) {
+	if c.memory != nil {
+		c.memory.keep(bytes)
+	}
+}
+
+// tell waits until an identity may be told one more refusal.
+func (s *Server) tell(ctx context.Context, who string) {
+	if place, err := s.rooms.refused.enter(ctx, who, 1); err == nil {
+		time.AfterFunc(refusalSpan, place.leave)
+	}
 }

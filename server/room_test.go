@@ -10,9 +10,9 @@ import (
 )
 
 // has reports whether a request has its place.
-func has(place chan struct{}) bool {
+func has(s *stay) bool {
 	select {
-	case <-place:
+	case <-s.in:
 		return true
 	default:
 		return false
@@ -21,21 +21,21 @@ func has(place chan struct{}) bool {
 
 func TestNobodyWaitsForMoreThanOneRequestOfAnother(t *testing.T) {
 	r := newRoom(4, 4, 200)
-	var many []chan struct{}
+	var many []*stay
 	for range 100 {
-		place, _ := r.queue("many")
+		place, _ := r.queue("many", 1)
 		many = append(many, place)
 	}
-	few, _ := r.queue("few")
+	few, _ := r.queue("few", 1)
 	if !has(many[3]) || has(many[4]) || has(few) {
 		t.Fatal("a room of four places has not let in the first four")
 	}
-	r.leave("many")
+	many[0].leave()
 	if !has(few) || has(many[4]) {
 		t.Error("the place that came free went to who has three already")
 	}
-	third, _ := r.queue("third")
-	r.leave("many")
+	third, _ := r.queue("third", 1)
+	many[1].leave()
 	if !has(third) || has(many[4]) {
 		t.Error("the next place did not go to who has none")
 	}
@@ -44,14 +44,14 @@ func TestNobodyWaitsForMoreThanOneRequestOfAnother(t *testing.T) {
 func TestPlacesAreSharedAmongThosePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(4, 4, 200)
-		enter := func(who string) (leave func(), ok bool) {
+		enter := func(who string) (*stay, bool) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			defer cancel()
-			leave, err := r.enter(ctx, who)
-			return leave, err == nil
+			place, err := r.enter(ctx, who, 1)
+			return place, err == nil
 		}
-		leave, _ := enter("few")
-		leave()
+		few, _ := enter("few")
+		few.leave()
 		enter("many")
 		enter("many")
 		if _, ok := enter("many"); ok {
@@ -67,26 +67,26 @@ func TestPlacesAreSharedAmongThosePresent(t *testing.T) {
 func TestALineThatIsFullRefusesAfterAPauseAndNamesTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(1, 1, 1)
-		leave, err := r.enter(t.Context(), "a")
+		first, err := r.enter(t.Context(), "a", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		entered := make(chan error)
 		go func() {
-			_, err := r.enter(t.Context(), "a")
+			_, err := r.enter(t.Context(), "a", 1)
 			entered <- err
 		}()
 		synctest.Wait()
 		begun := time.Now()
-		_, err = r.enter(t.Context(), "a")
+		_, err = r.enter(t.Context(), "a", 1)
 		p := problemOf(err)
-		if p.Status != http.StatusServiceUnavailable || p.retryAfter == 0 || !strings.Contains(p.Detail, "at most 1 ") {
+		if p.Status != http.StatusServiceUnavailable || p.retryAfter == 0 || !strings.Contains(p.Detail, "1 of your requests wait") {
 			t.Errorf("the answer is %d %q, Retry-After %d", p.Status, p.Detail, p.retryAfter)
 		}
 		if time.Since(begun) < refusal {
 			t.Error("a refusal came at once")
 		}
-		leave()
+		first.leave()
 		if err := <-entered; err != nil {
 			t.Errorf("who stood in line got %v", err)
 		}
@@ -96,20 +96,49 @@ func TestALineThatIsFullRefusesAfterAPauseAndNamesTheLimit(t *testing.T) {
 func TestWhoGivesUpLeavesTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(1, 1, 10)
-		leave, _ := r.enter(t.Context(), "a")
+		first, _ := r.enter(t.Context(), "a", 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := r.enter(ctx, "a"); err == nil {
+		if _, err := r.enter(ctx, "a", 1); err == nil {
 			t.Error("two are in a room of one place")
 		}
-		leave()
-		if again, err := r.enter(t.Context(), "b"); err != nil {
+		first.leave()
+		if again, err := r.enter(t.Context(), "b", 1); err != nil {
 			t.Error(err)
 		} else {
-			again()
+			again.leave()
 		}
 		if r.taken != 0 {
 			t.Errorf("%d places are taken in an empty room", r.taken)
 		}
 	})
+}
+
+func TestMemoryIsSharedByItsBytes(t *testing.T) {
+	r := newRoom(32, 64, 200)
+	large, _ := r.queue("many", 32)
+	next, _ := r.queue("many", 8)
+	few, _ := r.queue("few", 30)
+	third, _ := r.queue("third", 40) // has as much as one may have
+	small, _ := r.queue("small", 1)
+	if !has(large) || has(next) || !has(few) || has(third) {
+		t.Fatal("the first of each were not let in as far as there is room")
+	}
+	if has(small) {
+		t.Error("a small request passed a large one that came before: those never end")
+	}
+	if few.leave(); !has(third) || has(next) {
+		t.Error("a large request that is alone has no room")
+	}
+	if large.keep(4); !has(small) || !has(next) {
+		t.Error("what was given back before the end is not used")
+	}
+	large.leave()
+	large.leave()
+	third.leave()
+	next.leave()
+	small.leave()
+	if r.taken != 0 {
+		t.Errorf("%d bytes are taken of an empty room", r.taken)
+	}
 }

@@ -18,7 +18,7 @@ type Route struct {
 	Status       int    // of success; default: 200
 	Stream       bool   // answers for longer than other routes
 	Aggregate    bool   // tells of all tenants together
-	Large        bool   // may move megabytes: few run at a time
+	Large        bool   // may answer with megabytes: few run at a time
 	Found        bool   // answers 200 when what it would create is there
 
 	run    func(c *call) ([]byte, error) // nil result: the answer is written already, or is empty
@@ -36,8 +36,9 @@ type call struct {
 	who    access.Identity
 	id     string // of the request
 	status int    // of the answer
-	done   func() // gives back the place of a request that moves much
-	leave  func() // gives back the place to work; nil: it has none
+	heavy  bool   // it has a large body, or lists tasks
+	memory *stay  // what a large request takes; nil: none
+	place  *stay  // to work; nil: it has none
 	target string // what it is about, for the audit log
 	detail string
 }
@@ -73,7 +74,9 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if err := c.work(); err != nil {
 			return nil, err
 		}
-		return json.Marshal(out)
+		body, err := json.Marshal(out)
+		c.keep(len(body)) // the rest is garbage by now
+		return body, err
 	}
 	return r
 }

@@ -82,12 +82,15 @@ func notClosed(err error) error {
 // lets a few more through than it is told, so the guard counts them.
 const maxHead = 16 << 10
 
+// readTime is how long a request may take to arrive.
+const readTime = 30 * time.Second
+
 // HTTP returns a server with bounds on how slow a peer may be.
 func (s *Server) HTTP() *http.Server {
 	return &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second,
+		ReadTimeout:       readTime,
 		WriteTimeout:      45 * time.Second, // streams move their own deadline
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    maxHead,

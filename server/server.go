@@ -123,8 +123,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{client: client, config: full, log: full.Logger,
-		rooms: newRooms()}
+	s := &Server{client: client, config: full, log: full.Logger, rooms: newRooms(full.MaxBody)}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)

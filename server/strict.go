@@ -41,11 +41,11 @@ func (c *call) readBody(of *shape, v any) error {
 	if r.ContentLength > limit {
 		return problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes", limit)
 	}
-	body := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	text := body.Bytes()
+	text, err := c.receive(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	switch {
+	case errors.As(err, new(*Problem)):
+		return err
 	case errors.As(err, &large):
 		return problem(http.StatusRequestEntityTooLarge, "body_too_large", "the body has more than %d bytes", limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -117,10 +117,13 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	var text bytes.Buffer // of a page: a place to work is not held while it is sent
 	write := jsonLines(&text)
 	find := func() (page query.Page, err error) {
+		if err = c.take(answerCost); err != nil {
+			return page, err
+		}
 		if err = c.work(); err != nil {
 			return page, err
 		}
-		defer c.rest()
+		defer func() { c.rest(); c.keep(text.Len()) }()
 		text.Reset()
 		if page, err = in.Find(c.r.Context(), c.client, c.who.Sees, f, c.config.Mask.JSON); err != nil {
 			return page, err
@@ -146,8 +149,7 @@ func exportTasks(c *call, in exportInput) (nothing, error) {
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
 	for n := 0; n < ExportLimit; n += max(len(page.Tasks), page.Looked) {
-		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // of each page
-		if _, err := c.w.Write(text.Bytes()); err != nil || page.More.IsZero() {
+		if err := c.send(text.Bytes()); err != nil || page.More.IsZero() {
 			break // who asked has gone, or has everything
 		}
 		f.Before = page.More

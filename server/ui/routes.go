@@ -9,6 +9,7 @@ type Route struct {
 	Audit        string // the action in the audit log; empty: not logged
 	Stream       bool   // answers for as long as it is watched
 	Aggregate    bool   // tells of all tenants together
+	Large        bool   // reads megabytes: few run at a time
 
 	show func(v *visit) (answer, error)
 	only needs
@@ -48,6 +49,9 @@ func Routes() []Route {
 	get := func(path string, show func(*visit) (answer, error)) Route {
 		return Route{Method: "GET", Path: path, Need: access.Read, show: show}
 	}
+	large := func(path string, show func(*visit) (answer, error)) Route {
+		return Route{Method: "GET", Path: path, Need: access.Read, Large: true, show: show}
+	}
 	sums := func(path string, show func(*visit) (answer, error)) Route {
 		return Route{Method: "GET", Path: path, Need: access.Read, Aggregate: true, show: show}
 	}
@@ -74,7 +78,7 @@ func Routes() []Route {
 		post("/queues", "queues.age", ageQueue),
 		{Method: "POST", Path: "/queues/retention", Need: access.Admin, Audit: "queues.keep", show: keepQueue},
 
-		get("/tasks", tasks),
+		large("/tasks", tasks),
 		{Method: "GET", Path: "/tasks/new", Need: access.Enqueue, show: newTask},
 		{Method: "POST", Path: "/tasks/new", Need: access.Enqueue, Audit: "tasks.enqueue", show: enqueue},
 		post("/tasks/selected", "tasks.edit", editSelected),
@@ -92,8 +96,8 @@ func Routes() []Route {
 
 		sums("/pipelines", pipelines),
 		{Method: "POST", Path: "/pipelines/{name}/remove", Need: access.Admin, Audit: "pipelines.remove", show: removePipeline},
-		get("/workflows", workflows),
-		get("/workflows/{id}", workflow),
+		large("/workflows", workflows),
+		large("/workflows/{id}", workflow),
 		post("/workflows/{id}/{action}", "workflows.edit", editWorkflow),
 
 		sums("/limits", limits),

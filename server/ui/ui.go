@@ -46,7 +46,7 @@ type Options struct {
 	Gate *access.Gate
 	Book *access.Book
 	// Turn waits until the visitor has few enough requests running; nil: no bound.
-	Turn func(ctx context.Context, who access.Identity) (giveBack func(), err error)
+	Turn func(ctx context.Context, who access.Identity, page Route) (giveBack func(), err error)
 	// Feed is shared with the API; default: the pages have their own.
 	Feed *feed.Feed
 	// Endpoints and Push are where the tasks of queues are sent; nil: no such page.
@@ -262,7 +262,7 @@ func formFailure(err error) error {
 // inTurn shows a page when the visitor has few enough others under way.
 func (v *visit) inTurn(route Route) (answer, error) {
 	if v.Turn != nil && !route.Stream && route.Need != access.Open {
-		giveBack, err := v.Turn(v.r.Context(), v.who)
+		giveBack, err := v.Turn(v.r.Context(), v.who, route)
 		if err != nil {
 			return answer{}, failure(http.StatusServiceUnavailable, "You have too many requests under way. Try again.")
 		}
@@ -276,8 +276,8 @@ func (v *visit) turnedAway(route Route) error {
 	who, err := v.Who(v.r)
 	if err == nil {
 		v.who = who
-		if rec, ok := v.w.(interface{ Seen(who string) }); ok {
-			rec.Seen(who.Name)
+		if rec, ok := v.w.(interface{ Seen(who access.Identity) }); ok {
+			rec.Seen(who)
 		}
 	}
 	if route.Need == access.Open {
@@ -302,7 +302,12 @@ func (v *visit) turnedAway(route Route) error {
 	case v.ReadOnly && v.r.Method != http.MethodGet && v.r.Method != http.MethodHead:
 		err = failure(http.StatusForbidden, "This server is read-only.")
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+	case route.Stream: // no person sees what it answers
+		f := failureOf(err)
+		http.Error(v.w, f.Text, f.Status)
+	default:
 		v.fail(v.w, v.r, v.base(answer{}), err)
 	}
 	return err

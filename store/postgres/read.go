@@ -183,9 +183,11 @@ func numbersOf(states []store.State) []int16 {
 func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 	byID := make(map[store.ID]*store.Task, len(tasks))
 	ids := make(uuids, len(tasks))
-	for i := range tasks {
+	in := map[store.State]uuids{}
+	for i, t := range tasks {
 		tasks[i].Detail = &store.Detail{}
-		byID[tasks[i].ID], ids[i] = &tasks[i], tasks[i].ID
+		byID[t.ID], ids[i] = &tasks[i], t.ID
+		in[t.State] = append(in[t.State], t.ID)
 	}
 	err := s.query(ctx, "attempts", func(raw [][]byte) error {
 		d := byID[idOf(raw[0])].Detail
@@ -198,15 +200,17 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 	if err != nil {
 		return err
 	}
-	err = s.query(ctx, "completions", func(raw [][]byte) error {
-		d := byID[idOf(raw[0])].Detail
-		d.Attempts = append(d.Attempts, store.Attempt{
-			Number: int(int32Of(raw[1])), Worker: idOf(raw[2]), StartedAt: timeOf(raw[3]), EndedAt: timeOf(raw[4]), Outcome: store.Completed,
-		})
-		return nil
-	}, ids)
-	if err != nil {
-		return err
+	if len(in[store.Completed]) > 0 {
+		err = s.query(ctx, "completions", func(raw [][]byte) error {
+			d := byID[idOf(raw[0])].Detail
+			d.Attempts = append(d.Attempts, store.Attempt{
+				Number: int(int32Of(raw[1])), Worker: idOf(raw[2]), StartedAt: timeOf(raw[3]), EndedAt: timeOf(raw[4]), Outcome: store.Completed,
+			})
+			return nil
+		}, in[store.Completed])
+		if err != nil {
+			return err
+		}
 	}
 	err = s.query(ctx, "notes", func(raw [][]byte) error {
 		d := byID[idOf(raw[0])].Detail
@@ -231,14 +235,13 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 		})
 		return nil
 	}, ids)
-	if err != nil {
+	if err != nil || len(in[store.Running]) == 0 {
 		return err
 	}
 	return s.query(ctx, "stops", func(raw [][]byte) error {
-		t := byID[idOf(raw[0])]
-		t.Detail.CancelRequested = t.State == store.Running
+		byID[idOf(raw[0])].Detail.CancelRequested = true
 		return nil
-	}, ids)
+	}, in[store.Running])
 }
 
 // jsonb strips the version from the binary form of a jsonb value.
