@@ -5,11 +5,16 @@ import (
 	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Edit implements store.Editor. Each task is edited under the lock of the place
-// that holds it; the function edit tells how.
+// Edit implements store.Editor: the rules decide under the locks of all that a change may
+// touch.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+	if len(e.IDs) == 0 {
+		return nil, nil
+	}
+	e.Change.Reason = clean(e.Change.Reason)
 	edited, held, err := s.edit(ctx, e)
 	if err == nil {
 		err = heldError(held)
@@ -20,7 +25,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return edited, err
 }
 
-// edit changes tasks in one call of the function edit. When that has waited too long for
+// edit changes tasks in one transaction. When that has waited too long for
 // a lock, halves are changed one after the other; one task alone is held.
 func (s *Store) edit(ctx context.Context, e store.Edit) (edited []store.Edited, held []store.ID, err error) {
 	edited, err = s.editOnce(ctx, e)
@@ -42,19 +47,23 @@ func (s *Store) edit(ctx context.Context, e store.Edit) (edited []store.Edited, 
 	return append(first, rest...), append(held, more...), nil
 }
 
-func (s *Store) editOnce(ctx context.Context, e store.Edit) ([]store.Edited, error) {
-	edited := make([]store.Edited, len(e.IDs))
-	for i, id := range e.IDs {
-		edited[i].ID = id
+func (s *Store) editOnce(ctx context.Context, e store.Edit) (edited []store.Edited, err error) {
+	var to *int64
+	if e.Change.Op == store.Move {
+		lane := laneOf(e.Change.Queue, 0)
+		to = &lane
 	}
-	c := e.Change
-	err := s.query(ctx, "edit", func(raw [][]byte) error {
-		done := &edited[int32Of(raw[0])-1]
-		done.Result, done.State = store.EditResult(stateOf(raw[1])), stateOf(raw[2])
-		return nil
-	}, uuidsOf(e.IDs), int16(c.Op), int32(c.Priority), c.Queue, timeOrNull(c.RunAt), c.Delay.Microseconds(), clean(c.Reason))
+	left, err := s.decide(ctx, e.IDs, func(b *rules.Batch) error {
+		edited, err = b.Edit(e.IDs, &e.Change)
+		return err
+	}, "lock_tasks", uuidsOf(e.IDs), int16(e.Change.Op), to)
 	if err != nil {
 		return nil, err
+	}
+	for i := range edited {
+		if left[edited[i].ID] {
+			edited[i].State = store.Scheduled
+		}
 	}
 	return edited, nil
 }

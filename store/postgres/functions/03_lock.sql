@@ -182,50 +182,6 @@ begin
   return _held;
 end $$;
 
--- Locks tasks where they are, and what an edit of them will change.
-create function tusk_fn.lock_places(_ids uuid[], _op smallint, _to bigint) returns void language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
-as $$
-declare
-  _queues bigint[];
-  _keys   text[];
-begin
-  if _op = 1 then
-    perform 1 from tusk_fn.states_of(_ids) s
-    join tusk.lease x on x.token = s.token and x.lane = s.lane
-    where s.state = 4
-    order by x.token, x.lane for share of x;
-  end if;
-  select array_agg(k.queue), array_agg(k.key) into _queues, _keys
-  from (
-    select w.lane >> 16 as queue, tusk_fn.tenant_key(w.tenant, w.key) as key from tusk.waiting w where w.id = any(_ids) and w.key is not null
-    union
-    select d.lane >> 16, tusk_fn.tenant_key(d.tenant, d.key) from tusk.dead d where d.id = any(_ids) and d.key is not null
-    union
-    select t.lane >> 16, tusk_fn.tenant_key(t.tenant, t.key)
-    from unnest(_ids) u(id) join tusk.log t on t.id = u.id and t.packed is null where t.key is not null) k;
-  if _queues is not null then
-    if _op = 5 then
-      _queues := _queues || array_fill(_to >> 16, array[cardinality(_keys)]);
-      _keys := _keys || _keys;
-    end if;
-    perform tusk_fn.lock_keys(_queues, _keys);
-  end if;
-  perform tusk_fn.lock_waiting(_ids || case when _queues is null then '{}' else tusk_fn.tasks_of_keys(_queues, _keys) end,
-    case when _op in (1, 3) then tusk_fn.children_of(_ids) else '{}' end);
-  if _op in (2, 3) then
-    perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
-    perform 1 from unnest(_ids) u(id)
-    cross join lateral (select t.* from tusk_fn.rows_of(u.id) t offset 0) t
-    cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) y
-    join tusk.outcome o on o.ctid = y.at
-    order by o.lane, o.node, o.token for update of o;
-  end if;
-  if _op <> 2 then
-    perform tusk_fn.lock_lanes(_ids);
-  end if;
-end $$;
-
 -- Gives up what somebody else holds who may wait for this: all is done again.
 create function tusk_fn.begin_anew() returns void language plpgsql as $$
 begin

@@ -167,11 +167,22 @@ begin
   perform tusk_fn.tell(array[s.id], array[s.state]) from tusk_fn.states_of(array[_id]) s where s.state in (6, 7, 8);
 end $$;
 
--- Tells that tasks have ended, or (0) do not exist any more. What is left, because
--- somebody holds the child or because the failure shall cancel it, is in doubt. Whoever
--- can has locked the children before; here nobody waits for one. Who holds a doubt has
--- not seen this end, and leaves it. Returns queues.
+-- Tells that tasks have ended, or (0) do not exist any more. Whoever can has locked the
+-- children before; here nobody waits for one. Returns queues.
 create function tusk_fn.tell(_ids uuid[], _states smallint[]) returns setof text language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return query select * from tusk_fn.set_free(
+    array(select x.id from unnest(_ids, _states) x(id, state) where x.state = 6),
+    array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 6));
+  perform tusk_fn.doubt_children(_ids, _states);
+end $$;
+
+-- Marks what is left of the children of tasks that have ended as in doubt: somebody holds
+-- the child, it came meanwhile, or the failure shall cancel it. Who holds a doubt has
+-- not seen this end, and leaves it.
+create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
@@ -180,7 +191,9 @@ declare
   _children  uuid[];
   _parents   uuid[];
 begin
-  return query select * from tusk_fn.set_free(_completed, _failed);
+  if pg_relation_size('tusk.open_need') = 0 then
+    return;
+  end if;
   select array_agg(o.child order by o.child, o.parent), array_agg(o.parent order by o.child, o.parent) into _children, _parents
   from tusk.open_need o
   where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1);

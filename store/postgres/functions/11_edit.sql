@@ -1,154 +1,163 @@
--- Applies one change to tasks. Ops and results are numbered as in package store. Most
--- tasks are changed together; those with a key or a turn, and those that are pending,
--- running or completed, one by one.
-create function tusk_fn.edit(_ids uuid[], _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
-returns table (place int, result smallint, state smallint) language plpgsql set jit = off set lock_timeout = '300ms' as $$
-#variable_conflict use_column
+-- What store/rules decide is read and written here: an engine's Source and its apply. First
+-- the locks, then what is known of the tasks, and last what has become of them.
+
+-- Locks tasks where they are, and all else that a change of them may touch, in the order
+-- of 03_lock.sql. Until the transaction ends nobody else can change them; what moved on before
+-- its lock is locked without waiting where it is now. _to is the lane of a move.
+create function tusk_fn.lock_tasks(_ids uuid[], _op smallint, _to bigint) returns void language plpgsql set jit = off as $$
 declare
-  _done uuid[] := '{}';
-  i     int;
-  e     record;
+  _was record;
+  _is  record;
 begin
   perform tusk_fn.need_read_committed();
-  perform tusk_fn.lock_places(_ids, _op, case when _op = 5 then tusk_fn.lane_of(_queue, 0) end);
-  if cardinality(_ids) = (select count(distinct u) from unnest(_ids) u) then
-    for e in select * from tusk_fn.edit_many(_ids, _op, _priority, _queue, _run_at, _delay, _reason) loop
-      _done := _done || e.id;
-      place := array_position(_ids, e.id); result := e.result; state := e.state;
-      return next;
-    end loop;
+  perform set_config('lock_timeout', '300ms', true), set_config('idle_in_transaction_session_timeout', '10s', true);
+  select * into _was from tusk_fn.spots_of(_ids);
+  perform tusk_fn.lock_spots(_ids, _was.states, _was.lanes, _was.tokens, _was.keys, _op, _to);
+  if _op = 2 then
+    perform pg_current_xact_id(); -- what it takes for unfinished is not pruned before it has ended
   end if;
-  for i in select g from generate_subscripts(_ids, 1) g where _ids[g] <> all(_done) order by _ids[g], g loop
-    return query select i, e.result, e.state from tusk_fn.edit_one(_ids[i], _op, _priority, _queue, _run_at, _delay, _reason) e;
+  for i in 1 .. 5 loop
+    select * into _is from tusk_fn.spots_of(_ids);
+    if _is = _was then
+      return;
+    elsif not tusk_fn.try_spots(_ids, _is.states, _is.lanes, _is.tokens, _is.keys, _op) then
+      perform tusk_fn.begin_anew();
+    end if;
+    _was := _is;
   end loop;
+  perform tusk_fn.begin_anew();
 end $$;
 
--- Changes those of the tasks together that need no more than another place, and
--- returns them: available, scheduled, retryable or dead ones without key and turn.
-create function tusk_fn.edit_many(_ids uuid[], _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
-returns table (id uuid, result smallint, state smallint) language plpgsql
+-- Where tasks are now, in the order given: their states, lanes, leases and tenants' keys.
+create function tusk_fn.spots_of(_ids uuid[], out states smallint[], out lanes bigint[], out tokens uuid[], out keys text[])
+language plpgsql stable
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  select array_agg(s.state order by u.place), array_agg(s.lane order by u.place), array_agg(s.token order by u.place),
+    array_agg(case when s.key is not null then tusk_fn.tenant_key(s.tenant, s.key) end order by u.place)
+  into states, lanes, tokens, keys
+  from unnest(_ids) with ordinality u(id, place)
+  left join lateral (select x.state, x.lane, x.token, x.tenant, x.key from tusk_fn.state_of(u.id) x limit 1) s on true;
+end $$;
+
+create function tusk_fn.lock_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[], _op smallint, _to bigint)
+returns void language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _queues bigint[];
+  _names  text[];
+  _lane   bigint;
+begin
+  if _op = 1 then
+    perform 1 from tusk.lease x
+    join (select distinct s.token, s.lane from unnest(_states, _lanes, _tokens) s(state, lane, token) where s.state = 4) s
+      on x.token = s.token and x.lane = s.lane
+    order by x.token, x.lane for share of x;
+  end if;
+  select array_agg(q.queue), array_agg(q.key) into _queues, _names
+  from (
+    select s.lane >> 16 as queue, s.key from unnest(_lanes, _keys) s(lane, key) where s.key is not null
+    union
+    select _to >> 16, s.key from unnest(_keys) s(key) where s.key is not null and _op = 5) q;
+  if _queues is not null then
+    perform tusk_fn.lock_keys(_queues, _names);
+  end if;
+  perform tusk_fn.lock_waiting(_ids || case when _queues is null then '{}' else tusk_fn.tasks_of_keys(_queues, _names) end,
+    case when _op in (1, 3) then tusk_fn.children_of(_ids) else '{}' end);
+  if _op in (2, 3) then
+    perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
+    perform 1 from unnest(_ids, _states) u(id, state)
+    cross join lateral (select t.* from tusk_fn.rows_of(u.id) t where u.state = 6 offset 0) t
+    cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) y
+    join tusk.outcome o on o.ctid = y.at
+    order by o.lane, o.node, o.token for update of o;
+  end if;
+  if _op <> 2 then
+    for _lane in select distinct s.lane from unnest(_states, _lanes) s(state, lane) where s.state = 3 order by 1 loop
+      perform tusk_fn.lock_lane(_lane);
+    end loop;
+  end if;
+end $$;
+
+-- The same without waiting; false: somebody holds something.
+create function tusk_fn.try_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[], _op smallint) returns boolean
+language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _mine uuid[];
+begin
+  if _op = 1 then
+    _mine := array(
+      select x.token from tusk.lease x
+      join (select distinct s.token, s.lane from unnest(_states, _lanes, _tokens) s(state, lane, token) where s.state = 4) s
+        on x.token = s.token and x.lane = s.lane for share of x skip locked);
+    if exists (select from unnest(_states, _tokens) s(state, token) where s.state = 4 and s.token <> all(_mine)) then
+      return false;
+    end if;
+  end if;
+  if not tusk_fn.try_keys(array(select s.lane >> 16 from unnest(_lanes, _keys) with ordinality s(lane, key, place) where s.key is not null order by s.place),
+      array(select s.key from unnest(_keys) with ordinality s(key, place) where s.key is not null order by s.place)) then
+    return false;
+  end if;
+  _mine := array(select w.id from tusk.waiting w where w.id = any(_ids) for update skip locked);
+  if _op in (2, 3) then
+    _mine := _mine || array(select d.id from tusk.dead d where d.id = any(_ids) for update skip locked) || array(
+      select u.id from unnest(_ids, _states) u(id, state)
+      cross join lateral (select t.* from tusk_fn.rows_of(u.id) t where u.state = 6 offset 0) t
+      cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) y
+      join tusk.outcome o on o.ctid = y.at for update of o skip locked);
+  end if;
+  return not exists (
+      select from unnest(_ids, _states) s(id, state)
+      where (s.state in (1, 2, 5) or s.state >= 6 and _op in (2, 3)) and s.id <> all(_mine))
+    and (_op = 2 or coalesce((
+      select bool_and(tusk_fn.try_lane(s.lane)) from (select distinct l.lane from unnest(_states, _lanes) l(state, lane) where l.state = 3) s), true));
+end $$;
+
+-- What the rules have to know of tasks. Whether others need one, and what it needs, is
+-- asked for only where anybody ever had needs.
+create function tusk_fn.known_of(_ids uuid[]) returns table (id uuid, state smallint, lane bigint, queue text, tenant text, key text,
+  attempt int, crashes int, run_at timestamptz, claimed_at timestamptz, finished_at timestamptz, reason text, worker uuid, token uuid,
+  turn boolean, partition text, has_turn boolean, open int, needs boolean, needed boolean, awaits boolean, stopping boolean, stop_reason text)
+language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _now     timestamptz;
-  _lanes   bigint[] := '{}';
-  _waiting uuid[];
-  _dead    uuid[] := '{}';
-  _log     uuid[] := '{}';
-  _xids    xid8[] := '{}';
-  _ns      bigint[] := '{}';
-  _moves   boolean := _op in (4, 5);
-  _ended   uuid[];
+  _linked boolean := pg_relation_size('tusk.need') > 0 or pg_relation_size('tusk.open_need') > 0;
 begin
-  if _op <> 2 then
-    _lanes := array(
-      select distinct t.lane
-      from unnest(_ids) u(id)
-      cross join lateral (
-        select t.lane from tusk_fn.rows_of(u.id) t
-        where t.key is null and t.turn is not true and tusk_fn.unclaimed(t.lane, t.xid, t.n)
-        offset 0) t
-      order by t.lane);
-    _lanes := array(select l from unnest(_lanes) l where tusk_fn.try_lane(l));
-    perform tusk_fn.unpack(_ids, _lanes);
-  end if;
-  if _op in (2, 3) then
-    _dead := array(
-      select d.id from tusk.dead d
-      where d.id = any(_ids) and d.key is null and d.turn is not true
-        and (_op = 3 or not exists (select from tusk.need n where n.child = d.id))
-      order by d.id for update of d skip locked);
-  end if;
-  _waiting := array(
-    select w.id from tusk.waiting w
-    where w.id = any(_ids) and w.state in (1, 5) and w.key is null and w.turn is not true
-    order by w.id for update skip locked);
-  select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
-  from tusk.log t
-  where t.id = any(_ids) and t.packed is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk_fn.unclaimed(t.lane, t.xid, t.n)
-    and not (_moves and t.lane = tusk_fn.lane_moved(t.lane, _op, _priority, _queue));
-  if _moves then
-    return query
-    select t.id, 1::smallint, 3::smallint from tusk.log t
-    where t.id = any(_ids) and t.packed is null and t.lane = any(_lanes) and t.key is null and t.turn is not true and tusk_fn.unclaimed(t.lane, t.xid, t.n)
-      and t.id <> all(coalesce(_log, '{}'))
-    union all
-    select w.id, 1::smallint, w.state from tusk.waiting w
-    where w.id = any(_waiting) and w.lane = tusk_fn.lane_moved(w.lane, _op, _priority, _queue);
-    _waiting := array(
-      select w.id from tusk.waiting w
-      where w.id = any(_waiting) and w.lane <> tusk_fn.lane_moved(w.lane, _op, _priority, _queue));
-    perform tusk_fn.name_lanes(array_agg(m.lane), array_agg(m.queue))
-    from (
-      select distinct tusk_fn.lane_moved(l.lane, _op, _priority, _queue) as lane, case when _op = 5 then _queue else tusk_fn.queue_of(l.lane) end as queue
-      from (
-        select w.lane from tusk.waiting w where w.id = any(_waiting)
-        union select t.lane from tusk.log t where t.id = any(_log) and t.packed is null and t.xid = any(_xids) and t.n = any(_ns)) l) m;
-  end if;
-  _now := clock_timestamp();
-  if _op = 1 then
-    return query
-    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, reason, finished_at, workflow, turn, partition)
-    select w.id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key,
-      w.tags, w.settings, w.failure, _reason, _now, w.workflow, w.turn, w.partition
-    from tusk_fn.take_many(_waiting, _dead, _log, _xids, _ns) w
-    returning id, 1::smallint, 7::smallint;
-  elsif _op = 3 then
-    return query select w.id, 1::smallint, 0::smallint from tusk_fn.take_many(_waiting, _dead, _log, _xids, _ns) w;
-  else
-    return query
-    with w as materialized (
-      select x.*, nextval('tusk.task_n') as no, not x.stays and x.due <= _now and not x.early as goes
-      from (
-        select t.*, case
-            when not _moves then tusk_fn.due(_now, _run_at, _delay)
-            when t.state = 3 then least(t.run_at, _now) -- enqueued while this waited, it may seem to be due later
-            else t.run_at end as due,
-          _moves and t.state in (1, 5) as stays, -- among the waiting, even when it is due
-          t.claimed_at is not null and exists (select from tusk_fn.rows_of(t.id) y where y.xid > pg_current_xact_id()) as early
-        from tusk_fn.take_many(_waiting, _dead, _log, _xids, _ns) t
-        order by t.id) x),
-    logged as (
-      insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
-        key, tags, settings, failure, workflow, turn, partition)
-      select tusk_fn.lane_moved(w.lane, _op, _priority, _queue), w.no, w.id, w.enqueued_at, case when w.state >= 6 then 0 else w.attempt end,
-        case when w.state >= 6 then 0 else w.crashes end, w.kind, w.args, w.due, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags,
-        w.settings, w.failure, w.workflow, w.turn, w.partition
-      from w where w.goes order by w.no),
-    kept as (
-      insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant,
-        key, tags, settings, failure, workflow, turn, partition)
-      select w.id, case when w.state = 5 and (w.stays or w.due > _now) then 5 else 1 end, tusk_fn.lane_moved(w.lane, _op, _priority, _queue),
-        case when w.stays then w.due else greatest(w.due, _now) end, w.no, w.enqueued_at, case when w.state >= 6 then 0 else w.attempt end,
-        case when w.state >= 6 then 0 else w.crashes end, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant,
-        w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition
-      from w where not w.goes)
-    select w.id, 1::smallint, case when w.goes then 3 when w.state = 5 and (w.stays or w.due > _now) then 5 else 1 end::smallint from w;
-  end if;
-  if _op in (1, 3) then
-    _ended := _waiting || _dead || coalesce(_log, '{}');
-    if _op = 3 then
-      perform tusk_fn.forget_tasks(_ended);
-    end if;
-    if pg_relation_size('tusk.need') > 0 then
-      delete from tusk.open_need x where x.child = any(_ended);
-      perform tusk_fn.forget_doubts(_ended);
-    end if;
-    if pg_relation_size('tusk.open_need') > 0 and cardinality(_ended) > 0 then
-      perform tusk_fn.tell(_ended, array(select case when _op = 1 then 7 else 0 end::smallint from unnest(_ended)));
-    end if;
-  end if;
+  return query
+  select s.id, s.state, s.lane, tusk_fn.queue_of(s.lane), coalesce(s.tenant, ''), coalesce(s.key, ''),
+    s.attempt, s.crashes, s.run_at, s.claimed_at, s.finished_at, s.reason, s.worker, s.token,
+    s.turn is true, coalesce(s.partition, ''), s.turn is true and exists (select from tusk.turn h where h.id = s.id),
+    case when _linked and s.state = 2 then (select count(*)::int from tusk.open_need o where o.child = s.id) else 0 end,
+    _linked and exists (select from tusk.need n where n.child = s.id),
+    _linked and exists (select from tusk.open_need o where o.parent = s.id),
+    s.state = 2 and s.key is not null and exists (
+      select from tusk.key k where k.queue = s.lane >> 16 and k.key = tusk_fn.tenant_key(s.tenant, s.key) and k.awaiting = s.id),
+    x.reason is not null, coalesce(x.reason, '')
+  from unnest(_ids) u(id)
+  cross join lateral (select * from tusk_fn.state_of(u.id) limit 1) s
+  left join lateral (select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token) x on true;
 end $$;
 
--- The lane that a move or a new priority takes a task to; its own with other changes.
-create function tusk_fn.lane_moved(_lane bigint, _op smallint, _priority int, _queue text) returns bigint language plpgsql immutable as $$
+-- The open needs of others for tasks, but of those that somebody else holds: they are left
+-- in doubt. In the order in which they were enqueued.
+create function tusk_fn.children_to_tell(_ids uuid[]) returns table (child uuid, parent uuid, policy smallint) language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _mine uuid[] := array(
+    select w.id from tusk.waiting w where w.id = any(tusk_fn.children_of(_ids)) order by w.id for update skip locked);
 begin
-  return case _op
-    when 4 then (_lane >> 16 << 16) + _priority + 32768
-    when 5 then tusk_fn.lane_of(_queue, 0) + tusk_fn.priority_of(_lane)
-    else _lane end;
+  return query
+  select o.child, o.parent, o.policy from tusk.open_need o join tusk.waiting w on w.id = o.child
+  where o.parent = any(_ids) and o.child = any(_mine)
+  order by w.enqueued_at, w.n;
 end $$;
 
 -- Takes tasks out of where they are, all of them locked there: the waiting, the dead,
@@ -181,211 +190,156 @@ begin
   from gone g;
 end $$;
 
--- Finds the task, locks what holds it, which lock_places has usually done, and looks
--- again in a new statement. A task that moved on in between is looked for anew.
-create function tusk_fn.edit_one(_id uuid, _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint, _reason text)
-returns table (result smallint, state smallint) language plpgsql as $$
-#variable_conflict use_column
-declare
-  _now timestamptz := clock_timestamp();
-  s    tusk_fn.task_state;
-  t    tusk_fn.task;
-  _mine boolean;
+-- Takes tasks that were completed, and left nothing but a completion, out of their flushes,
+-- which are locked. The attempts of those that run again go into their histories.
+create function tusk_fn.take_completed(_ids uuid[], _again uuid[]) returns setof tusk.waiting language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
 begin
-  for i in 1 .. 5 loop
-    _mine := true;
-    select * into s from tusk_fn.state_of(_id) x limit 1;
-    if not found then
-      return query select 4::smallint, 0::smallint;
-      return;
-    elsif s.state = 4 and _op <> 1 or s.state >= 6 and _op not in (2, 3) or s.state = 3 and _op = 2 then
-      return query select 3::smallint, s.state;
-      return;
-    end if;
-    if s.key is not null then
-      perform 1 from tusk.key k where k.queue = s.lane >> 16 and k.key = tusk_fn.tenant_key(s.tenant, s.key) for update skip locked;
-      _mine := found or not exists (select from tusk.key k where k.queue = s.lane >> 16 and k.key = tusk_fn.tenant_key(s.tenant, s.key));
-    end if;
-    if s.state in (1, 2, 5) then
-      perform 1 from tusk.waiting x where x.id = _id for update skip locked;
-      _mine := _mine and found;
-    elsif s.state = 4 then
-      perform 1 from tusk.lease x where x.token = s.token and x.lane = s.lane for share skip locked;
-      _mine := _mine and found;
-    elsif s.state = 3 then
-      if tusk_fn.try_lane(s.lane) then
-        perform tusk_fn.unpack(array[_id], array[s.lane]);
-      else
-        _mine := false;
-      end if;
-    else
-      perform 1 from tusk.dead x where x.id = _id for update skip locked;
-      if not found then
-        perform 1 from tusk.outcome x
-        where x.ctid = any(array(select o.at from tusk_fn.rows_of(_id) y cross join lateral tusk_fn.flush_of(y.lane, y.xid, _id) o))
-        for update skip locked;
-      end if;
-      _mine := _mine and found;
-    end if;
-    if exists (select from tusk_fn.state_of(_id) x where x.state = s.state and x.lane = s.lane and x.attempt = s.attempt
-      and x.token is not distinct from s.token) then
-      if not _mine then
-        perform tusk_fn.begin_anew();
-      end if;
-      return query select * from tusk_fn.apply(s, _op, _priority, _queue, _run_at, _delay, _reason, _now);
-      return;
-    end if;
-  end loop;
-  return query select 3::smallint, s.state;
-end $$;
-
--- Applies a change to a task whose place is locked, and whose state allows it but
--- where it is pending.
-create function tusk_fn.apply(s tusk_fn.task_state, _op smallint, _priority int, _queue text, _run_at timestamptz, _delay bigint,
-  _reason text, _now timestamptz)
-returns table (result smallint, state smallint) language plpgsql as $$
-#variable_conflict use_column
-declare
-  w      tusk.waiting;
-  _lane  bigint := s.lane;
-  _key   bigint := s.lane >> 16;
-begin
-  if s.state = 2 then
-    if _op not in (1, 3) and not (_op = 4 and exists (select from tusk.waiting x where x.id = s.id and x.line is not null)) then
-      return query select 3::smallint, s.state;
-      return;
-    end if;
-    update tusk.key k set awaiting = null where k.queue = _key and k.key = tusk_fn.tenant_key(s.tenant, s.key) and k.awaiting = s.id;
-    if found then
-      delete from tusk.waiting x where x.id = s.id;
-      perform tusk_fn.forget_needs(s.id, true);
-      perform tusk_fn.tell_one(s.id, 0::smallint);
-      return query select 1::smallint, case when _op = 1 then 7 else 0 end::smallint;
-      return;
-    end if;
-  elsif s.state = 4 then
-    insert into tusk.stop (id, token, reason) values (s.id, s.token, _reason)
-    on conflict (id) do update set token = excluded.token, reason = excluded.reason;
-    return query select 2::smallint, s.state;
-    return;
-  end if;
-  if _op in (4, 5) then
-    _lane := case when _op = 4 then (s.lane >> 16 << 16) + _priority + 32768
-      else tusk_fn.lane_of(_queue, 0) + tusk_fn.priority_of(s.lane) end;
-    if _lane = s.lane and s.state <> 2 then
-      return query select 1::smallint, s.state;
-      return;
-    end if;
-    perform tusk_fn.name_lanes(array[_lane], array[case when _op = 5 then _queue else tusk_fn.queue_of(s.lane) end]);
-    if _op = 5 and s.key is not null and not tusk_fn.move_key(_key, _lane >> 16, tusk_fn.tenant_key(s.tenant, s.key), s.id) then
-      return query select 5::smallint, s.state;
-      return;
-    end if;
-  elsif _op = 2 and s.state >= 6 and s.key is not null then
-    update tusk.key k set holder = s.id where k.queue = _key and k.key = tusk_fn.tenant_key(s.tenant, s.key) and k.holder is null;
-    if not found then
-      return query select 5::smallint, s.state;
-      return;
-    end if;
-  end if;
-  perform tusk_fn.take_out(s, _op);
-  if s.turn and (_op in (1, 3, 5) or _op = 6 and s.state = 3) then
-    delete from tusk.turn h where h.id = s.id;
-  end if;
-  if _op = 3 then
-    delete from tusk.attempt x where x.id = s.id;
-    delete from tusk.note x where x.id = s.id;
-    perform tusk_fn.forget_needs(s.id, true);
-    if s.key is not null then
-      perform tusk_fn.forget_key(_key, tusk_fn.tenant_key(s.tenant, s.key), s.id);
-    end if;
-    perform tusk_fn.tell_one(s.id, 0::smallint);
-    return query select 1::smallint, 0::smallint;
-    return;
-  elsif _op = 1 then
-    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, reason, finished_at, workflow, turn, partition)
-    values (s.id, 7, s.lane, s.run_at, s.enqueued_at, s.attempt, s.crashes, s.kind, s.args, s.expires_at, s.claimed_at,
-      s.tenant, s.key, s.tags, s.settings, s.failure, _reason, _now, s.workflow, s.turn, s.partition);
-    perform tusk_fn.forget_needs(s.id, false);
-    if s.key is not null then
-      perform tusk_fn.free_key(_key, tusk_fn.tenant_key(s.tenant, s.key), s.id, _now);
-    end if;
-    perform tusk_fn.tell_one(s.id, 7::smallint);
-    return query select 1::smallint, 7::smallint;
-    return;
-  end if;
-  w.id := s.id; w.state := case when s.state = 5 then 5 else 1 end; w.lane := _lane; w.n := nextval('tusk.task_n');
-  w.run_at := case
-    when _op in (2, 6) then tusk_fn.due(_now, _run_at, _delay)
-    when s.state = 3 then least(s.run_at, _now) -- enqueued while this waited, it may seem to be due later
-    else s.run_at end;
-  w.enqueued_at := s.enqueued_at; w.attempt := s.attempt; w.crashes := s.crashes; w.kind := s.kind; w.args := s.args;
-  w.expires_at := s.expires_at; w.claimed_at := s.claimed_at; w.tenant := s.tenant; w.key := s.key; w.tags := s.tags;
-  w.settings := s.settings; w.failure := s.failure; w.workflow := s.workflow; w.turn := s.turn; w.partition := s.partition;
-  if s.state >= 6 then
-    w.attempt := 0; w.crashes := 0;
-    if pg_relation_size('tusk.need') > 0 and tusk_fn.need_again(s.id) then
-      w.state := 2;
-    end if;
-  end if;
-  if _op in (4, 5) and s.state in (1, 5) then
-    insert into tusk.waiting select w.*; -- it stays what it is, even when due
-    return query select 1::smallint, s.state;
-    return;
-  end if;
-  return query select 1::smallint, tusk_fn.place(w);
-end $$;
-
--- Takes a task out of where it is, for another place or for none.
-create function tusk_fn.take_out(s tusk_fn.task_state, _op smallint) returns void language plpgsql as $$
-#variable_conflict use_column
-declare
-  t tusk_fn.task;
-begin
-  if s.state in (1, 2, 5) then
-    delete from tusk.waiting x where x.id = s.id;
-  elsif s.state >= 6 then
-    delete from tusk.dead x where x.id = s.id;
-    if found then
-      return;
-    end if;
-  end if;
-  if s.state in (3, 6) then
-    select * into t from tusk_fn.rows_of(s.id) x order by x.xid desc, x.n desc limit 1;
-    if s.state = 3 then
-      perform tusk_fn.take(t);
-      return;
-    end if;
-    if _op = 2 then
-      insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
-      select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at, 6, '', '', ''
-      from tusk_fn.flush_of(t.lane, t.xid, t.id) o;
-    end if;
+  return query
+  with f as materialized (
+    select t.*, o.at, o.worker, o.claimed_at as began, o.ended_at
+    from unnest(_ids) u(id)
+    cross join lateral (select * from tusk_fn.rows_of(u.id) r order by r.xid desc, r.n desc limit 1) t
+    cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) o),
+  history as (
+    insert into tusk.attempt (id, number, worker, started_at, ended_at, state, error, trace, fingerprint)
+    select f.id, f.attempt + 1, f.worker, f.began, f.ended_at, 6, '', '', '' from f where f.id = any(_again)),
+  cut as (
     update tusk.outcome o
-    set firsts = array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i where i.id <> s.id order by i.place),
+    set firsts = array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i where i.id <> all(x.ids) order by i.place),
       counts = null,
       ago = case when o.ago is not null then
-        array(select o.ago[i.place] from tusk_fn.ids_of(o.firsts, o.counts) i where i.id <> s.id order by i.place) end,
-      keyed = o.keyed - case when s.key is null then 0 else 1 end
-    where o.ctid = any(array(select f.at from tusk_fn.flush_of(t.lane, t.xid, t.id) f));
+        array(select o.ago[i.place] from tusk_fn.ids_of(o.firsts, o.counts) i where i.id <> all(x.ids) order by i.place) end,
+      keyed = o.keyed - x.keyed
+    from (select f.at, array_agg(f.id) as ids, count(f.key) as keyed from f group by f.at) x
+    where o.ctid = x.at)
+  select f.id, 6::smallint, f.lane, coalesce(f.run_at, f.enqueued_at), f.n, f.enqueued_at, f.attempt, f.crashes, f.kind, f.args,
+    f.expires_at, f.began, f.tenant, f.key, f.tags, f.settings, f.failure, f.workflow, f.turn, f.partition, null::timestamptz
+  from f;
+end $$;
+
+-- Takes tasks of these states out of where they are, all of them locked. _lanes are those of
+-- the available ones; of the completed ones _again run once more.
+create function tusk_fn.take_tasks(_ids uuid[], _was smallint[], _lanes bigint[], _again uuid[]) returns setof tusk.waiting
+language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _waiting uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was in (1, 2, 5));
+  _ended   uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was >= 6);
+  _dead    uuid[] := array(select d.id from tusk.dead d where d.id = any(_ended));
+  _log     uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was = 3);
+  _xids    xid8[];
+  _ns      bigint[];
+begin
+  if cardinality(_log) > 0 then
+    perform tusk_fn.unpack(_log, _lanes);
+    select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
+    from tusk.log t
+    where t.id = any(_log) and t.packed is null and t.lane = any(_lanes) and tusk_fn.unclaimed(t.lane, t.xid, t.n);
+  end if;
+  return query select * from tusk_fn.take_many(_waiting, _dead, _log, _xids, _ns);
+  if cardinality(_dead) < cardinality(_ended) then
+    return query select * from tusk_fn.take_completed(
+      array(select u.id from unnest(_ended) u(id) where u.id <> all(_dead)), _again);
   end if;
 end $$;
 
--- Moves the key of an unfinished task to another queue, unless it is held there.
-create function tusk_fn.move_key(_from bigint, _to bigint, _key text, _id uuid) returns boolean language plpgsql as $$
+-- Puts tasks where they go, in order, from where they were; a state of 0 is nowhere. Of the
+-- rows that a task leaves in the log the one of the latest transaction is the latest: one that
+-- began before the task's last attempt was put there leaves it to the next admission. Returns
+-- the tasks that were left so.
+create function tusk_fn.put_tasks(_changes json, _lanes bigint[]) returns uuid[] language plpgsql
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+declare
+  _early uuid[];
+begin
+  with c as materialized (
+    select * from json_to_recordset(_changes) as c(id uuid, was smallint, place int, state smallint, lane bigint, run_at timestamptz,
+      attempt int, crashes int, reason text, finished_at timestamptz, line timestamptz)),
+  w as materialized (
+    select x.*, nextval('tusk.task_n') as n,
+      x.state = 3 and x.claimed_at is not null and exists (select from tusk_fn.rows_of(x.id) y where y.xid > pg_current_xact_id()) as early
+    from (
+      select c.*, t.enqueued_at, t.kind, t.args, t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, t.workflow,
+        t.turn, t.partition
+      from tusk_fn.take_tasks(array(select c.id from c order by c.place), array(select c.was from c order by c.place), _lanes,
+        array(select c.id from c where c.state > 0)) t
+      join c on c.id = t.id
+      order by c.place) x),
+  logged as (
+    insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
+      settings, failure, workflow, turn, partition)
+    select w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at, w.tenant, w.key,
+      w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition
+    from w where w.state = 3 and not w.early order by w.n),
+  kept as (
+    insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
+      tags, settings, failure, workflow, turn, partition, line)
+    select w.id, case when w.early then 1 else w.state end, w.lane, w.run_at, w.n, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args,
+      w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition, w.line
+    from w where w.state in (1, 2, 5) or w.early),
+  ended as (
+    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
+      tags, settings, failure, reason, finished_at, workflow, turn, partition)
+    select w.id, w.state, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant,
+      w.key, w.tags, w.settings, w.failure, w.reason, w.finished_at, w.workflow, w.turn, w.partition
+    from w where w.state >= 6)
+  select array_agg(w.id) into _early from w where w.early;
+  return coalesce(_early, '{}');
+end $$;
+
+-- Writes keys, which are locked unless they are new: then nobody else may have made them.
+create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[], _sources timestamptz[], _tasks bigint[],
+  _new boolean[]) returns void language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
 #variable_conflict use_column
 declare
-  k tusk.key;
+  _made int;
 begin
-  select * into k from tusk.key y where y.queue = _from and y.key = _key;
-  insert into tusk.key as y (queue, key, holder, source_at, tasks) values (_to, _key, _id, k.source_at, 1)
-  on conflict (queue, key) do update
-  set holder = _id, source_at = greatest(y.source_at, excluded.source_at), tasks = y.tasks + 1
-  where y.holder is null;
-  if not found then
-    return false;
+  insert into tusk.key (queue, key, holder, awaiting, source_at, tasks)
+  select k.queue, k.key, k.holder, k.awaiting, k.source_at, k.tasks
+  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new) k(queue, key, holder, awaiting, source_at, tasks, fresh)
+  where k.fresh order by k.queue, k.key collate "C"
+  on conflict do nothing;
+  get diagnostics _made = row_count;
+  if _made < (select count(*) from unnest(_new) f where f) then
+    perform tusk_fn.begin_anew();
   end if;
-  perform tusk_fn.forget_key(_from, _key, _id);
-  return true;
+  update tusk.key y set holder = k.holder, awaiting = k.awaiting, source_at = k.source_at, tasks = k.tasks
+  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new) k(queue, key, holder, awaiting, source_at, tasks, fresh)
+  where y.queue = k.queue and y.key = k.key and not k.fresh and k.tasks > 0;
+  delete from tusk.key y using unnest(_queues, _keys, _tasks) k(queue, key, tasks)
+  where y.queue = k.queue and y.key = k.key and k.tasks <= 0;
+end $$;
+
+-- Writes what tasks need from now on; _of says whose need each is. What is open is in doubt
+-- until its parent was seen after this has committed.
+create function tusk_fn.write_needs(_children uuid[], _of uuid[], _parents uuid[], _policies smallint[], _open boolean[]) returns void
+language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  perform nextval('tusk.beside');
+  delete from tusk.need x where x.child = any(_children);
+  delete from tusk.open_need x where x.child = any(_children);
+  insert into tusk.need (child, place, parent, policy)
+  select n.child, n.place, n.parent, n.policy from unnest(_of, _parents, _policies) with ordinality n(child, parent, policy, place);
+  insert into tusk.open_need (parent, child, policy)
+  select n.parent, n.child, n.policy from unnest(_of, _parents, _policies, _open) n(child, parent, policy, open) where n.open;
+  insert into tusk.doubt (child, parent)
+  select n.child, n.parent from unnest(_of, _parents, _open) n(child, parent, open) where n.open order by n.child, n.parent
+  on conflict (child, parent) do update set n = excluded.n;
+end $$;
+
+-- Forgets the open needs of tasks that wait no more.
+create function tusk_fn.close_needs(_children uuid[]) returns void language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  delete from tusk.open_need x where x.child = any(_children);
+  perform tusk_fn.forget_doubts(_children);
 end $$;

@@ -7,9 +7,11 @@ declare
   _name text;
 begin
   foreach _name in array array['add_segment', 'admit_all', 'at_home', 'attend', 'beat', 'candidate', 'catalogue_next', 'claim', 'counts',
-    'drop_segment', 'edit', 'few_dead', 'few_waiting', 'finish', 'finish_lease', 'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more',
-    'forget_lanes', 'grant_rights', 'grant_turns', 'hold_lead', 'name_lanes', 'name_lost_lanes', 'prune', 'publish', 'put', 'put_needing', 'rebase', 'rescue', 'settle_children', 'turns',
-    'unattend', 'unfinished', 'write_free_notes', 'write_notes']
+    'children_to_tell', 'close_needs', 'doubt_children', 'drop_segment', 'few_dead', 'few_waiting', 'finish', 'finish_lease', 'finish_more', 'finish_plain', 'finish_tx', 'finish_tx_more',
+    'forget_lanes', 'forget_tasks', 'grant_rights', 'grant_turns', 'hold_lead',
+    'known_of', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'prune', 'publish', 'put', 'put_needing', 'put_tasks', 'rebase', 'rescue',
+    'settle_children', 'turns',
+    'unattend', 'unfinished', 'write_free_notes', 'write_keys', 'write_needs', 'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;

@@ -1,2 +1,49 @@
--- name: edit
-select place, result, state from tusk_fn.edit($1, $2, $3, $4, $5, $6, $7)
+-- name: lock_tasks
+select tusk_fn.lock_tasks($1, $2, $3)
+
+-- name: known_of
+select * from tusk_fn.known_of($1)
+
+-- name: known_keys
+select k.place::int, y.holder, y.awaiting, y.source_at, y.tasks
+from unnest($1::bigint[], $2::text[]) with ordinality k(queue, key, place)
+join tusk.key y on y.queue = k.queue and y.key = k.key
+
+-- name: known_needs
+select n.child, n.parent, n.policy, o.parent is not null as open
+from unnest($1::uuid[]) u(id)
+join tusk.need n on n.child = u.id
+left join tusk.open_need o on o.parent = n.parent and o.child = n.child
+order by n.child, n.place
+
+-- name: children_to_tell
+select child, parent, policy from tusk_fn.children_to_tell($1)
+
+-- name: put_tasks
+select tusk_fn.put_tasks($1, $2)
+
+-- name: give_back_turns
+delete from tusk.turn where id = any($1)
+
+-- name: add_stops
+insert into tusk.stop (id, token, reason)
+select x.id, x.token, x.reason from unnest($1::uuid[], $2::uuid[], $3::text[]) x(id, token, reason) order by x.id
+on conflict (id) do update set token = excluded.token, reason = excluded.reason
+
+-- name: write_keys
+select tusk_fn.write_keys($1, $2, $3, $4, $5, $6, $7)
+
+-- name: write_needs
+select tusk_fn.write_needs($1, $2, $3, $4, $5)
+
+-- name: meet_needs
+delete from tusk.open_need o using unnest($1::uuid[], $2::uuid[]) m(child, parent) where o.child = m.child and o.parent = m.parent
+
+-- name: close_needs
+select tusk_fn.close_needs($1)
+
+-- name: forget_tasks
+select tusk_fn.forget_tasks($1)
+
+-- name: doubt_children
+select tusk_fn.doubt_children($1, $2)

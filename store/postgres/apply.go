@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// putting is a task that leaves its place for another, as put_tasks reads it.
+type putting struct {
+	ID       store.ID   `json:"id"`
+	Was      int16      `json:"was"`
+	Place    int        `json:"place"`
+	State    int16      `json:"state"` // 0: it is deleted
+	Lane     int64      `json:"lane"`
+	RunAt    time.Time  `json:"run_at"`
+	Attempt  int        `json:"attempt"`
+	Crashes  int        `json:"crashes"`
+	Reason   string     `json:"reason"`
+	Finished *time.Time `json:"finished_at,omitempty"`
+	Line     *time.Time `json:"line,omitempty"`
+}
+
+// apply writes what the rules have decided, each sort of it in one statement, and commits.
+func (w *work) apply(b *rules.Batch) error {
+	var batch pgx.Batch
+	changes := b.Changes()
+	if err := w.putTasks(&batch, changes, b.Now); err != nil {
+		return err
+	}
+	w.stopTasks(&batch, changes)
+	w.writeKeys(&batch, b)
+	w.writeNeeds(&batch, b)
+	w.forget(&batch, changes)
+	batch.Queue("commit")
+	return w.send(&batch)
+}
+
+// putTasks takes tasks from where they were to where they go, and gives back their turns.
+func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time) error {
+	var puts []putting
+	var turns uuids
+	from, to := lanesOf{}, lanesOf{}
+	for _, c := range changes {
+		if c.Before.HasTurn && (c.After == nil || !c.After.HasTurn) {
+			turns = append(turns, c.Before.ID)
+		}
+		if c.After != nil && c.After.Place == 0 {
+			continue // what it needs, or that others need it, has tables of its own
+		}
+		if c.Before.State == store.Available {
+			from.add(c.Before)
+		}
+		p := putting{ID: c.Before.ID, Was: int16(c.Before.State)}
+		if r := c.After; r != nil {
+			p.State, p.Place, p.Lane, p.RunAt = int16(r.State), r.Place, laneOf(r.Queue, r.Priority), r.RunAt
+			p.Attempt, p.Crashes, p.Reason, p.Finished = r.Attempt, r.Crashes, r.Reason, timeOrNull(r.FinishedAt)
+			if r.InLine() {
+				p.Line = &now
+			}
+			if r.State == store.Available && r.RunAt.After(now) {
+				p.RunAt = now // enqueued while this waited for its lock, it seems to be due later
+			}
+			if r.Queue != c.Before.Queue || r.Priority != c.Before.Priority {
+				to.add(r)
+			}
+		}
+		puts = append(puts, p)
+	}
+	if len(puts) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(puts, func(a, b putting) int { return cmp.Compare(a.Place, b.Place) })
+	list, err := json.Marshal(puts)
+	if err != nil {
+		return err
+	}
+	if len(to.lanes) > 0 {
+		w.queue(batch, "name_lanes", to.lanes, to.queues)
+	}
+	w.queue(batch, "put_tasks", list, from.lanes).QueryRow(func(row pgx.Row) error {
+		var left uuids
+		err := row.Scan(&left)
+		for _, id := range left {
+			w.left[id] = true
+		}
+		return err
+	})
+	if len(turns) > 0 {
+		w.queue(batch, "give_back_turns", turns)
+	}
+	return nil
+}
+
+// lanesOf is a set of lanes, with their queues.
+type lanesOf struct {
+	lanes  []int64
+	queues []string
+}
+
+func (l *lanesOf) add(r *rules.Row) {
+	if lane := laneOf(r.Queue, r.Priority); !slices.Contains(l.lanes, lane) {
+		l.lanes, l.queues = append(l.lanes, lane), append(l.queues, r.Queue)
+	}
+}
+
+// stopTasks has the workers of running tasks told at their next beat.
+func (w *work) stopTasks(batch *pgx.Batch, changes []rules.Change) {
+	var ids, tokens uuids
+	var reasons []string
+	for _, c := range changes {
+		if r := c.After; r != nil && r.Stopping && (!c.Before.Stopping || c.Before.StopReason != r.StopReason) {
+			ids, tokens, reasons = append(ids, r.ID), append(tokens, r.Lease), append(reasons, r.StopReason)
+		}
+	}
+	if len(ids) > 0 {
+		w.queue(batch, "add_stops", ids, tokens, reasons)
+	}
+}
+
+func (w *work) writeKeys(batch *pgx.Batch, b *rules.Batch) {
+	all, _ := b.Keys()
+	if len(all) == 0 {
+		return
+	}
+	n := len(all)
+	queues, keys := make([]int64, n), make([]string, n)
+	holders, awaiting := make(pgtype.FlatArray[pgtype.UUID], n), make(pgtype.FlatArray[pgtype.UUID], n)
+	sources, tasks, fresh := make([]*time.Time, n), make([]int64, n), make([]bool, n)
+	for i, k := range all {
+		queues[i], keys[i] = hashOf(k.Queue), tenantKey(k.Tenant, k.Key)
+		holders[i], awaiting[i] = uuidOrNull(k.Holder), uuidOrNull(k.Awaiting)
+		sources[i], tasks[i], fresh[i] = timeOrNull(k.Source), k.Tasks, !w.keys[k.KeyName]
+	}
+	w.queue(batch, "write_keys", queues, keys, holders, awaiting, sources, tasks, fresh)
+}
+
+// writeNeeds writes what tasks need from now on, and which needs are met.
+func (w *work) writeNeeds(batch *pgx.Batch, b *rules.Batch) {
+	var children, of, parents uuids
+	var policies []int16
+	var open []bool
+	for _, n := range b.Needs {
+		children = append(children, n.Child)
+		for _, need := range n.Needs {
+			of, parents, policies, open = append(of, n.Child), append(parents, need.Task), append(policies, int16(need.OnFailure)), append(open, need.Open)
+		}
+	}
+	if len(children) > 0 {
+		w.queue(batch, "write_needs", children, of, parents, policies, open)
+	}
+	var met, by uuids
+	for _, m := range b.Met {
+		met, by = append(met, m.Child), append(by, m.Parent)
+	}
+	if len(met) > 0 {
+		w.queue(batch, "meet_needs", met, by)
+	}
+}
+
+// forget drops what is kept besides tasks that have ended or are deleted. What they were
+// needed for and could not be told is in doubt: this comes last, when nobody who looks
+// at one of them can take it for unfinished.
+func (w *work) forget(batch *pgx.Batch, changes []rules.Change) {
+	var ended, waited, deleted uuids
+	var states []int16
+	for _, c := range changes {
+		if c.After != nil && (!c.After.State.Finished() || c.Before.State.Finished()) {
+			continue
+		}
+		state := store.State(0)
+		if c.After != nil {
+			state = c.After.State
+		} else {
+			deleted = append(deleted, c.Before.ID)
+		}
+		if c.Before.Needs {
+			waited = append(waited, c.Before.ID)
+		}
+		ended, states = append(ended, c.Before.ID), append(states, int16(state))
+	}
+	if len(deleted) > 0 {
+		w.queue(batch, "forget_tasks", deleted)
+	}
+	if len(waited) > 0 {
+		w.queue(batch, "close_needs", waited)
+	}
+	if len(ended) > 0 {
+		w.queue(batch, "doubt_children", ended, states)
+	}
+}
+
+func uuidOrNull(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }

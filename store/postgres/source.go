@@ -1,0 +1,242 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// work is a transaction in which the rules decide: it locks and looks in one trip, reads what
+// else the rules ask for, and writes and commits in one more.
+type work struct {
+	ctx   context.Context
+	s     *Store
+	c     *pgxpool.Conn
+	now   time.Time // by the server, after the locks were taken
+	tasks map[store.ID]*rules.Row
+	asked map[store.ID]bool      // tasks that were looked for
+	keys  map[rules.KeyName]bool // those that exist
+	left  map[store.ID]bool      // available tasks that the next admission makes so
+}
+
+// decide lets the rules say what follows from a verb on some tasks, once the statement lock
+// has locked what it may change, and writes that. It returns the available tasks that only
+// the next admission makes so.
+func (s *Store) decide(ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any) (left map[store.ID]bool, err error) {
+	err = s.repeat(ctx, func() error {
+		left, err = s.decideOnce(ctx, ids, verb, lock, args...)
+		return s.noted(translate(err))
+	})
+	return left, err
+}
+
+func (s *Store) decideOnce(ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any) (left map[store.ID]bool, err error) {
+	c, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Release() // which closes a connection whose transaction is still open
+	w := &work{
+		ctx: ctx, s: s, c: c, tasks: map[store.ID]*rules.Row{}, asked: map[store.ID]bool{}, keys: map[rules.KeyName]bool{},
+		left: map[store.ID]bool{},
+	}
+	err = w.begin(ids, lock, args)
+	if err == nil {
+		b := rules.New(w.now, w)
+		if err = verb(b); err == nil {
+			err = w.apply(b)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, _ = c.Exec(within, "rollback")
+	}
+	return w.left, err
+}
+
+// send sends statements in one trip.
+func (w *work) send(b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	w.s.trips.Add(1)
+	return w.c.SendBatch(w.ctx, b).Close()
+}
+
+func (w *work) queue(b *pgx.Batch, name string, args ...any) *pgx.QueuedQuery {
+	return b.Queue(w.s.sql[name], args...)
+}
+
+func (w *work) begin(ids []store.ID, lock string, args []any) error {
+	var b pgx.Batch
+	b.Queue("begin")
+	w.queue(&b, lock, args...)
+	b.Queue("select clock_timestamp()").QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&w.now)
+		w.now = w.now.UTC()
+		return err
+	})
+	w.queueTasks(&b, ids)
+	return w.send(&b)
+}
+
+// Read implements rules.Source.
+func (w *work) Read(want *rules.Want) (*rules.Found, error) {
+	found := &rules.Found{}
+	var b pgx.Batch
+	if len(want.Keys) > 0 {
+		w.queueKeys(&b, want.Keys, found)
+	}
+	var ask []store.ID
+	for _, id := range want.Tasks {
+		if !w.asked[id] {
+			ask = append(ask, id)
+		}
+	}
+	if len(ask) > 0 {
+		w.queueTasks(&b, ask)
+	}
+	if len(want.Needs) > 0 {
+		w.queueNeeds(&b, want.Needs, found)
+	}
+	if len(want.Children) > 0 {
+		w.queueChildren(&b, want.Children, found)
+	}
+	if err := w.send(&b); err != nil {
+		return nil, err
+	}
+	for _, id := range want.Tasks {
+		if r := w.tasks[id]; r != nil {
+			found.Tasks = append(found.Tasks, r)
+		}
+	}
+	return found, nil
+}
+
+// taskRow is what known_of tells of a task.
+type taskRow struct {
+	ID         pgtype.UUID
+	State      int16
+	Lane       int64
+	Queue      *string
+	Tenant     string
+	Key        string
+	Attempt    int
+	Crashes    int
+	RunAt      time.Time
+	ClaimedAt  *time.Time
+	FinishedAt *time.Time
+	Reason     string
+	Worker     pgtype.UUID
+	Token      pgtype.UUID
+	Turn       bool
+	Partition  string
+	HasTurn    bool
+	Open       int
+	Needs      bool
+	Needed     bool
+	Awaits     bool
+	Stopping   bool
+	StopReason string
+}
+
+func (w *work) queueTasks(b *pgx.Batch, ids []store.ID) {
+	for _, id := range ids {
+		w.asked[id] = true
+	}
+	w.queue(b, "known_of", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
+		return eachStruct(rows, func(t *taskRow) { w.tasks[t.ID.Bytes] = t.row() })
+	})
+}
+
+func (t *taskRow) row() *rules.Row {
+	r := &rules.Row{
+		Task: store.Task{
+			ID: t.ID.Bytes, State: store.State(t.State), Priority: priorityOf(t.Lane), Tenant: t.Tenant, Key: t.Key, Attempt: t.Attempt,
+			Crashes: t.Crashes, RunAt: t.RunAt.UTC(), ClaimedAt: timeAt(t.ClaimedAt), FinishedAt: timeAt(t.FinishedAt), Reason: t.Reason,
+			Worker: t.Worker.Bytes, Lease: t.Token.Bytes, Turn: t.Turn, Partition: t.Partition,
+		},
+		Open: t.Open, Needs: t.Needs, Needed: t.Needed, Awaits: t.Awaits, HasTurn: t.HasTurn, Stopping: t.Stopping, StopReason: t.StopReason,
+	}
+	if t.Queue != nil {
+		r.Queue = *t.Queue
+	}
+	return r
+}
+
+func (w *work) queueKeys(b *pgx.Batch, names []rules.KeyName, found *rules.Found) {
+	queues, keys := make([]int64, len(names)), make([]string, len(names))
+	for i, n := range names {
+		queues[i], keys[i] = hashOf(n.Queue), tenantKey(n.Tenant, n.Key)
+	}
+	type keyRow struct {
+		Place            int
+		Holder, Awaiting pgtype.UUID
+		SourceAt         *time.Time
+		Tasks            int64
+	}
+	w.queue(b, "known_keys", queues, keys).Query(func(rows pgx.Rows) error {
+		return eachStruct(rows, func(k *keyRow) {
+			name := names[k.Place-1]
+			w.keys[name] = true
+			found.Keys = append(found.Keys, rules.Key{
+				KeyName: name, Holder: k.Holder.Bytes, Awaiting: k.Awaiting.Bytes, Source: timeAt(k.SourceAt), Tasks: k.Tasks,
+			})
+		})
+	})
+}
+
+// needRow is the need of a child for a parent.
+type needRow struct {
+	Child, Parent pgtype.UUID
+	Policy        int16
+}
+
+func (n *needRow) need() store.Need {
+	return store.Need{Task: n.Parent.Bytes, OnFailure: store.OnFailure(n.Policy)}
+}
+
+func (w *work) queueNeeds(b *pgx.Batch, ids []store.ID, found *rules.Found) {
+	type ownRow struct {
+		needRow
+		Open bool
+	}
+	w.queue(b, "known_needs", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
+		return eachStruct(rows, func(n *ownRow) {
+			open := rules.OpenNeed{Need: n.need(), Open: n.Open}
+			found.Needs = append(found.Needs, rules.OwnNeed{Child: n.Child.Bytes, OpenNeed: open})
+		})
+	})
+}
+
+func (w *work) queueChildren(b *pgx.Batch, ids []store.ID, found *rules.Found) {
+	w.queue(b, "children_to_tell", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
+		return eachStruct(rows, func(n *needRow) {
+			found.Children = append(found.Children, rules.Edge{Child: n.Child.Bytes, Need: n.need()})
+		})
+	})
+}
+
+// eachStruct reads rows by the names of their columns.
+func eachStruct[T any](rows pgx.Rows, row func(*T)) error {
+	list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[T])
+	for _, t := range list {
+		row(t)
+	}
+	return err
+}
+
+// timeAt is the time of a column that may be null.
+func timeAt(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
