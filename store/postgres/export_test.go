@@ -73,3 +73,6 @@ func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 
 // IsBusy reports whether a statement gave up waiting for others.
 func IsBusy(err error) bool { return isBusy(err) }
+
+// Trips is how many round trips the engine has made.
+func (s *Store) Trips() int64 { return s.trips.Load() }
