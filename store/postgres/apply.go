@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -60,7 +61,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 		}
 		p := putting{ID: c.Before.ID, Was: int16(c.Before.State)}
 		if r := c.After; r != nil {
-			p.State, p.Place, p.Lane, p.RunAt = int16(r.State), r.Place, laneOf(r.Queue, r.Priority), r.RunAt
+			p.State, p.Place, p.Lane, p.RunAt = int16(r.State), r.Place, laneOfRow(r), r.RunAt
 			p.Attempt, p.Crashes, p.Reason, p.Finished = r.Attempt, r.Crashes, r.Reason, timeOrNull(r.FinishedAt)
 			if r.InLine() {
 				p.Line = &now
@@ -105,8 +106,10 @@ type lanesOf struct {
 	queues []string
 }
 
+func laneOfRow(r *rules.Row) int64 { return hashOfAny(r.Queue)<<16 + int64(r.Priority) - math.MinInt16 }
+
 func (l *lanesOf) add(r *rules.Row) {
-	if lane := laneOf(r.Queue, r.Priority); !slices.Contains(l.lanes, lane) {
+	if lane := laneOfRow(r); !slices.Contains(l.lanes, lane) {
 		l.lanes, l.queues = append(l.lanes, lane), append(l.queues, r.Queue)
 	}
 }
@@ -135,7 +138,7 @@ func (w *work) writeKeys(batch *pgx.Batch, b *rules.Batch) {
 	holders, awaiting := make(pgtype.FlatArray[pgtype.UUID], n), make(pgtype.FlatArray[pgtype.UUID], n)
 	sources, tasks, fresh := make([]*time.Time, n), make([]int64, n), make([]bool, n)
 	for i, k := range all {
-		queues[i], keys[i] = hashOf(k.Queue), tenantKey(k.Tenant, k.Key)
+		queues[i], keys[i] = hashOfAny(k.Queue), tenantKey(k.Tenant, k.Key)
 		holders[i], awaiting[i] = uuidOrNull(k.Holder), uuidOrNull(k.Awaiting)
 		sources[i], tasks[i], fresh[i] = timeOrNull(k.Source), k.Tasks, !w.keys[k.KeyName]
 	}
@@ -150,7 +153,8 @@ func (w *work) writeNeeds(batch *pgx.Batch, b *rules.Batch) {
 	for _, n := range b.Needs {
 		children = append(children, n.Child)
 		for _, need := range n.Needs {
-			of, parents, policies, open = append(of, n.Child), append(parents, need.Task), append(policies, int16(need.OnFailure)), append(open, need.Open)
+			of, parents = append(of, n.Child), append(parents, need.Task)
+			policies, open = append(policies, int16(need.OnFailure)), append(open, need.Open)
 		}
 	}
 	if len(children) > 0 {

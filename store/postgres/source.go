@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,7 +30,9 @@ type work struct {
 // decide lets the rules say what follows from a verb on some tasks, once the statement lock
 // has locked what it may change, and writes that. It returns the available tasks that only
 // the next admission makes so.
-func (s *Store) decide(ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any) (left map[store.ID]bool, err error) {
+func (s *Store) decide(
+	ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any,
+) (left map[store.ID]bool, err error) {
 	err = s.repeat(ctx, func() error {
 		left, err = s.decideOnce(ctx, ids, verb, lock, args...)
 		return s.noted(translate(err))
@@ -36,7 +40,9 @@ func (s *Store) decide(ctx context.Context, ids []store.ID, verb func(*rules.Bat
 	return left, err
 }
 
-func (s *Store) decideOnce(ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any) (left map[store.ID]bool, err error) {
+func (s *Store) decideOnce(
+	ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any,
+) (left map[store.ID]bool, err error) {
 	c, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -159,22 +165,38 @@ func (w *work) queueTasks(b *pgx.Batch, ids []store.ID) {
 func (t *taskRow) row() *rules.Row {
 	r := &rules.Row{
 		Task: store.Task{
-			ID: t.ID.Bytes, State: store.State(t.State), Priority: priorityOf(t.Lane), Tenant: t.Tenant, Key: t.Key, Attempt: t.Attempt,
-			Crashes: t.Crashes, RunAt: t.RunAt.UTC(), ClaimedAt: timeAt(t.ClaimedAt), FinishedAt: timeAt(t.FinishedAt), Reason: t.Reason,
+			ID: t.ID.Bytes, State: store.State(t.State), Priority: priorityOf(t.Lane), Tenant: t.Tenant, Key: t.Key,
+			Attempt: t.Attempt, Crashes: t.Crashes, RunAt: t.RunAt.UTC(), ClaimedAt: timeAt(t.ClaimedAt),
+			FinishedAt: timeAt(t.FinishedAt), Reason: t.Reason,
 			Worker: t.Worker.Bytes, Lease: t.Token.Bytes, Turn: t.Turn, Partition: t.Partition,
 		},
-		Open: t.Open, Needs: t.Needs, Needed: t.Needed, Awaits: t.Awaits, HasTurn: t.HasTurn, Stopping: t.Stopping, StopReason: t.StopReason,
+		Open: t.Open, Needs: t.Needs, Needed: t.Needed, Awaits: t.Awaits, HasTurn: t.HasTurn,
+		Stopping: t.Stopping, StopReason: t.StopReason,
 	}
 	if t.Queue != nil {
 		r.Queue = *t.Queue
+	} else {
+		r.Queue = nameless(t.Lane)
 	}
 	return r
+}
+
+// nameless stands for a queue whose name is lost, as it may be after a failover.
+func nameless(lane int64) string { return "\x00" + strconv.FormatInt(lane>>16, 10) }
+
+// hashOfAny is hashOf of a queue that may be nameless.
+func hashOfAny(queue string) int64 {
+	if text, lost := strings.CutPrefix(queue, "\x00"); lost {
+		hash, _ := strconv.ParseInt(text, 10, 64)
+		return hash
+	}
+	return hashOf(queue)
 }
 
 func (w *work) queueKeys(b *pgx.Batch, names []rules.KeyName, found *rules.Found) {
 	queues, keys := make([]int64, len(names)), make([]string, len(names))
 	for i, n := range names {
-		queues[i], keys[i] = hashOf(n.Queue), tenantKey(n.Tenant, n.Key)
+		queues[i], keys[i] = hashOfAny(n.Queue), tenantKey(n.Tenant, n.Key)
 	}
 	type keyRow struct {
 		Place            int

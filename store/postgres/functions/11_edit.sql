@@ -4,7 +4,8 @@
 -- Locks tasks where they are, and all else that a change of them may touch, in the order
 -- of 03_lock.sql. Until the transaction ends nobody else can change them; what moved on before
 -- its lock is locked without waiting where it is now. _to is the lane of a move.
-create function tusk_fn.lock_tasks(_ids uuid[], _op smallint, _to bigint) returns void language plpgsql set jit = off as $$
+create function tusk_fn.lock_tasks(_ids uuid[], _op smallint, _to bigint) returns void
+language plpgsql set jit = off as $$
 declare
   _was record;
   _is  record;
@@ -29,21 +30,27 @@ begin
 end $$;
 
 -- Where tasks are now, in the order given: their states, lanes, leases and tenants' keys.
-create function tusk_fn.spots_of(_ids uuid[], out states smallint[], out lanes bigint[], out tokens uuid[], out keys text[])
+create function tusk_fn.spots_of(_ids uuid[],
+  out states smallint[], out lanes bigint[], out tokens uuid[], out keys text[])
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
-  select array_agg(s.state order by u.place), array_agg(s.lane order by u.place), array_agg(s.token order by u.place),
+  select array_agg(s.state order by u.place), array_agg(s.lane order by u.place),
+    array_agg(s.token order by u.place),
     array_agg(case when s.key is not null then tusk_fn.tenant_key(s.tenant, s.key) end order by u.place)
   into states, lanes, tokens, keys
   from unnest(_ids) with ordinality u(id, place)
-  left join lateral (select x.state, x.lane, x.token, x.tenant, x.key from tusk_fn.state_of(u.id) x limit 1) s on true;
+  left join lateral (
+    select x.state, x.lane, x.token, x.tenant, x.key from tusk_fn.state_of(u.id) x limit 1) s on true;
 end $$;
 
-create function tusk_fn.lock_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[], _op smallint, _to bigint)
+create function tusk_fn.lock_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[],
+  _op smallint, _to bigint)
 returns void language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _queues bigint[];
@@ -52,7 +59,8 @@ declare
 begin
   if _op = 1 then
     perform 1 from tusk.lease x
-    join (select distinct s.token, s.lane from unnest(_states, _lanes, _tokens) s(state, lane, token) where s.state = 4) s
+    join (
+      select distinct s.token, s.lane from unnest(_states, _lanes, _tokens) s(state, lane, token) where s.state = 4) s
       on x.token = s.token and x.lane = s.lane
     order by x.token, x.lane for share of x;
   end if;
@@ -64,7 +72,8 @@ begin
   if _queues is not null then
     perform tusk_fn.lock_keys(_queues, _names);
   end if;
-  perform tusk_fn.lock_waiting(_ids || case when _queues is null then '{}' else tusk_fn.tasks_of_keys(_queues, _names) end,
+  perform tusk_fn.lock_waiting(
+    _ids || case when _queues is null then '{}' else tusk_fn.tasks_of_keys(_queues, _names) end,
     case when _op in (1, 3) then tusk_fn.children_of(_ids) else '{}' end);
   if _op in (2, 3) then
     perform 1 from tusk.dead d where d.id = any(_ids) order by d.id for update;
@@ -75,36 +84,46 @@ begin
     order by o.lane, o.node, o.token for update of o;
   end if;
   if _op <> 2 then
-    for _lane in select distinct s.lane from unnest(_states, _lanes) s(state, lane) where s.state = 3 order by 1 loop
+    for _lane in
+      select distinct s.lane from unnest(_states, _lanes) s(state, lane) where s.state = 3 order by 1
+    loop
       perform tusk_fn.lock_lane(_lane);
     end loop;
   end if;
 end $$;
 
 -- The same without waiting; false: somebody holds something.
-create function tusk_fn.try_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[], _op smallint) returns boolean
+create function tusk_fn.try_spots(_ids uuid[], _states smallint[], _lanes bigint[], _tokens uuid[], _keys text[],
+  _op smallint) returns boolean
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
-  _mine uuid[];
+  _mine   uuid[];
+  _queues bigint[];
+  _names  text[];
 begin
   if _op = 1 then
     _mine := array(
       select x.token from tusk.lease x
-      join (select distinct s.token, s.lane from unnest(_states, _lanes, _tokens) s(state, lane, token) where s.state = 4) s
+      join (
+        select distinct s.token, s.lane from unnest(_states, _lanes, _tokens) s(state, lane, token) where s.state = 4) s
         on x.token = s.token and x.lane = s.lane for share of x skip locked);
-    if exists (select from unnest(_states, _tokens) s(state, token) where s.state = 4 and s.token <> all(_mine)) then
+    if exists (
+      select from unnest(_states, _tokens) s(state, token) where s.state = 4 and s.token <> all(_mine)) then
       return false;
     end if;
   end if;
-  if not tusk_fn.try_keys(array(select s.lane >> 16 from unnest(_lanes, _keys) with ordinality s(lane, key, place) where s.key is not null order by s.place),
-      array(select s.key from unnest(_keys) with ordinality s(key, place) where s.key is not null order by s.place)) then
+  select array_agg(s.lane >> 16), array_agg(s.key) into _queues, _names
+  from unnest(_lanes, _keys) s(lane, key) where s.key is not null;
+  if _queues is not null and not tusk_fn.try_keys(_queues, _names) then
     return false;
   end if;
   _mine := array(select w.id from tusk.waiting w where w.id = any(_ids) for update skip locked);
   if _op in (2, 3) then
-    _mine := _mine || array(select d.id from tusk.dead d where d.id = any(_ids) for update skip locked) || array(
+    _mine := _mine || array(select d.id from tusk.dead d where d.id = any(_ids) for update skip locked);
+    _mine := _mine || array(
       select u.id from unnest(_ids, _states) u(id, state)
       cross join lateral (select t.* from tusk_fn.rows_of(u.id) t where u.state = 6 offset 0) t
       cross join lateral tusk_fn.flush_of(t.lane, t.xid, u.id) y
@@ -114,16 +133,20 @@ begin
       select from unnest(_ids, _states) s(id, state)
       where (s.state in (1, 2, 5) or s.state >= 6 and _op in (2, 3)) and s.id <> all(_mine))
     and (_op = 2 or coalesce((
-      select bool_and(tusk_fn.try_lane(s.lane)) from (select distinct l.lane from unnest(_states, _lanes) l(state, lane) where l.state = 3) s), true));
+      select bool_and(tusk_fn.try_lane(s.lane))
+      from (select distinct l.lane from unnest(_states, _lanes) l(state, lane) where l.state = 3) s), true));
 end $$;
 
 -- What the rules have to know of tasks. Whether others need one, and what it needs, is
 -- asked for only where anybody ever had needs.
-create function tusk_fn.known_of(_ids uuid[]) returns table (id uuid, state smallint, lane bigint, queue text, tenant text, key text,
-  attempt int, crashes int, run_at timestamptz, claimed_at timestamptz, finished_at timestamptz, reason text, worker uuid, token uuid,
-  turn boolean, partition text, has_turn boolean, open int, needs boolean, needed boolean, awaits boolean, stopping boolean, stop_reason text)
+create function tusk_fn.known_of(_ids uuid[]) returns table (
+  id uuid, state smallint, lane bigint, queue text, tenant text, key text, attempt int, crashes int,
+  run_at timestamptz, claimed_at timestamptz, finished_at timestamptz, reason text, worker uuid, token uuid,
+  turn boolean, partition text, has_turn boolean, open int, needs boolean, needed boolean, awaits boolean,
+  stopping boolean, stop_reason text)
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
 declare
@@ -132,21 +155,26 @@ begin
   return query
   select s.id, s.state, s.lane, tusk_fn.queue_of(s.lane), coalesce(s.tenant, ''), coalesce(s.key, ''),
     s.attempt, s.crashes, s.run_at, s.claimed_at, s.finished_at, s.reason, s.worker, s.token,
-    s.turn is true, coalesce(s.partition, ''), s.turn is true and exists (select from tusk.turn h where h.id = s.id),
-    case when _linked and s.state = 2 then (select count(*)::int from tusk.open_need o where o.child = s.id) else 0 end,
+    s.turn is true, coalesce(s.partition, ''),
+    s.turn is true and exists (select from tusk.turn h where h.id = s.id),
+    case when _linked and s.state = 2 then (
+      select count(*)::int from tusk.open_need o where o.child = s.id) else 0 end,
     _linked and exists (select from tusk.need n where n.child = s.id),
     _linked and exists (select from tusk.open_need o where o.parent = s.id),
     s.state = 2 and s.key is not null and exists (
-      select from tusk.key k where k.queue = s.lane >> 16 and k.key = tusk_fn.tenant_key(s.tenant, s.key) and k.awaiting = s.id),
+      select from tusk.key k
+      where k.queue = s.lane >> 16 and k.key = tusk_fn.tenant_key(s.tenant, s.key) and k.awaiting = s.id),
     x.reason is not null, coalesce(x.reason, '')
   from unnest(_ids) u(id)
   cross join lateral (select * from tusk_fn.state_of(u.id) limit 1) s
-  left join lateral (select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token) x on true;
+  left join lateral (
+    select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token) x on true;
 end $$;
 
 -- The open needs of others for tasks, but of those that somebody else holds: they are left
 -- in doubt. In the order in which they were enqueued.
-create function tusk_fn.children_to_tell(_ids uuid[]) returns table (child uuid, parent uuid, policy smallint) language plpgsql
+create function tusk_fn.children_to_tell(_ids uuid[]) returns table (child uuid, parent uuid, policy smallint)
+language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
@@ -160,40 +188,11 @@ begin
   order by w.enqueued_at, w.n;
 end $$;
 
--- Takes tasks out of where they are, all of them locked there: the waiting, the dead,
--- and the log with the lanes of its rows. State is what they were. Rows that a lane's
--- tally counts count as having left the lane.
-create function tusk_fn.take_many(_waiting uuid[], _dead uuid[], _log uuid[], _xids xid8[], _ns bigint[]) returns setof tusk.waiting
-language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
-as $$
-begin
-  return query delete from tusk.waiting w where w.id = any(_waiting) returning w.*;
-  return query delete from tusk.dead d where d.id = any(_dead)
-    returning d.id, d.state, d.lane, d.run_at, 0::bigint, d.enqueued_at, d.attempt, d.crashes, d.kind, d.args, d.expires_at, d.claimed_at,
-      d.tenant, d.key, d.tags, d.settings, d.failure, d.workflow, d.turn, d.partition, null::timestamptz;
-  return query
-  with gone as (
-    delete from tusk.log t using unnest(_log, _xids, _ns) u(id, xid, n)
-    where t.id = u.id and t.packed is null and t.xid = u.xid and t.n = u.n
-    returning t.*),
-  left_lane as (
-    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
-    select g.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'), coalesce(p.at_n, 0),
-      coalesce(p.claimed, 0) + g.rows
-    from (
-      select x.lane, count(*) as rows from gone x join tusk.lane_tally a on a.lane = x.lane
-      where pg_visible_in_snapshot(x.xid, a.seen) group by x.lane) g
-    left join lateral (select * from tusk.lane_position q where q.lane = g.lane order by q.no desc limit 1) p on true)
-  select g.id, 3::smallint, g.lane, coalesce(g.run_at, g.enqueued_at), g.n, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args,
-    g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition, null::timestamptz
-  from gone g;
-end $$;
-
 -- Takes tasks that were completed, and left nothing but a completion, out of their flushes,
 -- which are locked. The attempts of those that run again go into their histories.
 create function tusk_fn.take_completed(_ids uuid[], _again uuid[]) returns setof tusk.waiting language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
   return query
@@ -210,36 +209,66 @@ begin
     set firsts = array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i where i.id <> all(x.ids) order by i.place),
       counts = null,
       ago = case when o.ago is not null then
-        array(select o.ago[i.place] from tusk_fn.ids_of(o.firsts, o.counts) i where i.id <> all(x.ids) order by i.place) end,
+        array(
+          select o.ago[i.place] from tusk_fn.ids_of(o.firsts, o.counts) i
+          where i.id <> all(x.ids) order by i.place) end,
       keyed = o.keyed - x.keyed
     from (select f.at, array_agg(f.id) as ids, count(f.key) as keyed from f group by f.at) x
     where o.ctid = x.at)
-  select f.id, 6::smallint, f.lane, coalesce(f.run_at, f.enqueued_at), f.n, f.enqueued_at, f.attempt, f.crashes, f.kind, f.args,
-    f.expires_at, f.began, f.tenant, f.key, f.tags, f.settings, f.failure, f.workflow, f.turn, f.partition, null::timestamptz
+  select f.id, 6::smallint, f.lane, coalesce(f.run_at, f.enqueued_at), f.n, f.enqueued_at, f.attempt, f.crashes,
+    f.kind, f.args, f.expires_at, f.began, f.tenant, f.key, f.tags, f.settings, f.failure, f.workflow, f.turn,
+    f.partition, null::timestamptz
   from f;
+end $$;
+
+-- Takes available tasks out of the log, whose lanes are locked. Rows that a lane's tally counts
+-- count as having left the lane.
+create function tusk_fn.take_available(_ids uuid[], _lanes bigint[]) returns setof tusk.waiting language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  perform tusk_fn.unpack(_ids, _lanes);
+  return query
+  with gone as (
+    delete from tusk.log t
+    where t.id = any(_ids) and t.packed is null and t.lane = any(_lanes) and tusk_fn.unclaimed(t.lane, t.xid, t.n)
+    returning t.*),
+  left_lane as (
+    insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
+    select g.lane, coalesce(p.no, 0) + 1, coalesce(p.done, '1:1:'), p.win, coalesce(p.at_xid, '0'), coalesce(p.at_n, 0),
+      coalesce(p.claimed, 0) + g.rows
+    from (
+      select x.lane, count(*) as rows from gone x join tusk.lane_tally a on a.lane = x.lane
+      where pg_visible_in_snapshot(x.xid, a.seen) group by x.lane) g
+    left join lateral (select * from tusk.lane_position q where q.lane = g.lane order by q.no desc limit 1) p on true)
+  select g.id, 3::smallint, g.lane, coalesce(g.run_at, g.enqueued_at), g.n, g.enqueued_at, g.attempt, g.crashes,
+    g.kind, g.args, g.expires_at, g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn,
+    g.partition, null::timestamptz
+  from gone g;
 end $$;
 
 -- Takes tasks of these states out of where they are, all of them locked. _lanes are those of
 -- the available ones; of the completed ones _again run once more.
-create function tusk_fn.take_tasks(_ids uuid[], _was smallint[], _lanes bigint[], _again uuid[]) returns setof tusk.waiting
-language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+create function tusk_fn.take_tasks(_ids uuid[], _was smallint[], _lanes bigint[], _again uuid[])
+returns setof tusk.waiting language plpgsql
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+set plan_cache_mode = force_generic_plan set jit = off
 as $$
 declare
   _waiting uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was in (1, 2, 5));
   _ended   uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was >= 6);
   _dead    uuid[] := array(select d.id from tusk.dead d where d.id = any(_ended));
-  _log     uuid[] := array(select u.id from unnest(_ids, _was) u(id, was) where u.was = 3);
-  _xids    xid8[];
-  _ns      bigint[];
 begin
-  if cardinality(_log) > 0 then
-    perform tusk_fn.unpack(_log, _lanes);
-    select array_agg(t.id), array_agg(t.xid), array_agg(t.n) into _log, _xids, _ns
-    from tusk.log t
-    where t.id = any(_log) and t.packed is null and t.lane = any(_lanes) and tusk_fn.unclaimed(t.lane, t.xid, t.n);
+  return query delete from tusk.waiting w where w.id = any(_waiting) returning w.*;
+  return query delete from tusk.dead d where d.id = any(_dead)
+    returning d.id, d.state, d.lane, d.run_at, 0::bigint, d.enqueued_at, d.attempt, d.crashes, d.kind, d.args,
+      d.expires_at, d.claimed_at, d.tenant, d.key, d.tags, d.settings, d.failure, d.workflow, d.turn, d.partition,
+      null::timestamptz;
+  if cardinality(_lanes) > 0 then
+    return query select * from tusk_fn.take_available(
+      array(select u.id from unnest(_ids, _was) u(id, was) where u.was = 3), _lanes);
   end if;
-  return query select * from tusk_fn.take_many(_waiting, _dead, _log, _xids, _ns);
   if cardinality(_dead) < cardinality(_ended) then
     return query select * from tusk_fn.take_completed(
       array(select u.id from unnest(_ended) u(id) where u.id <> all(_dead)), _again);
@@ -257,43 +286,46 @@ declare
   _early uuid[];
 begin
   with c as materialized (
-    select * from json_to_recordset(_changes) as c(id uuid, was smallint, place int, state smallint, lane bigint, run_at timestamptz,
-      attempt int, crashes int, reason text, finished_at timestamptz, line timestamptz)),
+    select * from json_to_recordset(_changes) as c(id uuid, was smallint, place int, state smallint, lane bigint,
+      run_at timestamptz, attempt int, crashes int, reason text, finished_at timestamptz, line timestamptz)),
   w as materialized (
     select x.*, nextval('tusk.task_n') as n,
-      x.state = 3 and x.claimed_at is not null and exists (select from tusk_fn.rows_of(x.id) y where y.xid > pg_current_xact_id()) as early
+      x.state = 3 and x.claimed_at is not null
+        and exists (select from tusk_fn.rows_of(x.id) y where y.xid > pg_current_xact_id()) as early
     from (
-      select c.*, t.enqueued_at, t.kind, t.args, t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, t.workflow,
-        t.turn, t.partition
-      from tusk_fn.take_tasks(array(select c.id from c order by c.place), array(select c.was from c order by c.place), _lanes,
-        array(select c.id from c where c.state > 0)) t
+      select c.*, t.enqueued_at, t.kind, t.args, t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, t.settings,
+        t.failure, t.workflow, t.turn, t.partition
+      from tusk_fn.take_tasks(array(select c.id from c order by c.place, c.id),
+        array(select c.was from c order by c.place, c.id), _lanes, array(select c.id from c where c.state > 0)) t
       join c on c.id = t.id
       order by c.place) x),
   logged as (
-    insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
-      settings, failure, workflow, turn, partition)
-    select w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at, w.tenant, w.key,
-      w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition
+    insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
+      tenant, key, tags, settings, failure, workflow, turn, partition)
+    select w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at,
+      w.tenant, w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition
     from w where w.state = 3 and not w.early order by w.n),
   kept as (
-    insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, workflow, turn, partition, line)
-    select w.id, case when w.early then 1 else w.state end, w.lane, w.run_at, w.n, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args,
-      w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition, w.line
+    insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at,
+      claimed_at, tenant, key, tags, settings, failure, workflow, turn, partition, line)
+    select w.id, case when w.early then 1 else w.state end, w.lane, w.run_at, w.n, w.enqueued_at, w.attempt, w.crashes,
+      w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure, w.workflow, w.turn,
+      w.partition, w.line
     from w where w.state in (1, 2, 5) or w.early),
   ended as (
-    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, reason, finished_at, workflow, turn, partition)
-    select w.id, w.state, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant,
-      w.key, w.tags, w.settings, w.failure, w.reason, w.finished_at, w.workflow, w.turn, w.partition
+    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
+      tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition)
+    select w.id, w.state, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at,
+      w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure, w.reason, w.finished_at, w.workflow, w.turn,
+      w.partition
     from w where w.state >= 6)
   select array_agg(w.id) into _early from w where w.early;
   return coalesce(_early, '{}');
 end $$;
 
 -- Writes keys, which are locked unless they are new: then nobody else may have made them.
-create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[], _sources timestamptz[], _tasks bigint[],
-  _new boolean[]) returns void language plpgsql
+create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[],
+  _sources timestamptz[], _tasks bigint[], _new boolean[]) returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
@@ -302,7 +334,8 @@ declare
 begin
   insert into tusk.key (queue, key, holder, awaiting, source_at, tasks)
   select k.queue, k.key, k.holder, k.awaiting, k.source_at, k.tasks
-  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new) k(queue, key, holder, awaiting, source_at, tasks, fresh)
+  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new)
+    k(queue, key, holder, awaiting, source_at, tasks, fresh)
   where k.fresh order by k.queue, k.key collate "C"
   on conflict do nothing;
   get diagnostics _made = row_count;
@@ -310,7 +343,8 @@ begin
     perform tusk_fn.begin_anew();
   end if;
   update tusk.key y set holder = k.holder, awaiting = k.awaiting, source_at = k.source_at, tasks = k.tasks
-  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new) k(queue, key, holder, awaiting, source_at, tasks, fresh)
+  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new)
+    k(queue, key, holder, awaiting, source_at, tasks, fresh)
   where y.queue = k.queue and y.key = k.key and not k.fresh and k.tasks > 0;
   delete from tusk.key y using unnest(_queues, _keys, _tasks) k(queue, key, tasks)
   where y.queue = k.queue and y.key = k.key and k.tasks <= 0;
@@ -318,8 +352,9 @@ end $$;
 
 -- Writes what tasks need from now on; _of says whose need each is. What is open is in doubt
 -- until its parent was seen after this has committed.
-create function tusk_fn.write_needs(_children uuid[], _of uuid[], _parents uuid[], _policies smallint[], _open boolean[]) returns void
-language plpgsql
+create function tusk_fn.write_needs(_children uuid[],
+  _of uuid[], _parents uuid[], _policies smallint[], _open boolean[])
+returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 begin
@@ -327,11 +362,14 @@ begin
   delete from tusk.need x where x.child = any(_children);
   delete from tusk.open_need x where x.child = any(_children);
   insert into tusk.need (child, place, parent, policy)
-  select n.child, n.place, n.parent, n.policy from unnest(_of, _parents, _policies) with ordinality n(child, parent, policy, place);
+  select n.child, n.place, n.parent, n.policy
+  from unnest(_of, _parents, _policies) with ordinality n(child, parent, policy, place);
   insert into tusk.open_need (parent, child, policy)
-  select n.parent, n.child, n.policy from unnest(_of, _parents, _policies, _open) n(child, parent, policy, open) where n.open;
+  select n.parent, n.child, n.policy
+  from unnest(_of, _parents, _policies, _open) n(child, parent, policy, open) where n.open;
   insert into tusk.doubt (child, parent)
-  select n.child, n.parent from unnest(_of, _parents, _open) n(child, parent, open) where n.open order by n.child, n.parent
+  select n.child, n.parent
+  from unnest(_of, _parents, _open) n(child, parent, open) where n.open order by n.child, n.parent
   on conflict (child, parent) do update set n = excluded.n;
 end $$;
 

@@ -180,7 +180,7 @@ begin
 end $$;
 
 -- Forgets what is kept about tasks besides the tasks themselves.
-create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql as $$
+create function tusk_fn.forget_tasks(_ids uuid[]) returns void language plpgsql set jit = off as $$
 begin
   delete from tusk.attempt x where x.id = any(_ids);
   delete from tusk.note x where x.id = any(_ids);
