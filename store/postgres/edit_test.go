@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -107,5 +108,45 @@ func TestManyTasksAreChangedTogether(t *testing.T) {
 	}
 	if list, err := s.List(ctx, store.Filter{}); err != nil || len(list) != 0 {
 		t.Errorf("%d are left, %v", len(list), err)
+	}
+}
+
+// A child comes, and is seen to need a task that has not ended, between the look for the
+// children of a task that is cancelled and the cancel itself.
+func TestAChildThatComesWhileItsParentIsCancelledIsNotMissed(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	admit := leader(t, s)
+	for {
+		parent := newTasks(1, "q")[0]
+		if _, err := s.Enqueue(ctx, []store.NewTask{parent}); err != nil {
+			t.Fatal(err)
+		}
+		tx := begin(t, pool)
+		if _, err := tx.Exec(ctx, "lock table tusk.dead in share mode"); err != nil {
+			t.Fatal(err)
+		}
+		cancelled := make(chan error, 1)
+		go func() { cancelled <- editing(s, store.Cancel, 0, parent.ID)(ctx) }()
+		eventually(t, "the cancel waits to write", func() bool { return number(t, pool, blocked) == 1 || len(cancelled) > 0 })
+		late := child(parent.ID)
+		if _, err := s.Enqueue(ctx, []store.NewTask{late}); err != nil {
+			t.Fatal(err)
+		}
+		doubts := number(t, pool, "select count(*) from tusk.doubt")
+		if err := tx.Rollback(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var held *store.HeldError
+		if err := <-cancelled; errors.As(err, &held) {
+			continue // the child came too late for the cancel to be waiting still
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		admit()
+		if state := stateOf(t, s, late.ID); state != store.Cancelled {
+			t.Errorf("the child is %v, with %d doubts while its parent was cancelled", state, doubts)
+		}
+		return
 	}
 }
