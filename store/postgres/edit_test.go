@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // Thousands of tasks are not changed one by one under the locks that claims wait for.
@@ -148,5 +151,31 @@ func TestAChildThatComesWhileItsParentIsCancelledIsNotMissed(t *testing.T) {
 			t.Errorf("the child is %v, with %d doubts while its parent was cancelled", state, doubts)
 		}
 		return
+	}
+}
+
+func TestTasksWhoseTimesNoProgramCanHoldAreEdited(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil { // the lane has a name, then
+		t.Fatal(err)
+	}
+	for _, op := range []store.Op{store.Retry, store.Reprioritize, store.Cancel, store.Delete} {
+		rows, err := pool.Query(ctx, postgres.InFunctions(`insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args)
+			select tusk_fn.new_id(), 1, tusk_fn.lane_of('q', 0), x.at, now(), 0, 0, 'job', '{}'
+			from unnest('{infinity,294275-01-01,-infinity}'::timestamptz[]) x(at) returning id`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+		if err != nil || len(ids) != 3 {
+			t.Fatal(ids, err)
+		}
+		for _, id := range ids {
+			edited, err := s.Edit(ctx, store.Edit{IDs: []store.ID{id}, Change: store.Change{Op: op, Queue: "q", Priority: 5}})
+			if err != nil || edited[0].Result != store.Changed {
+				t.Errorf("%v: %+v, %v", op, edited, err)
+			}
+		}
 	}
 }

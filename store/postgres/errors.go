@@ -26,6 +26,7 @@ var byCode = map[string]error{
 	"40001": errRolledBack,
 	"40P01": errRolledBack,
 	"25006": store.ErrReadOnly,
+	"25P03": store.ErrUnavailable, // the transaction of a program that was suspended
 	"53100": store.ErrFull,
 	"42P01": store.ErrSchemaMissing,
 	"3F000": store.ErrSchemaMissing,

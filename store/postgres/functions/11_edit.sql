@@ -138,7 +138,7 @@ begin
 end $$;
 
 -- What the rules have to know of tasks. Whether others need one, and what it needs, is
--- asked for only where anybody ever had needs.
+-- asked for only where anybody ever had needs. No run time is infinite: a program cannot hold that.
 create function tusk_fn.known_of(_ids uuid[]) returns table (
   id uuid, state smallint, lane bigint, queue text, tenant text, key text, attempt int, crashes int,
   run_at timestamptz, claimed_at timestamptz, finished_at timestamptz, reason text, worker uuid, token uuid,
@@ -154,7 +154,8 @@ declare
 begin
   return query
   select s.id, s.state, s.lane, tusk_fn.queue_of(s.lane), coalesce(s.tenant, ''), coalesce(s.key, ''),
-    s.attempt, s.crashes, s.run_at, s.claimed_at, s.finished_at, s.reason, s.worker, s.token,
+    s.attempt, s.crashes, greatest(least(s.run_at, '9999-12-31Z'), '0001-01-02Z'), s.claimed_at, s.finished_at,
+    s.reason, s.worker, s.token,
     s.turn is true, coalesce(s.partition, ''),
     s.turn is true and exists (select from tusk.turn h where h.id = s.id),
     case when _linked and s.state = 2 then (
