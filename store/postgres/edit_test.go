@@ -54,7 +54,8 @@ func TestManyTasksAreChangedTogether(t *testing.T) {
 		t.Helper()
 		before, trips := number(t, pool, "select count(*) from tusk.lane_position"), s.Trips()
 		began := time.Now()
-		edited, err := s.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: op, Priority: priority, Queue: queue, Delay: delay, Reason: "why"}})
+		change := store.Change{Op: op, Priority: priority, Queue: queue, Delay: delay, Reason: "why"}
+		edited, err := s.Edit(ctx, store.Edit{IDs: ids, Change: change})
 		if err != nil {
 			t.Fatal(op, err)
 		}
@@ -101,7 +102,8 @@ func TestManyTasksAreChangedTogether(t *testing.T) {
 	} {
 		changed, trips, positions := edit(c.op, c.priority, c.queue, c.delay)
 		if changed != c.changed || trips > 5 || positions > 12 {
-			t.Errorf("%v changed %d in %d trips, with %d positions: want %d, and a few", c.op, changed, trips, positions, c.changed)
+			t.Errorf("%v changed %d in %d trips, with %d positions: want %d, and a few",
+				c.op, changed, trips, positions, c.changed)
 		}
 		available(c.available)
 		if err := s.Maintain(ctx, term); err != nil {
@@ -161,7 +163,8 @@ func TestTasksWhoseTimesNoProgramCanHoldAreEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, op := range []store.Op{store.Retry, store.Reprioritize, store.Cancel, store.Delete} {
-		rows, err := pool.Query(ctx, postgres.InFunctions(`insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args)
+		rows, err := pool.Query(ctx, postgres.InFunctions(`
+			insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args)
 			select tusk_fn.new_id(), 1, tusk_fn.lane_of('q', 0), x.at, now(), 0, 0, 'job', '{}'
 			from unnest('{infinity,294275-01-01,-infinity}'::timestamptz[]) x(at) returning id`))
 		if err != nil {
