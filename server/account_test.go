@@ -85,10 +85,12 @@ func TestPeopleChangeTheirOwnPassword(t *testing.T) {
 	}
 	var many atomic.Int32
 	var guesses sync.WaitGroup
-	for range 40 { // at once: hashing is slow, and a guess is forgotten after six seconds
+	for range 2 { // a guess is forgotten after six seconds, and more than two at once are refused as too many requests of one person
 		guesses.Go(func() {
-			if s.changePassword(here, "wrong password", fresh).status == http.StatusTooManyRequests {
-				many.Add(1)
+			for i := 0; i < 40 && many.Load() == 0; i++ {
+				if s.changePassword(here, "wrong password", fresh).status == http.StatusTooManyRequests {
+					many.Add(1)
+				}
 			}
 		})
 	}
