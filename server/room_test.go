@@ -142,3 +142,70 @@ func TestMemoryIsSharedByItsBytes(t *testing.T) {
 		t.Errorf("%d bytes are taken of an empty room", r.taken)
 	}
 }
+
+func TestAnIdentityIsToldFewRefusalsASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{rooms: newRooms(8 << 20)}
+		begun := time.Now()
+		for range 5 * refusals {
+			s.tell(t.Context(), "many")
+		}
+		if took := time.Since(begun); took != 4*refusalSpan {
+			t.Errorf("%d refusals took %v, want %v", 5*refusals, took, 4*refusalSpan)
+		}
+		begun = time.Now()
+		if s.tell(t.Context(), "few"); time.Since(begun) > 0 {
+			t.Error("the refusals of one delayed another's")
+		}
+		time.Sleep(refusalSpan)
+	})
+}
+
+// deadlines notes which deadlines are set.
+type deadlines struct {
+	http.ResponseWriter
+	read, write []time.Time
+	sent        int
+}
+
+func (d *deadlines) Write(b []byte) (int, error) { d.sent += len(b); return len(b), nil }
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.read = append(d.read, t)
+	return nil
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.write = append(d.write, t)
+	return nil
+}
+
+func TestEachPartOfALargeBodyAndAnswerHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{rooms: newRooms(8 << 20)}
+		text := strings.Repeat("x", 3*part+1)
+		for _, size := range []int64{int64(len(text)), -1} {
+			w := &deadlines{}
+			c := &call{Server: s, w: w, r: (&http.Request{ContentLength: size}).WithContext(t.Context())}
+			c.config.MaxBody = 8 << 20
+			body, err := c.receive(strings.NewReader(text))
+			if err != nil || string(body) != text {
+				t.Fatalf("received %d of %d bytes: %v", len(body), len(text), err)
+			}
+			if n := len(w.read); n < 4 || w.read[0] != time.Now().Add(partTime) || !w.read[n-1].IsZero() {
+				t.Errorf("the deadlines of a body are %v", w.read)
+			}
+			if !c.heavy || s.rooms.memory.taken < bodyCost*len(text) {
+				t.Errorf("a body of %d bytes took %d bytes of memory", len(text), s.rooms.memory.taken)
+			}
+			if err := c.send(body); err != nil || w.sent != len(text) || len(w.write) != 4 || w.write[3] != time.Now().Add(partTime) {
+				t.Errorf("%d bytes were sent with the deadlines %v, %v", w.sent, w.write, err)
+			}
+			c.keep(0)
+		}
+		c := &call{Server: s, w: &deadlines{}, r: (&http.Request{ContentLength: -1}).WithContext(t.Context())}
+		if body, err := c.receive(strings.NewReader("{}")); string(body) != "{}" || err != nil || c.heavy || s.rooms.memory.taken > 0 {
+			t.Errorf("a small body of unknown size is large: %q, %v", body, err)
+		}
+	})
+}
