@@ -175,6 +175,13 @@ func (w *work) gather() {
 	b, now := w.batch, micros(w.batch.Now)
 	for _, c := range b.Changes() {
 		w.change(c, now)
+		if c.Before == nil || c.Before.Key == "" {
+			continue
+		}
+		// What becomes of it may have been judged by its key: then that must still be so.
+		if d := w.docs[keyRef(rules.KeyName{Queue: c.Before.Queue, Tenant: c.Before.Tenant, Key: c.Before.Key})]; d != nil {
+			d.dirty = true
+		}
 	}
 	for _, e := range b.Ends {
 		w.of(e.Task.ID).task().end(e)

@@ -1,0 +1,302 @@
+package couchbase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// weather is everything at once: producers and workers on handles of their own, and faults.
+type weather struct {
+	*rig
+	tasks    int // of each of two producers
+	lossy    bool
+	batter   func(round int) // what befalls the cluster besides, every few milliseconds
+	producer sync.WaitGroup
+	mu       sync.Mutex
+	added    map[store.ID]bool
+	done     map[store.ID]int // accepted completions
+	left     atomic.Int64
+	leases   map[store.ID]string
+	twice    atomic.Int64 // tasks that were leased while a lease was open
+}
+
+// Under faults of every kind each acknowledged task ends, with one accepted completion.
+func TestNothingIsLostUnderFaults(t *testing.T) {
+	t.Run("requests and answers are lost on three nodes", func(t *testing.T) {
+		w := newWeather(t, 3, cbfake.Faults{Request: spoilSome(3)})
+		w.play()
+		if n := w.twice.Load(); n > 0 {
+			t.Errorf("%d tasks were leased twice at a time", n)
+		}
+	})
+	t.Run("locks are forgotten", func(t *testing.T) {
+		w := newWeather(t, 1, cbfake.Faults{})
+		w.batter = func(int) { w.f.ForgetLocks() }
+		w.play()
+		if n := w.twice.Load(); n > 0 {
+			t.Errorf("%d tasks were leased twice at a time", n)
+		}
+	})
+	t.Run("the index is seconds behind", func(t *testing.T) {
+		w := newWeather(t, 1, cbfake.Faults{Lag: 2 * time.Second})
+		w.play()
+		if n := w.twice.Load(); n > 0 {
+			t.Errorf("%d tasks were leased twice at a time", n)
+		}
+	})
+	t.Run("the clock jumps", func(t *testing.T) {
+		w := newWeather(t, 1, cbfake.Faults{})
+		w.batter = func(round int) {
+			if round%4 == 0 {
+				w.f.JumpClock([]time.Duration{2 * time.Second, -time.Second}[round/4%2])
+				w.b.synced.Store(0)
+			}
+		}
+		w.play()
+		if n := w.twice.Load(); n > 0 {
+			t.Errorf("%d tasks were leased twice at a time", n)
+		}
+	})
+	t.Run("failovers forget what was not durable", func(t *testing.T) {
+		w := newWeather(t, 3, cbfake.Faults{Remember: 200 * time.Millisecond})
+		w.batter = func(round int) {
+			if round%3 == 0 {
+				w.f.FailOver(rand.IntN(w.f.Vbuckets()), 100*time.Millisecond)
+			}
+		}
+		w.play()
+	})
+}
+
+// spoilSome spoils some requests of a hundred.
+func spoilSome(percent int) func(memd.CmdCode, string) cbfake.Spoil {
+	return func(memd.CmdCode, string) cbfake.Spoil {
+		if rand.IntN(100) >= percent {
+			return cbfake.Sound
+		}
+		return cbfake.Spoil(1 + rand.IntN(int(cbfake.SyncWrite)))
+	}
+}
+
+func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {
+	w := &weather{rig: newRig(t, nodes), tasks: 150, added: map[store.ID]bool{}, done: map[store.ID]int{}, leases: map[store.ID]string{}}
+	w.durable("majority")
+	w.b.patience = patience
+	w.f.Set(f)
+	return w
+}
+
+// durable opens the handles anew with a durability.
+func (r *rig) durable(level string) {
+	for _, s := range []**Store{&r.a, &r.b} {
+		(*s).Close()
+		anew, err := Open(r.ctx(), r.f.URL()+"?sasl=plain&durability="+level)
+		r.must("open", err)
+		r.Cleanup(func() { anew.Close() })
+		*s = anew
+	}
+}
+
+func (w *weather) play() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	w.left.Store(2)
+	for i, s := range []*Store{w.a, w.b} {
+		w.producer.Go(func() { defer w.left.Add(-1); w.produce(ctx, s, i) })
+	}
+	over, stop := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	others.Go(func() { w.keepHouse(over) })
+	if w.batter != nil {
+		others.Go(func() {
+			for round := 0; over.Err() == nil; round++ {
+				w.batter(round)
+				_ = wait(over, 5*time.Millisecond)
+			}
+		})
+	}
+	var workers sync.WaitGroup
+	for i := range 4 {
+		workers.Go(func() { w.work(ctx, []*Store{w.a, w.b}[i%2]) })
+	}
+	w.producer.Wait()
+	workers.Wait()
+	stop()
+	others.Wait()
+	w.f.Set(cbfake.Faults{})
+	w.judge()
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return ctx.Err()
+}
+
+// produce enqueues tasks with and without keys, and small workflows. What is not acknowledged does not count.
+func (w *weather) produce(ctx context.Context, s *Store, who int) {
+	for i := 0; i < w.tasks && ctx.Err() == nil; i += 3 {
+		one := store.NewTask{ID: storetest.NewID(), Kind: "one", Queue: "q", Args: []byte("1")}
+		keyed := store.NewTask{ID: storetest.NewID(), Kind: "keyed", Queue: "q", Args: []byte("1"), Key: fmt.Sprintf("%d-%d", who, i%7),
+			OnConflict: []store.OnConflict{store.Skip, store.Replace, store.Rerun}[i/3%3]}
+		child := store.NewTask{ID: storetest.NewID(), Kind: "child", Queue: "q", Args: []byte("1"), Needs: []store.Need{{Task: one.ID}}}
+		did, err := s.Enqueue(ctx, []store.NewTask{one, keyed, child})
+		if err != nil {
+			continue
+		}
+		w.mu.Lock()
+		for _, d := range did {
+			w.added[d.ID] = true
+		}
+		w.mu.Unlock()
+	}
+}
+
+// work claims and finishes until everything that is acknowledged has ended.
+func (w *weather) work(ctx context.Context, s *Store) {
+	me := store.Worker{ID: storetest.NewID(), Queues: []string{"q"}}
+	for ctx.Err() == nil {
+		_, err := s.Extend(ctx, store.Beat{Worker: me, TTL: time.Minute})
+		if errors.Is(err, store.ErrWorkerDead) {
+			me.ID = storetest.NewID()
+		}
+		if err != nil {
+			continue
+		}
+		req := store.ClaimRequest{Worker: me.ID, Queues: []string{"q"}, Limit: 1 + rand.IntN(20), Token: store.NewToken()}
+		tasks, err := s.Claim(ctx, req)
+		for err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrWorkerDead) {
+			req.Again = true
+			tasks, err = s.Claim(ctx, req)
+		}
+		if len(tasks) == 0 {
+			if w.left.Load() == 0 && w.ended() {
+				return
+			}
+			_ = wait(ctx, 10*time.Millisecond)
+			continue
+		}
+		w.note(tasks)
+		w.finishAll(ctx, s, tasks)
+	}
+}
+
+func (w *weather) note(tasks []store.Task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range tasks {
+		if w.leases[t.ID] != "" {
+			w.twice.Add(1)
+		}
+		w.leases[t.ID] = t.Lease.String()
+	}
+}
+
+func (w *weather) finishAll(ctx context.Context, s *Store, tasks []store.Task) {
+	outcomes := make([]store.Outcome, len(tasks))
+	for i := range tasks {
+		outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt}
+	}
+	w.mu.Lock() // from now on somebody else may get them
+	for _, t := range tasks {
+		delete(w.leases, t.ID)
+	}
+	w.mu.Unlock()
+	lost, err := s.Finish(ctx, outcomes)
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range tasks {
+		w.done[t.ID]++
+	}
+	for _, id := range lost {
+		w.done[id]--
+	}
+}
+
+func (w *weather) ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.added {
+		if w.done[id] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// keepHouse leads, admits and sweeps.
+func (w *weather) keepHouse(ctx context.Context) {
+	for wait(ctx, 100*time.Millisecond) == nil {
+		l, err := w.b.Lead(ctx, store.Candidate{ID: w.leader, TTL: time.Minute})
+		if err != nil || l.Term == 0 {
+			continue
+		}
+		_, _ = w.b.Admit(ctx, l.Term, 100)
+		_, _ = w.b.Rescue(ctx, l.Term, 100)
+		_, _ = w.b.sweep(ctx, 300*time.Millisecond)
+	}
+}
+
+func (w *weather) judge() {
+	w.Helper()
+	tasks, err := w.b.List(w.ctx(), store.Filter{Limit: 1000, Detail: true})
+	w.must("list", err)
+	of := map[store.ID]store.Task{}
+	for _, t := range tasks {
+		of[t.ID] = t
+	}
+	for id := range w.added {
+		if t, there := of[id]; !there || t.State != store.Completed {
+			w.Errorf("the acknowledged task %v is %v", id, t.State)
+		}
+	}
+	for id, n := range w.done {
+		if n > 1 {
+			w.Errorf("%v has %d accepted completions", id, n)
+		}
+	}
+}
+
+// An enqueue that finds a key held, and then its holder ended, does not bring that one back to life.
+func TestAReplacementOfWhatHasJustEnded(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", keyed("k", store.Skip)))
+	r.claim()
+	other := openFake(t, r.f)
+	var begun atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
+		if key == r.ids["x"].String() && begun.CompareAndSwap(false, true) { // the key is read, its holder is not
+			lost, err := other.Finish(r.ctx(), []store.Outcome{r.outcome("x", store.Completed)})
+			if err != nil || len(lost) > 0 {
+				t.Errorf("finish: %v, %v", lost, err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	did, err := r.b.Enqueue(r.ctx(), []store.NewTask{r.task("new", keyed("k", store.Replace))})
+	r.must("enqueue", err)
+	if did[0].Result != store.Added {
+		t.Errorf("the ended task was %v", did[0].Result)
+	}
+	r.drain()
+	r.all(true, "new")
+	r.once("x", true)
+}
