@@ -18,7 +18,8 @@ func (n *node) config(bucket bool) []byte {
 	var servers []string
 	for _, other := range c.nodes {
 		kv, web := port(other.kv), port(other.web)
-		ext = append(ext, object{"services": object{"kv": kv, "mgmt": web, "n1ql": web}, "thisNode": other == n, "hostname": "127.0.0.1"})
+		ext = append(ext, object{"services": object{"kv": kv, "mgmt": web, "n1ql": web}, "thisNode": other == n,
+			"hostname": "127.0.0.1"})
 		nodes = append(nodes, object{"hostname": "127.0.0.1:" + strconv.Itoa(web), "ports": object{"direct": kv}})
 		servers = append(servers, other.kv.Addr().String())
 	}
@@ -31,8 +32,10 @@ func (n *node) config(bucket bool) []byte {
 		}
 		config["name"], config["nodeLocator"], config["uuid"] = Bucket, "vbucket", "0123456789abcdef0123456789abcdef"
 		config["nodes"], config["bucketCapabilitiesVer"] = nodes, ""
-		config["bucketCapabilities"] = []string{"collections", "durableWrite", "cbhello", "touch", "cccp", "nodesExt", "xattr", "preserveExpiry"}
-		config["vBucketServerMap"] = object{"hashAlgorithm": "CRC", "numReplicas": 0, "serverList": servers, "vBucketMap": owners}
+		config["bucketCapabilities"] = []string{"collections", "durableWrite", "cbhello", "touch", "cccp", "nodesExt",
+			"xattr", "preserveExpiry"}
+		config["vBucketServerMap"] = object{"hashAlgorithm": "CRC", "numReplicas": 0, "serverList": servers,
+			"vBucketMap": owners}
 	}
 	text, _ := json.Marshal(config)
 	return text

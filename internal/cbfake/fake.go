@@ -134,7 +134,8 @@ func (c *Cluster) Writes() (n int64) {
 // Queries returns how many statements were run.
 func (c *Cluster) Queries() int64 { return c.queries.Load() }
 
-var documentRequests = []memd.CmdCode{memd.CmdGet, memd.CmdSet, memd.CmdAdd, memd.CmdReplace, memd.CmdDelete, memd.CmdGetLocked,
+var documentRequests = []memd.CmdCode{memd.CmdGet, memd.CmdSet, memd.CmdAdd, memd.CmdReplace, memd.CmdDelete,
+	memd.CmdGetLocked,
 	memd.CmdUnlockKey, memd.CmdSubDocMultiLookup, memd.CmdSubDocMultiMutation}
 
 func (n *node) accept() {
@@ -200,7 +201,8 @@ func (n *node) serve(conn net.Conn) {
 }
 
 // features are those of the protocol that the fake speaks.
-var features = map[memd.HelloFeature]bool{memd.FeatureDatatype: true, memd.FeatureTCPNoDelay: true, memd.FeatureSeqNo: true,
+var features = map[memd.HelloFeature]bool{memd.FeatureDatatype: true, memd.FeatureTCPNoDelay: true,
+	memd.FeatureSeqNo: true,
 	memd.FeatureXattr: true, memd.FeatureXerror: true, memd.FeatureSelectBucket: true, memd.FeatureJSON: true,
 	memd.FeatureUnorderedExec: true, memd.FeatureAltRequests: true, memd.FeatureSyncReplication: true,
 	memd.FeatureCollections: true, memd.FeaturePreserveExpiry: true}

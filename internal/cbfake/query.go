@@ -44,7 +44,8 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			q.args[after] = v
 		}
 	}
-	answer := object{"requestID": "r", "clientContextID": q.ContextID, "signature": "json", "results": []any{}, "status": "success", "metrics": object{}}
+	answer := object{"requestID": "r", "clientContextID": q.ContextID, "signature": "json", "results": []any{},
+		"status": "success", "metrics": object{}}
 	rows, name, err := n.cluster.query(&q)
 	if err != nil {
 		answer["status"], answer["errors"] = "fatal", []any{object{"code": 3000, "msg": err.Error()}}

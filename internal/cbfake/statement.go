@@ -50,7 +50,8 @@ type ordering struct {
 type condition func(r row, args map[string]any) bool
 
 var (
-	shape  = regexp.MustCompile(`^SELECT (RAW )?(.+?) FROM (\S+) AS (\w+) WHERE (.+?)(?: GROUP BY (.+?))?(?: ORDER BY (.+?))?(?: LIMIT (\S+))?$`)
+	shape = regexp.MustCompile(`^SELECT (RAW )?(.+?) FROM (\S+) AS (\w+) WHERE (.+?)` +
+		`(?: GROUP BY (.+?))?(?: ORDER BY (.+?))?(?: LIMIT (\S+))?$`)
 	valued = regexp.MustCompile(`^(\S+) IS (NOT )?VALUED$`)
 	among  = regexp.MustCompile(`^(\S+) (NOT )?IN (\$\w+|\[.*\])$`)
 	beside = regexp.MustCompile(`^(\S+) (=|<|<=|>|>=) (\S+)$`)
@@ -132,7 +133,9 @@ func conditionOf(text string) condition {
 		all, each := exprOf(m[2]), exprOf(m[3])
 		return func(r row, args map[string]any) bool {
 			items, _ := all.of(r).([]any)
-			return slices.ContainsFunc(items, func(item any) bool { return compare(each.of(row{tree: item}), value(m[4], args)) == 0 })
+			return slices.ContainsFunc(items, func(item any) bool {
+				return compare(each.of(row{tree: item}), value(m[4], args)) == 0
+			})
 		}
 	}
 	if m := valued.FindStringSubmatch(text); m != nil {

@@ -67,7 +67,8 @@ func (c *claim) do() ([]store.Task, error) {
 func (c *claim) living() (used bool, err error) {
 	var found *gocb.LookupInResult
 	err = c.s.again(c.ctx, func() (err error) {
-		found, err = c.s.meta.LookupIn(workerKey(c.worker), []gocb.LookupInSpec{gocb.ExistsSpec("g", nil), gocb.ExistsSpec(leasePath(c.token), nil)},
+		found, err = c.s.meta.LookupIn(workerKey(c.worker), []gocb.LookupInSpec{gocb.ExistsSpec("g", nil),
+			gocb.ExistsSpec(leasePath(c.token), nil)},
 			&gocb.LookupInOptions{Context: c.ctx})
 		return err
 	})
@@ -174,7 +175,8 @@ func (c *claim) look(l lane) (at *cursor, p *page, err error) {
 	}
 	var found *gocb.LookupInResult
 	err = s.again(c.ctx, func() (err error) {
-		found, err = s.lines.LookupIn(l.page(cur.Page), []gocb.LookupInSpec{gocb.GetSpec("c", nil), gocb.ExistsSpec("g", nil)},
+		found, err = s.lines.LookupIn(l.page(cur.Page), []gocb.LookupInSpec{gocb.GetSpec("c", nil),
+			gocb.ExistsSpec("g", nil)},
 			&gocb.LookupInOptions{Context: c.ctx})
 		return err
 	})
@@ -204,7 +206,8 @@ func (c *claim) look(l lane) (at *cursor, p *page, err error) {
 // failing.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	for {
-		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx, RetryStrategy: failFast{}})
+		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
+			RetryStrategy: failFast{}})
 		if err == nil {
 			return cur, got.Cas(), got.Content(&cur)
 		}

@@ -36,7 +36,8 @@ func (s *Store) sync(ctx context.Context) error {
 
 // now is the server's clock in microseconds. It goes on by this process's monotonic clock.
 func (s *Store) now(ctx context.Context) int64 {
-	if at := s.synced.Load(); time.Now().UnixNano()-at > int64(resync) && s.synced.CompareAndSwap(at, time.Now().UnixNano()) {
+	if at := s.synced.Load(); time.Now().UnixNano()-at > int64(resync) &&
+		s.synced.CompareAndSwap(at, time.Now().UnixNano()) {
 		_ = s.sync(ctx) // the offset that is known stays
 	}
 	return s.opened.Add(time.Since(s.opened)).UnixMicro() + s.offset.Load()

@@ -71,7 +71,8 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	cluster, err := gocb.Connect(o.connection, gocb.ClusterOptions{
 		Authenticator:  gocb.PasswordAuthenticator{Username: o.user, Password: o.password},
 		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
-		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second, QueryTimeout: 30 * time.Second},
+		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
+			QueryTimeout: 30 * time.Second},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
@@ -87,8 +88,10 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	}
 	scope := bucket.Scope(o.scope)
 	s := &Store{
-		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability, queryTimeout: 30 * time.Second, patience: patience,
-		tasks: scope.Collection("task"), lines: scope.Collection("line"), keys: scope.Collection("key"), meta: scope.Collection("meta"),
+		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability,
+		queryTimeout: 30 * time.Second, patience: patience,
+		tasks: scope.Collection("task"), lines: scope.Collection("line"),
+		keys: scope.Collection("key"), meta: scope.Collection("meta"),
 		handle: nonce(), opened: time.Now(),
 	}
 	s.sums.minutes, s.sums.changed = map[int64]map[slice]*store.Stat{}, map[int64]bool{}
@@ -122,8 +125,10 @@ type options struct {
 	mechanisms                                []gocb.SaslMechanism
 }
 
-var durabilities = map[string]gocb.DurabilityLevel{"none": gocb.DurabilityLevelNone, "majority": gocb.DurabilityLevelMajority,
-	"majorityAndPersist": gocb.DurabilityLevelMajorityAndPersistOnMaster, "persistToMajority": gocb.DurabilityLevelPersistToMajority}
+var durabilities = map[string]gocb.DurabilityLevel{"none": gocb.DurabilityLevelNone,
+	"majority":           gocb.DurabilityLevelMajority,
+	"majorityAndPersist": gocb.DurabilityLevelMajorityAndPersistOnMaster,
+	"persistToMajority":  gocb.DurabilityLevelPersistToMajority}
 
 func parse(text string) (o options, err error) {
 	u, err := url.Parse(text)
@@ -143,7 +148,8 @@ func parse(text string) (o options, err error) {
 	if level := q.Get("durability"); level != "" {
 		known := false
 		if o.durability, known = durabilities[level]; !known {
-			return o, fmt.Errorf("the durability %q is unknown: write none, majority, majorityAndPersist or persistToMajority", level)
+			return o, fmt.Errorf("the durability %q is unknown: write none, majority, majorityAndPersist or persistToMajority",
+				level)
 		}
 	}
 	if q.Get("sasl") == "plain" {
@@ -195,7 +201,8 @@ func (s *Store) wrote(done *gocb.MutationResult) {
 	if s.seen.of == nil {
 		s.seen.of = map[uint64]gocb.MutationToken{}
 	}
-	if old, known := s.seen.of[token.PartitionID()]; !known || old.SequenceNumber() < token.SequenceNumber() || old.PartitionUUID() != token.PartitionUUID() {
+	if old, known := s.seen.of[token.PartitionID()]; !known || old.SequenceNumber() < token.SequenceNumber() ||
+		old.PartitionUUID() != token.PartitionUUID() {
 		s.seen.of[token.PartitionID()] = token
 	}
 }
@@ -239,5 +246,6 @@ func each(n int, do func(i int) error) error {
 
 // Measure implements store.Meter.
 func (s *Store) Measure(context.Context) (store.Measures, error) {
-	return store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1, RoundTrips: -1, Queries: s.claims.Load(), Conflicts: s.conflicts.Load()}, nil
+	return store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1, RoundTrips: -1, Queries: s.claims.Load(),
+		Conflicts: s.conflicts.Load()}, nil
 }

@@ -25,7 +25,8 @@ type verb struct {
 
 var verbs = []verb{
 	{"enqueue", nil, func(ctx context.Context, r *rig) error {
-		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("x", nil), r.task("y", nil), r.task("z", func(n *store.NewTask) { n.Priority = 1 })})
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("x", nil), r.task("y", nil),
+			r.task("z", func(n *store.NewTask) { n.Priority = 1 })})
 		return err
 	}, func(r *rig, answered bool) { r.all(answered, "x", "y", "z") }},
 
@@ -69,7 +70,8 @@ var verbs = []verb{
 		r.claim()
 		r.add(r.task("y", nil))
 	}, func(ctx context.Context, r *rig) error {
-		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("child", needs(r.ids["x"], r.ids["y"])), r.task("other", needs(r.ids["y"]))})
+		_, err := r.a.Enqueue(ctx, []store.NewTask{r.task("child", needs(r.ids["x"], r.ids["y"])),
+			r.task("other", needs(r.ids["y"]))})
 		return err
 	}, func(r *rig, answered bool) { r.all(true, "x", "y"); r.all(answered, "child", "other") }},
 
@@ -176,12 +178,13 @@ var verbs = []verb{
 		}
 	}},
 
-	{"move", func(r *rig) { r.add(r.task("x", keyed("k", store.Skip))) }, edit(store.Change{Op: store.Move, Queue: "q2"}), func(r *rig, answered bool) {
-		r.all(true, "x")
-		if x := r.get(r.ids["x"]); answered && x.Queue != "q2" {
-			r.Errorf("it is in %s", x.Queue)
-		}
-	}},
+	{"move", func(r *rig) { r.add(r.task("x", keyed("k", store.Skip))) },
+		edit(store.Change{Op: store.Move, Queue: "q2"}), func(r *rig, answered bool) {
+			r.all(true, "x")
+			if x := r.get(r.ids["x"]); answered && x.Queue != "q2" {
+				r.Errorf("it is in %s", x.Queue)
+			}
+		}},
 
 	{"reprioritize", func(r *rig) { r.add(r.task("x", nil)) }, edit(store.Change{Op: store.Reprioritize, Priority: 5}),
 		func(r *rig, _ bool) { r.all(true, "x") }},
@@ -216,7 +219,8 @@ var verbs = []verb{
 	}, func(r *rig, _ bool) { r.all(true, "x") }},
 
 	{"admit", func(r *rig) {
-		r.add(r.task("x", func(n *store.NewTask) { n.Delay = time.Millisecond }), r.task("t", func(n *store.NewTask) { n.Delay, n.Turn = time.Millisecond, true }))
+		r.add(r.task("x", func(n *store.NewTask) { n.Delay = time.Millisecond }),
+			r.task("t", func(n *store.NewTask) { n.Delay, n.Turn = time.Millisecond, true }))
 		time.Sleep(2 * time.Millisecond)
 	}, func(ctx context.Context, r *rig) error {
 		_, err := r.a.Admit(ctx, r.term, 10)
@@ -256,7 +260,8 @@ var verbs = []verb{
 	}},
 
 	{"put a record with tasks", func(r *rig) { r.record("r") }, func(ctx context.Context, r *rig) error {
-		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "kind", Name: "r", Version: r.stored, Body: []byte("2")},
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "kind", Name: "r", Version: r.stored,
+			Body: []byte("2")},
 			Tasks: []store.NewTask{r.task("x", nil), r.task("y", keyed("k", store.Skip))}})
 		return err
 	}, func(r *rig, answered bool) {
@@ -390,7 +395,8 @@ func (r *rig) together(name string, then ...string) {
 
 func (r *rig) record(name string) {
 	r.Helper()
-	version, _, err := r.b.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "kind", Name: name, Body: []byte("1")}})
+	version, _, err := r.b.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "kind", Name: name,
+		Body: []byte("1")}})
 	r.must("put record", err)
 	r.stored = version
 }

@@ -155,7 +155,8 @@ func (s *Store) create(ctx context.Context, d *doc) (made bool, err error) {
 	tries := 0
 	err = s.again(ctx, func() error {
 		tries++
-		done, err := s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim, DurabilityLevel: s.durability})
+		done, err := s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim,
+			DurabilityLevel: s.durability})
 		s.wrote(done)
 		if err == nil {
 			d.cas, d.raw = done.Cas(), text
@@ -185,7 +186,8 @@ func (s *Store) replace(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 		return false, err
 	}
 	for try := 0; ; try++ {
-		done, err := s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas, Transcoder: verbatim, DurabilityLevel: level})
+		done, err := s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas,
+			Transcoder: verbatim, DurabilityLevel: level})
 		s.wrote(done)
 		switch {
 		case err == nil:
@@ -215,7 +217,8 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	tries := 0
 	err := s.again(ctx, func() error {
 		tries++
-		done, err := s.collection(d.C).Remove(d.ID, &gocb.RemoveOptions{Context: ctx, Cas: d.cas, DurabilityLevel: s.durability})
+		done, err := s.collection(d.C).Remove(d.ID, &gocb.RemoveOptions{Context: ctx, Cas: d.cas,
+			DurabilityLevel: s.durability})
 		s.wrote(done)
 		return err
 	})
@@ -226,9 +229,11 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 }
 
 // refusals are the errors after which it is known that nothing was written.
-var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked, gocb.ErrPathNotFound,
-	gocb.ErrPathExists, gocb.ErrValueTooLarge, gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
-	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
+var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
+	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrValueTooLarge, gocb.ErrInvalidArgument,
+	gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
+	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable,
+	gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}
 
 // unknown reports whether an error leaves it open whether a write happened. gocb has no one error for that: a
 // connection that ends is an io.EOF.
@@ -246,7 +251,8 @@ func unknown(err error) bool {
 
 // mismatch reports whether a document is not as it was read. A MutateIn says that it exists.
 func mismatch(err error) bool {
-	return errors.Is(err, gocb.ErrCasMismatch) || errors.Is(err, gocb.ErrDocumentExists) || errors.Is(err, gocb.ErrDocumentNotFound) ||
+	return errors.Is(err, gocb.ErrCasMismatch) || errors.Is(err, gocb.ErrDocumentExists) ||
+		errors.Is(err, gocb.ErrDocumentNotFound) ||
 		errors.Is(err, gocb.ErrDocumentLocked)
 }
 

@@ -50,7 +50,8 @@ func (s *Store) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 	return results, s.finishUp(ctx, done...)
 }
 
-func (s *Store) enqueuePart(ctx context.Context, w *work, tasks []store.NewTask, part []int, results []store.Enqueued) error {
+func (s *Store) enqueuePart(ctx context.Context, w *work, tasks []store.NewTask, part []int,
+	results []store.Enqueued) error {
 	some := make([]store.NewTask, len(part))
 	for i, at := range part {
 		some[i] = trimmed(tasks[at])

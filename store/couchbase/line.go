@@ -97,8 +97,10 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 		}
 		var done *gocb.MutateInResult
 		err := s.again(ctx, func() (err error) {
-			done, err = s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{replaceG, gocb.IncrementSpec("c", int64(len(entries)), nil),
-				gocb.ArrayAppendSpec("e", entries, &gocb.ArrayAppendSpecOptions{HasMultiple: true})}, &gocb.MutateInOptions{Context: ctx})
+			done, err = s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{replaceG,
+				gocb.IncrementSpec("c", int64(len(entries)), nil),
+				gocb.ArrayAppendSpec("e", entries, &gocb.ArrayAppendSpecOptions{HasMultiple: true})},
+				&gocb.MutateInOptions{Context: ctx})
 			return err
 		})
 		switch {
@@ -163,8 +165,9 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 // post lists a lane on the board of its queue. A lane that nobody lists is never read, so of all that belongs to
 // lines this alone is as durable as tasks are.
 func (s *Store) post(ctx context.Context, l lane) error {
+	listed := gocb.UpsertSpec("`"+strconv.Itoa(int(l.priority))+"`", 1, nil)
 	return s.again(ctx, func() error {
-		_, err := s.lines.MutateIn(board(l.queue), []gocb.MutateInSpec{gocb.UpsertSpec("`"+strconv.Itoa(int(l.priority))+"`", 1, nil)},
+		_, err := s.lines.MutateIn(board(l.queue), []gocb.MutateInSpec{listed},
 			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
 		return err
 	})
@@ -223,7 +226,8 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 // shut takes the field away without which nothing can be appended.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
 	err := s.again(ctx, func() error {
-		_, err := s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{gocb.RemoveSpec("g", nil)}, &gocb.MutateInOptions{Context: ctx})
+		_, err := s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{gocb.RemoveSpec("g", nil)},
+			&gocb.MutateInOptions{Context: ctx})
 		return err
 	})
 	if errors.Is(err, gocb.ErrPathNotFound) || errors.Is(err, gocb.ErrDocumentNotFound) {

@@ -37,7 +37,8 @@ var steps = []struct {
 		"CREATE INDEX `tusk_key` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`key`, META().`id` DESC)",
 		"CREATE INDEX `tusk_wf` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`wf`, META().`id` DESC)",
 		"CREATE INDEX `tusk_fp` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`fp`, `st`, `q`, `k`)",
-		"CREATE INDEX `tusk_turn` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`, `p`, `turn`) WHERE `turn` IS VALUED",
+		"CREATE INDEX `tusk_turn` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`, `p`, `turn`)" +
+			" WHERE `turn` IS VALUED",
 		"CREATE INDEX `tusk_held` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`) WHERE `held` = TRUE",
 		"CREATE INDEX `tusk_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(META().`id`)",
 	}},
@@ -74,7 +75,8 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 }
 
 func (s *Store) define(ctx context.Context, statement string) error {
-	found, err := s.cluster.Query(s.placed(statement), &gocb.QueryOptions{Context: ctx, Adhoc: true, Timeout: s.queryTimeout})
+	found, err := s.cluster.Query(s.placed(statement), &gocb.QueryOptions{Context: ctx, Adhoc: true,
+		Timeout: s.queryTimeout})
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,8 @@ func (s *Store) define(ctx context.Context, statement string) error {
 // applied notes that a step was taken. The collection may be so new that its node does not know of it yet.
 func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 	for try := 0; ; try++ {
-		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version), micros(m.AppliedAt), nil)},
+		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version),
+			micros(m.AppliedAt), nil)},
 			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
 		if err == nil || !errors.Is(err, gocb.ErrCollectionNotFound) && !unknown(err) || try > 200 {
 			return err
@@ -101,7 +104,8 @@ func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	taken := map[string]int64{}
 	there := false
-	err := query(ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope}, requestPlus, func(name string) { there = there || name == "meta" })
+	err := query(ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope}, requestPlus,
+		func(name string) { there = there || name == "meta" })
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 	}

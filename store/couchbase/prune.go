@@ -65,7 +65,8 @@ func (s *Store) prune(ctx context.Context, term int64, keep *store.Retention, li
 }
 
 // pruneOld deletes the tasks that a statement finds.
-func (s *Store) pruneOld(ctx context.Context, statement string, a args, keep *store.Retention) (deleted int, err error) {
+func (s *Store) pruneOld(ctx context.Context, statement string, a args, keep *store.Retention) (deleted int,
+	err error) {
 	var ids []string
 	if err := query(ctx, s, statement, a, atPlus, func(id string) { ids = append(ids, id) }); err != nil {
 		return 0, err

@@ -109,7 +109,8 @@ func (t *task) matches(f *store.Filter) bool {
 		}
 	}
 	enqueued := instant(t.Enqueued)
-	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) && among(f.States, t.state()) &&
+	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) &&
+		among(f.States, t.state()) &&
 		(f.Key == "" || f.Key == t.Key) && (f.Workflow.IsZero() || f.Workflow.String() == t.Workflow) &&
 		(f.Fingerprint == "" || f.Fingerprint == t.Fingerprint) && (f.Before.IsZero() || t.ID < f.Before.String()) &&
 		!enqueued.Before(f.From) && (f.Until.IsZero() || enqueued.Before(f.Until))

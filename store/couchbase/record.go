@@ -72,7 +72,8 @@ func (s *Store) records(ctx context.Context, kind string) ([]store.Record, error
 			continue
 		}
 		r := d.body.(*record)
-		records = append(records, store.Record{Kind: r.Kind, Name: r.Name, Version: r.Version, Body: r.Body, UpdatedAt: instant(r.Updated)})
+		records = append(records, store.Record{Kind: r.Kind, Name: r.Name, Version: r.Version, Body: r.Body,
+			UpdatedAt: instant(r.Updated)})
 	}
 	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(a.Name, b.Name) })
 	return records, err

@@ -87,7 +87,8 @@ func (r *rig) add(tasks ...store.NewTask) {
 // claim has a claim what there is.
 func (r *rig) claim() {
 	r.Helper()
-	tasks, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 100, Token: store.NewToken()})
+	tasks, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 100,
+		Token: store.NewToken()})
 	r.must("claim", err)
 	for _, t := range tasks {
 		r.held[t.Kind] = t
@@ -190,7 +191,8 @@ func (r *rig) drain() {
 		}
 		r.grantAll()
 		claimed := map[store.ID]bool{}
-		tasks, err := r.b.Claim(ctx, store.ClaimRequest{Worker: me, Queues: []string{"q", "q2"}, Limit: 100, Token: store.NewToken()})
+		tasks, err := r.b.Claim(ctx, store.ClaimRequest{Worker: me, Queues: []string{"q", "q2"}, Limit: 100,
+			Token: store.NewToken()})
 		r.must("claim", err)
 		for i := range tasks {
 			if claimed[tasks[i].ID] {
@@ -204,7 +206,8 @@ func (r *rig) drain() {
 			r.ran[tasks[i].ID]++
 			r.order = append(r.order, tasks[i].ID)
 		}
-		left, err = r.b.List(ctx, store.Filter{States: []store.State{store.Scheduled, store.Pending, store.Available, store.Running, store.Retryable}})
+		left, err = r.b.List(ctx, store.Filter{States: []store.State{store.Scheduled, store.Pending, store.Available,
+			store.Running, store.Retryable}})
 		r.must("list", err)
 		if len(left) == 0 && len(tasks)+len(dead) == 0 {
 			r.settled()
@@ -242,7 +245,8 @@ func (r *rig) grantAll() {
 // oneOfAKey fails if two tasks of a key are running or could run.
 func (r *rig) oneOfAKey() {
 	r.Helper()
-	tasks, err := r.b.List(r.ctx(), store.Filter{States: []store.State{store.Scheduled, store.Available, store.Running, store.Retryable}})
+	tasks, err := r.b.List(r.ctx(), store.Filter{States: []store.State{store.Scheduled, store.Available, store.Running,
+		store.Retryable}})
 	r.must("list", err)
 	of := map[string]string{}
 	for _, t := range tasks {
@@ -287,7 +291,8 @@ func (r *rig) settled() {
 			}
 		}
 		if t.Key != "" {
-			keys[t.Queue+"|"+t.Key] = store.NewTask{ID: storetest.NewID(), Kind: "probe", Queue: t.Queue, Key: t.Key, Args: []byte("1")}
+			keys[t.Queue+"|"+t.Key] = store.NewTask{ID: storetest.NewID(), Kind: "probe", Queue: t.Queue, Key: t.Key,
+				Args: []byte("1")}
 		}
 	}
 	for _, probe := range keys {

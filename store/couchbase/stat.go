@@ -91,7 +91,8 @@ func (s *Store) writeSums(ctx context.Context) error {
 	texts := map[int64][]sumDoc{}
 	for minute := range s.sums.changed {
 		for of, stat := range s.sums.minutes[minute] {
-			texts[minute] = append(texts[minute], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded, stat.Cancelled,
+			texts[minute] = append(texts[minute], sumDoc{of.queue, of.kind, stat.Completed, stat.Failed, stat.Discarded,
+				stat.Cancelled,
 				stat.Waited.Encode(), stat.Ran.Encode()})
 		}
 	}
@@ -119,7 +120,8 @@ func (s *Store) blame(ctx context.Context, e *rules.End) error {
 			return err
 		}
 		raw, cas, err := s.get(ctx, s.meta, id)
-		g := groupDoc{ErrorGroup: store.ErrorGroup{Fingerprint: o.Fingerprint, Queue: e.Task.Queue, Kind: e.Task.Kind, First: ended}}
+		g := groupDoc{ErrorGroup: store.ErrorGroup{Fingerprint: o.Fingerprint, Queue: e.Task.Queue, Kind: e.Task.Kind,
+			First: ended}}
 		if err == nil && raw != nil {
 			err = json.Unmarshal(raw, &g)
 		}

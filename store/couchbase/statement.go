@@ -15,23 +15,34 @@ import (
 const (
 	fromTask = " FROM `bucket`.`tusk`.`task` AS t WHERE "
 
-	queryDue     = "SELECT META(t).id, t.due" + fromTask + "t.due IS VALUED ORDER BY t.due LIMIT $n"
-	queryDoomed  = "SELECT RAW META(t).id" + fromTask + "t.doom > 0 ORDER BY t.doom LIMIT $n"
-	queryPassed  = "SELECT RAW META(t).id" + fromTask + "t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl < $before ORDER BY t.avl LIMIT $n"
-	queryTodo    = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
-	queryHeld    = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
-	queryOld     = "SELECT RAW META(t).id" + fromTask + "t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
-	queryOldOf   = "SELECT RAW META(t).id" + fromTask + "t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q = $q ORDER BY t.fin LIMIT $n"
-	queryCount   = "SELECT t.q, t.st, SUM(t.n) AS n, MIN(t.avl) AS oldest" + fromTask + "t.fin IS NOT VALUED AND t.q IS VALUED GROUP BY t.q, t.st"
-	queryInLine  = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n, MIN(t.turn) AS since" + fromTask + "t.turn IS VALUED AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
-	queryGranted = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n" + fromTask + "t.held = TRUE AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
-	queryHeads   = "SELECT RAW META(t).id" + fromTask + "t.turn IS VALUED AND t.q = $q AND t.tn = $tn AND t.pt = $pt ORDER BY t.p, t.turn LIMIT $n"
-	queryFailed  = "SELECT t.fp, t.st, t.q, t.k, COUNT(1) AS n" + fromTask + "t.fp IN $fp AND t.st IN [\"y\", \"d\"] GROUP BY t.fp, t.st, t.q, t.k"
+	queryDue    = "SELECT META(t).id, t.due" + fromTask + "t.due IS VALUED ORDER BY t.due LIMIT $n"
+	queryDoomed = "SELECT RAW META(t).id" + fromTask + "t.doom > 0 ORDER BY t.doom LIMIT $n"
+	queryPassed = "SELECT RAW META(t).id" + fromTask +
+		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl < $before ORDER BY t.avl LIMIT $n"
+	queryTodo = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
+	queryHeld = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
+	queryOld  = "SELECT RAW META(t).id" + fromTask +
+		"t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
+	queryOldOf = "SELECT RAW META(t).id" + fromTask +
+		"t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q = $q ORDER BY t.fin LIMIT $n"
+	queryCount = "SELECT t.q, t.st, SUM(t.n) AS n, MIN(t.avl) AS oldest" + fromTask +
+		"t.fin IS NOT VALUED AND t.q IS VALUED GROUP BY t.q, t.st"
+	queryInLine = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n, MIN(t.turn) AS since" + fromTask +
+		"t.turn IS VALUED AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
+	queryGranted = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n" + fromTask +
+		"t.held = TRUE AND t.q IS VALUED GROUP BY t.q, t.tn, t.pt"
+	queryHeads = "SELECT RAW META(t).id" + fromTask +
+		"t.turn IS VALUED AND t.q = $q AND t.tn = $tn AND t.pt = $pt ORDER BY t.p, t.turn LIMIT $n"
+	queryFailed = "SELECT t.fp, t.st, t.q, t.k, COUNT(1) AS n" + fromTask +
+		"t.fp IN $fp AND t.st IN [\"y\", \"d\"] GROUP BY t.fp, t.st, t.q, t.k"
 
-	queryTodoKeys  = "SELECT RAW META(k).id FROM `bucket`.`tusk`.`key` AS k WHERE k.todo < $before ORDER BY k.todo LIMIT $n"
-	queryTodoMeta  = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m WHERE m.todo < $before ORDER BY m.todo LIMIT $n"
+	queryTodoKeys = "SELECT RAW META(k).id FROM `bucket`.`tusk`.`key` AS k" +
+		" WHERE k.todo < $before ORDER BY k.todo LIMIT $n"
+	queryTodoMeta = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m" +
+		" WHERE m.todo < $before ORDER BY m.todo LIMIT $n"
 	queryKeyspaces = "SELECT RAW k.name FROM system:keyspaces AS k WHERE k.`bucket` = $bucket AND k.`scope` = $scope"
-	queryNames     = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
+	queryNames     = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m" +
+		" WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )
 
 // queryList is the statement for a page of tasks: a filter has up to one of the parts that an index begins with, and
@@ -82,7 +93,8 @@ const (
 )
 
 // rowsOf runs a statement and hands each row on. What an index says is judged again by the document.
-func (s *Store) rowsOf(ctx context.Context, statement string, a args, level consistency, begin func(), row func(*gocb.QueryResult) error) error {
+func (s *Store) rowsOf(ctx context.Context, statement string, a args, level consistency, begin func(),
+	row func(*gocb.QueryResult) error) error {
 	s.queries.Add(1)
 	options := &gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
 	if level == requestPlus {

@@ -13,9 +13,11 @@ var update = flag.Bool("update", false, "write testdata/statements.n1ql anew")
 
 // statements are all texts that the engine sends; of lists, those with each condition alone.
 func statements() []string {
-	all := []string{queryDue, queryDoomed, queryPassed, queryTodo, queryTodoKeys, queryTodoMeta, queryHeld, queryOld, queryOldOf, queryCount,
+	all := []string{queryDue, queryDoomed, queryPassed, queryTodo, queryTodoKeys, queryTodoMeta, queryHeld, queryOld,
+		queryOldOf, queryCount,
 		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryNames}
-	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}}, {Kinds: []string{"k"}},
+	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}},
+		{Kinds: []string{"k"}},
 		{Tenants: []string{"t"}}, {Fingerprint: "f"}, {Workflow: store.ID{1}}, {Key: "k"},
 		{Queues: []string{"q"}, States: []store.State{store.Available}, Kinds: []string{"k"}, Tenants: []string{"t"}}} {
 		text, _ := queryList(&f)

@@ -37,7 +37,8 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before := s.now(ctx) - age.Microseconds()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		var ids []string
-		err := query(ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus, func(id string) { ids = append(ids, id) })
+		err := query(ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus,
+			func(id string) { ids = append(ids, id) })
 		if err != nil {
 			return 0, err
 		}

@@ -91,7 +91,8 @@ func taskRef(id store.ID) ref { return ref{inTask, id.String()} }
 // deleted is the state of which the children of a deleted task are told.
 const deleted = "-"
 
-var letters = map[store.State]string{0: deleted, store.Scheduled: "s", store.Pending: "p", store.Available: "a", store.Running: "r",
+var letters = map[store.State]string{0: deleted, store.Scheduled: "s", store.Pending: "p", store.Available: "a",
+	store.Running:   "r",
 	store.Retryable: "y", store.Completed: "c", store.Cancelled: "x", store.Discarded: "d"}
 
 var states = func() map[string]store.State {
@@ -129,7 +130,8 @@ func (t *task) holds(token store.Token) bool {
 
 // row is the task as the rules see it.
 func (t *task) row() *rules.Row {
-	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0, Awaits: t.Awaits, HasTurn: t.Held && t.Granting == "", Stopping: t.Stop != nil}
+	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0, Awaits: t.Awaits,
+		HasTurn: t.Held && t.Granting == "", Stopping: t.Stop != nil}
 	if t.Stop != nil {
 		r.StopReason = *t.Stop
 	}
@@ -144,10 +146,12 @@ func (t *task) row() *rules.Row {
 // answer is the task as the contract shows it.
 func (t *task) answer(detail bool) store.Task {
 	a := store.Task{
-		ID: idOf(t.ID), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Args: t.args(), Tags: slices.Clone(t.Tags),
+		ID: idOf(t.ID), Kind: t.Kind, Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority,
+		Args: t.args(), Tags: slices.Clone(t.Tags),
 		Key: t.Key, Workflow: idOf(t.Workflow), Settings: bytes.Clone(t.Settings), Turn: t.Turns, Partition: t.Partition,
 		State: t.state(), Attempt: t.Attempt, Crashes: t.Crashes, Reason: t.Reason, EnqueuedAt: instant(t.Enqueued),
-		RunAt: instant(t.RunAt), ExpiresAt: instant(t.Expires), ClaimedAt: instant(t.Claimed), FinishedAt: instant(t.Finished),
+		RunAt: instant(t.RunAt), ExpiresAt: instant(t.Expires), ClaimedAt: instant(t.Claimed),
+		FinishedAt: instant(t.Finished),
 	}
 	if len(t.Run) == 1 {
 		a.Lease, a.Worker = tokenOf(t.Run[0].Token), idOf(t.Run[0].Worker)
@@ -209,7 +213,8 @@ func (t *task) set(r *rules.Row, now int64) {
 
 // newTask is the document of a task that is new.
 func newTask(r *rules.Row, now int64) *task {
-	t := &task{ID: r.ID.String(), Tenant: r.Tenant, Key: r.Key, Enqueued: micros(r.EnqueuedAt), Turns: r.Turn, Partition: r.Partition, N: 1}
+	t := &task{ID: r.ID.String(), Tenant: r.Tenant, Key: r.Key, Enqueued: micros(r.EnqueuedAt), Turns: r.Turn,
+		Partition: r.Partition, N: 1}
 	if !r.Workflow.IsZero() {
 		t.Workflow = r.Workflow.String()
 	}

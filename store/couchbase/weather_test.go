@@ -91,7 +91,8 @@ func spoilSome(percent int) func(memd.CmdCode, string) cbfake.Spoil {
 }
 
 func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {
-	w := &weather{rig: newRig(t, nodes), tasks: 150, added: map[store.ID]bool{}, done: map[store.ID]int{}, leases: map[store.ID]string{}}
+	w := &weather{rig: newRig(t, nodes), tasks: 150, added: map[store.ID]bool{}, done: map[store.ID]int{},
+		leases: map[store.ID]string{}}
 	w.durable("majority")
 	w.b.patience = patience
 	w.f.Set(f)
@@ -152,9 +153,11 @@ func wait(ctx context.Context, d time.Duration) error {
 func (w *weather) produce(ctx context.Context, s *Store, who int) {
 	for i := 0; i < w.tasks && ctx.Err() == nil; i += 3 {
 		one := store.NewTask{ID: storetest.NewID(), Kind: "one", Queue: "q", Args: []byte("1")}
-		keyed := store.NewTask{ID: storetest.NewID(), Kind: "keyed", Queue: "q", Args: []byte("1"), Key: fmt.Sprintf("%d-%d", who, i%7),
+		keyed := store.NewTask{ID: storetest.NewID(), Kind: "keyed", Queue: "q", Args: []byte("1"),
+			Key:        fmt.Sprintf("%d-%d", who, i%7),
 			OnConflict: []store.OnConflict{store.Skip, store.Replace, store.Rerun}[i/3%3]}
-		child := store.NewTask{ID: storetest.NewID(), Kind: "child", Queue: "q", Args: []byte("1"), Needs: []store.Need{{Task: one.ID}}}
+		child := store.NewTask{ID: storetest.NewID(), Kind: "child", Queue: "q", Args: []byte("1"),
+			Needs: []store.Need{{Task: one.ID}}}
 		did, err := s.Enqueue(ctx, []store.NewTask{one, keyed, child})
 		if err != nil {
 			continue

@@ -126,7 +126,8 @@ func (s *Store) register(ctx context.Context, b *store.Beat) error {
 	if err != nil {
 		return err
 	}
-	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq, Names: names(b),
+	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq,
+		Names:  names(b),
 		Leases: map[string][]string{}, Stops: map[string]string{}}
 	return s.again(ctx, func() error {
 		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx})
@@ -154,7 +155,8 @@ func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat
 		since = w.Beat
 	}
 	return s.mutate(ctx, workerKey(b.Worker.ID.String()), cas, replaceG, gocb.UpsertSpec("b", now, nil),
-		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil), gocb.UpsertSpec("seq", b.Seq, nil),
+		gocb.UpsertSpec("x", now+b.TTL.Microseconds(), nil), gocb.UpsertSpec("i", b.Worker, nil), gocb.UpsertSpec("seq",
+			b.Seq, nil),
 		gocb.UpsertSpec("since", since, nil), gocb.UpsertSpec("names", names(b), nil))
 }
 
@@ -212,7 +214,8 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 
 // intend writes down what a worker is about to lease, and takes out tokens under which it holds nothing any more.
 func (s *Store) intend(ctx context.Context, id, token string, ids []string) error {
-	specs := []gocb.MutateInSpec{replaceG, gocb.ArrayAppendSpec(leasePath(token), ids, &gocb.ArrayAppendSpecOptions{HasMultiple: true, CreatePath: true})}
+	specs := []gocb.MutateInSpec{replaceG, gocb.ArrayAppendSpec(leasePath(token), ids,
+		&gocb.ArrayAppendSpecOptions{HasMultiple: true, CreatePath: true})}
 	with := specs
 	for _, old := range s.lent.closed(id, 12) {
 		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
