@@ -31,12 +31,30 @@ func newFake(tb testing.TB, nodes int) *cbfake.Cluster {
 // openFake opens a handle on a fake.
 func openFake(tb testing.TB, f *cbfake.Cluster) *Store {
 	tb.Helper()
-	s, err := Open(context.Background(), f.URL()+"?sasl=plain")
-	if err != nil {
-		tb.Fatal(err)
+	return openAt(tb, f.URL()+"?sasl=plain")
+}
+
+// openAt opens a handle that can query. On a busy machine the client at times misses the first configuration of a
+// cluster, and then its queries wait for one for ever; a handle of that kind is opened anew.
+func openAt(tb testing.TB, url string) *Store {
+	tb.Helper()
+	for try := 0; ; try++ {
+		s, err := Open(context.Background(), url)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(func() { s.Close() })
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_, err = s.Migrations(ctx)
+		cancel()
+		if err == nil {
+			return s
+		}
+		if try == 5 {
+			tb.Fatal(err)
+		}
+
 	}
-	tb.Cleanup(func() { s.Close() })
-	return s
 }
 
 // onFake is the engine on a fake of one node for each test.
@@ -58,15 +76,13 @@ func TestReruns(t *testing.T) { storetest.Reruns(t, onFake, 1000) }
 var behind = []string{"record/of_many_writers_at_once", "race/a_whole_queue_gets_another_priority",
 	"race/a_parent_that_ends_while_its_children_are_enqueued"}
 
-// With an index that is two seconds behind, on three nodes. Without TUSK_TEST_LONG only some groups of clauses run.
+// With an index that is two seconds behind, on three nodes.
 func TestConformanceWithAnIndexThatIsBehind(t *testing.T) {
+	if os.Getenv("TUSK_TEST_LONG") == "" {
+		t.Skip("it takes long: set TUSK_TEST_LONG=1")
+	}
 	storetest.Run(t, storetest.Engine{Shared: true, New: func(tb testing.TB) func() store.Store {
 		_, name, _ := strings.Cut(tb.Name(), "/")
-		group, _, _ := strings.Cut(name, "/")
-		if os.Getenv("TUSK_TEST_LONG") == "" && !slices.Contains([]string{"key", "claim", "finish", "need", "turn",
-			"rescue"}, group) {
-			tb.Skip("runs where TUSK_TEST_LONG is set")
-		}
 		if slices.ContainsFunc(behind, func(clause string) bool { return strings.HasPrefix(name, clause) }) {
 			tb.Skip("it reads what others have just written")
 		}

@@ -96,6 +96,8 @@ const (
 func (s *Store) rowsOf(ctx context.Context, statement string, a args, level consistency, begin func(),
 	row func(*gocb.QueryResult) error) error {
 	s.queries.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // of all tries
+	defer cancel()
 	options := &gocb.QueryOptions{Context: ctx, NamedParameters: a, Readonly: true, Timeout: s.queryTimeout}
 	if level == requestPlus {
 		options.ScanConsistency = gocb.QueryScanConsistencyRequestPlus

@@ -103,10 +103,7 @@ func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {
 func (r *rig) durable(level string) {
 	for _, s := range []**Store{&r.a, &r.b} {
 		(*s).Close()
-		anew, err := Open(r.ctx(), r.f.URL()+"?sasl=plain&durability="+level)
-		r.must("open", err)
-		r.Cleanup(func() { anew.Close() })
-		*s = anew
+		*s = openAt(r, r.f.URL()+"?sasl=plain&durability="+level)
 	}
 }
 
