@@ -21,7 +21,6 @@ import (
 type weather struct {
 	*rig
 	tasks    int // of each of two producers
-	lossy    bool
 	batter   func(round int) // what befalls the cluster besides, every few milliseconds
 	producer sync.WaitGroup
 	mu       sync.Mutex
