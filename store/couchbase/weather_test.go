@@ -20,7 +20,7 @@ import (
 // weather is everything at once: producers and workers on handles of their own, and faults.
 type weather struct {
 	*rig
-	tasks    int // of each of two producers
+	tasks    int             // of each of two producers
 	batter   func(round int) // what befalls the cluster besides, every few milliseconds
 	producer sync.WaitGroup
 	mu       sync.Mutex
