@@ -309,7 +309,6 @@ type held struct {
 func (h *held) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if rest := slices.DeleteFunc(slices.Clone(outcomes), func(o store.Outcome) bool { return o.Task.ID[0] == 7 }); len(rest) < len(outcomes) &&
 		time.Now().Before(h.until) {
-		h.sizes = append(h.sizes, len(outcomes))
 		if len(rest) > 0 {
 			lost, err = h.ledger.Finish(ctx, rest)
 		}
