@@ -27,9 +27,14 @@ func (s *storm) report() {
 		struck = append(struck, fmt.Sprintf("%s × %d", code, s.struck[code]))
 	}
 	s.t.Logf("%.0f tasks/s before the first fault; %s; faults: %s", s.rate, strings.Join(counts, ", "), strings.Join(struck, ", "))
+	codes := map[string]int{}
+	for _, v := range s.violations {
+		code, _, _ := strings.Cut(v, ":")
+		codes[code]++
+	}
 	for i, v := range s.violations {
 		if i == 25 {
-			s.t.Errorf("and %d more", len(s.violations)-i)
+			s.t.Errorf("and %d more; in all %v", len(s.violations)-i, codes)
 			break
 		}
 		s.t.Error(v)
