@@ -8,7 +8,6 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // What is given up is cancelled in the server, too: it would go on waiting, and hold
@@ -19,7 +18,7 @@ func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 		"through a pooler": func(t *testing.T, dsn string) string { return bouncer(t, dsn) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			dsn := pgtest.Prepared(t, migrate)
+			dsn := migrated.DSN(t)
 			_, pool := open(t, dsn, false)
 			ctx := context.Background()
 			s, err := postgres.Open(ctx, through(t, dsn))

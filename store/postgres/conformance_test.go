@@ -25,12 +25,20 @@ func engine(begin func(t testing.TB, dsn string) (tx any, commit, rollback func(
 
 // engineThrough is an engine that reaches its databases by another DSN.
 func engineThrough(through func(t testing.TB, dsn string) string, begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string) storetest.Engine {
+	return engineFrom(migrated, through, begin, settings...)
+}
+
+// engineFrom is one whose databases are copies of a template.
+func engineFrom(
+	template *pgtest.Template, through func(t testing.TB, dsn string) string,
+	begin func(t testing.TB, dsn string) (tx any, commit, rollback func() error), settings ...string,
+) storetest.Engine {
 	var dsns sync.Map
 	return storetest.Engine{
 		Shared: true,
 		New: func(t testing.TB) func() store.Store {
 			// The suite opens many handles; connections that it leaves idle are closed.
-			dsn := pgtest.Prepared(t, migrate, append(settings, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")...)
+			dsn := template.DSN(t, append(settings, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")...)
 			way := through(t, dsn)
 			return func() store.Store {
 				s, err := postgres.Open(context.Background(), way)
@@ -50,7 +58,9 @@ func engineThrough(through func(t testing.TB, dsn string) string, begin func(t t
 	}
 }
 
-// migrate makes the database that those of the clauses are copies of.
+// migrated is the database that those of the clauses are copies of.
+var migrated = &pgtest.Template{Prepare: migrate}
+
 func migrate(dsn string) error {
 	ctx := context.Background()
 	s, err := postgres.Open(ctx, dsn)
@@ -79,6 +89,15 @@ func beginPgx(t testing.TB, dsn string) (any, func() error, func() error) {
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, engine(beginPgx)) }
+
+// elsewhere is a database whose tables are in another schema than the usual one.
+var elsewhere = &pgtest.Template{Prepare: func(dsn string) error { return migrate(inSchema(nil, dsn)) }}
+
+func inSchema(_ testing.TB, dsn string) string { return dsn + "&tusk_schema=elsewhere" }
+
+func TestConformanceInAnotherSchema(t *testing.T) {
+	storetest.Run(t, engineFrom(elsewhere, inSchema, beginPgx))
+}
 
 func TestConformanceByExchange(t *testing.T) {
 	storetest.Run(t, inPacks(storetest.Exchanging(engine(beginPgx))))
@@ -121,7 +140,7 @@ func onlyLong(t *testing.T) {
 // plain is a DSN without what only a pool reads.
 func plain(dsn string) string {
 	before, query, _ := strings.Cut(dsn, "?")
-	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return strings.HasPrefix(p, "pool_") })
+	params := slices.DeleteFunc(strings.Split(query, "&"), func(p string) bool { return strings.HasPrefix(p, "pool_") || strings.HasPrefix(p, "tusk_") })
 	return before + "?" + strings.Join(params, "&")
 }
 

@@ -284,7 +284,7 @@ func TestWhatTheServerRolledBackIsTriedAgain(t *testing.T) {
 }
 
 func TestNothingIsLostWhenConnectionsAreCutInTheMiddleOfAStatement(t *testing.T) {
-	dsn := pgtest.Prepared(t, migrate)
+	dsn := migrated.DSN(t)
 	p, through := throughProxy(t, dsn)
 	s, _ := open(t, through, false)
 	p.cutOneIn.Store(20)
@@ -298,7 +298,7 @@ func TestNothingIsLostWhenConnectionsAreCutInTheMiddleOfAStatement(t *testing.T)
 // What a client has sent before its connection broke may arrive after it has sent the same again
 // on another, and has had the answer.
 func TestNothingIsLostWhenWhatWasSentOnABrokenConnectionArrivesLate(t *testing.T) {
-	dsn := pgtest.Prepared(t, migrate)
+	dsn := migrated.DSN(t)
 	_, pool := open(t, dsn, false)
 	p, through := throughProxy(t, dsn)
 	s, _ := open(t, through, false)

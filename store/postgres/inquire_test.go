@@ -11,14 +11,13 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // remote makes an engine that reaches its database through a proxy on one
 // connection, and a pool that reaches it without.
 func remote(t *testing.T) (*postgres.Store, *proxy, *pgxpool.Pool) {
 	t.Helper()
-	dsn := pgtest.Prepared(t, migrate, "pool_max_conns=1")
+	dsn := migrated.DSN(t, "pool_max_conns=1")
 	_, pool := open(t, dsn, false)
 	p, through := throughProxy(t, dsn)
 	s, _ := open(t, through, false)
@@ -157,7 +156,7 @@ func TestAnEnqueueThatStaysAtWorkStaysUnknown(t *testing.T) {
 }
 
 func TestBehindAPoolerNobodySaysThatAnEnqueueStoredNothing(t *testing.T) {
-	dsn := pgtest.Prepared(t, migrate)
+	dsn := migrated.DSN(t)
 	_, pool := open(t, dsn, false)
 	p, through := throughProxy(t, bouncer(t, dsn))
 	s, _ := open(t, through, false)

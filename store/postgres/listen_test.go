@@ -10,7 +10,6 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
@@ -118,7 +117,7 @@ func TestListenersShareTheirPings(t *testing.T) {
 }
 
 func TestAListenerWhoseConnectionDiesSilentlyIsRenewedAndTasksStartMeanwhile(t *testing.T) {
-	dsn := pgtest.Prepared(t, migrate)
+	dsn := migrated.DSN(t)
 	p, through := throughProxy(t, dsn)
 	_, pool := open(t, dsn, false)
 	s, _ := open(t, through, false)
@@ -147,7 +146,7 @@ func TestAListenerWhoseConnectionDiesSilentlyIsRenewedAndTasksStartMeanwhile(t *
 }
 
 func TestAListenerAsksWhetherItHearsOnAConnectionThatMayBeDeadToo(t *testing.T) {
-	dsn := pgtest.Prepared(t, migrate, "pool_max_conns=1")
+	dsn := migrated.DSN(t, "pool_max_conns=1")
 	p, through := throughProxy(t, dsn)
 	s, _ := open(t, through, false)
 	s.PingEvery(200*time.Millisecond, time.Second)

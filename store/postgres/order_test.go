@@ -12,7 +12,6 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // crossing is a place where two calls could wait for each other. A gate stops the
@@ -33,7 +32,7 @@ func TestNoTwoCallsWaitForEachOther(t *testing.T) {
 		"flushes of the same errors":                failTwice,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, pool := open(t, pgtest.Prepared(t, migrate, "deadlock_timeout=1h"), false)
+			s, pool := open(t, migrated.DSN(t, "deadlock_timeout=1h"), false)
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			c := of(t, s, pool)
@@ -192,7 +191,7 @@ func failTwice(t *testing.T, s *postgres.Store, _ *pgxpool.Pool) crossing {
 // A flush that waits for a key does not keep a transaction from finishing another task
 // of its lease.
 func TestAFlushAndATransactionThatHoldsItsKeyDoNotWaitForEachOther(t *testing.T) {
-	s, pool := open(t, pgtest.Prepared(t, migrate, "deadlock_timeout=1h"), false)
+	s, pool := open(t, migrated.DSN(t, "deadlock_timeout=1h"), false)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	tasks := running(t, s, withKeys(newTasks(2, "q"), "a"))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // cost measures calls by the pages that they touch, over a pool of one connection:
@@ -22,7 +21,7 @@ type cost struct {
 
 func newCost(t *testing.T) *cost {
 	t.Helper()
-	s, pool := open(t, pgtest.Prepared(t, migrate, "pool_max_conns=1"), false)
+	s, pool := open(t, migrated.DSN(t, "pool_max_conns=1"), false)
 	if _, err := pool.Exec(t.Context(), "alter database "+pool.Config().ConnConfig.Database+" set track_counts = on"); err != nil {
 		t.Fatal(err)
 	}

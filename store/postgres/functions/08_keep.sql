@@ -36,9 +36,10 @@ begin
   cross join lateral (select from tusk_fn.running r where r.token = s.token and r.id = s.id and r.worker = _id offset 0) r;
 end $$;
 
--- The lock that a session of a worker's process holds.
-create function tusk_fn.worker_lock(_id uuid) returns bigint language sql immutable as $$
-  select ('x' || right(replace(_id::text, '-', ''), 16))::bit(64)::bigint
+-- The lock that a session of a worker's process holds. A worker has one for each ledger of
+-- the database.
+create function tusk_fn.worker_lock(_id uuid) returns bigint language sql stable as $$
+  select ('x' || right(replace(_id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
 $$;
 
 -- Takes the locks of workers for the session, and makes it known that it has them.

@@ -47,8 +47,11 @@ var shared struct {
 func Main(m interface{ Run() int }) {
 	code := m.Run()
 	if s := shared.server; s != nil {
-		if databases.prepared != "" && s.cmd == nil { // a server that stays
-			if err := s.exec(context.Background(), "drop database "+databases.prepared); err != nil {
+		for _, name := range databases.templates {
+			if s.cmd != nil {
+				break // they go with the server
+			}
+			if err := s.exec(context.Background(), "drop database "+name); err != nil {
 				fmt.Fprintln(os.Stderr, "drop database:", err)
 			}
 		}
@@ -85,8 +88,8 @@ func server(t testing.TB) *Server {
 
 var databases struct {
 	sync.Mutex
-	n        int
-	prepared string // the database that Prepared copies
+	n         int
+	templates []string
 }
 
 func newName() string {
@@ -94,24 +97,31 @@ func newName() string {
 	return fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), databases.n)
 }
 
-// Prepared is like DSN, for databases that all begin with the same content:
-// prepare is called once, and its database is copied for each test.
-func Prepared(t testing.TB, prepare func(dsn string) error, settings ...string) string {
+// Template makes databases that all begin with the same content. Prepare is called once;
+// each test gets a copy of its database.
+type Template struct {
+	Prepare func(dsn string) error
+	name    string // of the database; empty: not made yet
+}
+
+// DSN is like the function of that name.
+func (p *Template) DSN(t testing.TB, settings ...string) string {
 	t.Helper()
 	s := server(t)
 	databases.Lock()
 	defer databases.Unlock()
-	if databases.prepared == "" {
+	if p.name == "" {
 		name := newName()
 		if err := s.exec(context.Background(), "create database "+name); err != nil {
 			t.Fatalf("create database: %v", err)
 		}
-		if err := prepare(s.dsnOf(t, name)); err != nil {
+		databases.templates = append(databases.templates, name)
+		if err := p.Prepare(s.dsnOf(t, name)); err != nil {
 			t.Fatalf("prepare database: %v", err)
 		}
-		databases.prepared = name
+		p.name = name
 	}
-	return s.database(t, newName(), " template "+databases.prepared, settings)
+	return s.database(t, newName(), " template "+p.name, settings)
 }
 
 // Database makes a database that is dropped at the end of the test.

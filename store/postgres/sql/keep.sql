@@ -1,6 +1,15 @@
 -- name: lead
 select term, now from tusk_fn.candidate($1, $2)
 
+-- name: adopt
+with adopted as (
+  update tusk.leader x
+  set id = case when $3::bigint > 0 then $1::uuid end, term = $2, renewed_at = c.now, expires_at = c.now + $3 * interval '1 us'
+  from (select clock_timestamp() as now) c
+  where x.term < $2 or x.term = $2 and x.id is not distinct from $1
+  returning x.term)
+select coalesce(a.term, l.term), clock_timestamp(), a.term is not null from tusk.leader l left join adopted a on true
+
 -- name: admit
 select tasks, cancelled, queues, next from tusk_fn.admit_all($1, $2)
 

@@ -1,0 +1,92 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// twoLedgers makes two engines in two schemas of one database, on one pool.
+func twoLedgers(t *testing.T) (a, b *postgres.Store, pool *pgxpool.Pool) {
+	t.Helper()
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, pgtest.DSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var both [2]*postgres.Store
+	for i, schema := range []string{"first", "second"} {
+		if both[i], err = postgres.New(pool, postgres.Options{Schema: schema}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { both[i].Close() })
+		if _, err := both[i].Migrate(ctx, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return both[0], both[1], pool
+}
+
+func TestAWorkerIsAttendedInEachLedgerOfADatabase(t *testing.T) {
+	a, b, pool := twoLedgers(t)
+	ctx := context.Background()
+	beat := store.Beat{Worker: store.Worker{ID: storetest.NewID()}, TTL: time.Minute}
+	for _, s := range []*postgres.Store{a, b} {
+		if _, err := s.Extend(ctx, beat); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, schema := range []string{"first", "second"} {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			var attended bool
+			if err := pool.QueryRow(ctx, "select attended is not null from "+schema+".worker").Scan(&attended); err != nil {
+				t.Fatal(err)
+			}
+			if attended {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("nobody attends the worker in the schema %s", schema)
+			}
+		}
+	}
+}
+
+func TestATermThatWasWonElsewhereFencesThisLedger(t *testing.T) {
+	_, s, _ := twoLedgers(t)
+	ctx := context.Background()
+	old, young := storetest.NewID(), storetest.NewID()
+	adopt := func(id store.ID, term int64, ttl time.Duration, held bool, now int64) {
+		t.Helper()
+		a, err := s.Adopt(ctx, store.Candidate{ID: id, Term: term, TTL: ttl})
+		if err != nil || a.Held != held || a.Term != now || a.Now.IsZero() {
+			t.Fatalf("adopted %+v, %v; want held %v, term %d", a, err, held, now)
+		}
+	}
+	chore := func(term int64, allowed bool) {
+		t.Helper()
+		if _, err := s.Admit(ctx, term, 1); (err == nil) != allowed {
+			t.Fatalf("a chore of term %d: %v", term, err)
+		}
+	}
+	adopt(old, 7, time.Minute, true, 7)
+	chore(7, true)
+	adopt(young, 7, time.Minute, false, 7) // somebody else's
+	adopt(young, 8, time.Minute, true, 8)
+	chore(7, false)
+	chore(8, true)
+	adopt(old, 7, time.Minute, false, 8)
+	adopt(old, 7, 0, false, 8) // gives up what it has no more
+	chore(8, true)
+	adopt(young, 8, 0, true, 8)
+	chore(8, false)
+	adopt(young, 8, time.Minute, false, 8) // a late renewal of what was given up
+}
