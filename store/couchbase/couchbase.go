@@ -73,6 +73,12 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
 			QueryTimeout: 30 * time.Second},
+		// The client's own observers are off. They report to the client's log, which is not read here, and its
+		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
+		Tracer:               &gocb.NoopTracer{},
+		Meter:                &gocb.NoopMeter{},
+		OrphanReporterConfig: gocb.OrphanReporterConfig{Disabled: true},
+		AppTelemetryConfig:   gocb.AppTelemetryConfig{Disabled: true},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
