@@ -141,7 +141,7 @@ func (c *conditions) of(f *store.Filter) {
 		c.add("s.state = any(?)", numbersOf(f.States))
 	}
 	if len(f.Tags) > 0 {
-		c.add("s.tags @> ?::text[]", f.Tags)
+		c.add("s.tags operator(pg_catalog.@>) ?::text[]", f.Tags)
 	}
 	if f.Key != "" {
 		c.add("s.key = ?", f.Key)

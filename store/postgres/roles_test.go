@@ -207,8 +207,28 @@ func TestARoleThatMigratesGoesDownAndUp(t *testing.T) {
 	}
 }
 
-// Everybody may create in the schema public, as up to PostgreSQL 14. mallory does, for every
-// function of PostgreSQL that takes any type a function of the very types that Tusk has.
+// plantedOperators makes each usual operator for each pair of types that PostgreSQL has none for: without them it
+// converts an operand, or takes the operator of any array; an exact match is preferred to both.
+const plantedOperators = `
+do $do$
+declare l text; r text; o text; name text;
+begin
+  foreach l in array '{uuid,text,bytea,bigint,int,boolean,timestamptz,xid8,uuid[],text[],bigint[],int[],xid8[]}'::text[] loop
+    foreach r in array '{uuid,text,bytea,bigint,int,boolean,timestamptz,xid8,uuid[],text[],bigint[],int[],xid8[]}'::text[] loop
+      name := format('operand(%s, %s)', l, r);
+      execute format('create function public.%s returns boolean language plpgsql as $$ begin
+        insert into public.loot values (current_user, %L); return null; end $$', name, 'operator ' || name);
+      foreach o in array '{=,<>,<,>,<=,>=,+,-,*,/,||,@>,<@,&&}'::text[] loop
+        if to_regoperator(format('pg_catalog.%s(%s, %s)', o, l, r)) is null then
+          execute format('create operator public.%s (leftarg = %s, rightarg = %s, function = public.operand)', o, l, r);
+        end if;
+      end loop;
+    end loop;
+  end loop;
+end $do$`
+
+// Everybody may create in the schema public, as up to PostgreSQL 14. mallory does, for every function of PostgreSQL
+// that takes any type a function of the very types that Tusk has, and operators likewise.
 func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	s, pool := open(t, dsn, true)
@@ -240,8 +260,14 @@ func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
 		end $do$`); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := pool.Exec(ctx, plantedOperators); err != nil {
+		t.Fatal(err)
+	}
 	if n := number(t, pool, "select count(*) from pg_proc where pronamespace = 'public'::regnamespace"); n < 200 {
 		t.Fatalf("%d functions were planted", n)
+	}
+	if n := number(t, pool, "select count(*) from pg_operator where oprnamespace = 'public'::regnamespace"); n < 2000 {
+		t.Fatalf("%d operators were planted", n)
 	}
 	term, w := lead(t, s), startWorker(t, s)
 	ignore := func(err error) {
@@ -275,6 +301,36 @@ func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
 	_, err = s.Stats(ctx, store.StatsFilter{})
 	ignore(err)
 	_, err = s.Errors(ctx, store.ErrorFilter{})
+	ignore(err)
+	_, err = s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w, Queues: []string{"q"}}, TTL: time.Minute,
+		Notes: []store.Note{{ID: tasks[0].ID, Output: []byte("2")}}, Seq: 1})
+	ignore(err)
+	for _, change := range []store.Change{{Op: store.Cancel, Reason: "r"}, {Op: store.Retry}, {Op: store.Reprioritize, Priority: 3},
+		{Op: store.Move, Queue: "r"}, {Op: store.Reschedule, Delay: time.Hour}, {Op: store.Delete}} {
+		_, err = s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID, tasks[1].ID, tasks[2].ID, tasks[3].ID}, Change: change})
+		ignore(err)
+	}
+	_, _, err = s.Search(ctx, store.Filter{Tags: []string{"a"}, Queues: []string{"q"}, States: []store.State{store.Available}}, 10)
+	ignore(err)
+	_, err = s.Workers(ctx)
+	ignore(err)
+	_, err = s.Turns(ctx, term, 10, 10)
+	ignore(err)
+	_, err = s.Grant(ctx, term, []store.ID{tasks[0].ID})
+	ignore(err)
+	_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("{}")}, Tasks: newTasks(1, "q")})
+	ignore(err)
+	_, err = s.Records(ctx, "k")
+	ignore(err)
+	_, err = s.Measure(ctx)
+	ignore(err)
+	_, err = s.Examine(ctx)
+	ignore(err)
+	_, err = s.Check(ctx)
+	ignore(err)
+	cursor, err := s.Follow(ctx, true)
+	ignore(err)
+	_, err = s.Ended(ctx, cursor, 10)
 	ignore(err)
 	_, err = s.Rescue(ctx, term, 10)
 	ignore(err)

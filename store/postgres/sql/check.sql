@@ -7,4 +7,4 @@ select current_setting('server_version_num')::int, pg_is_in_recovery(), current_
 -- Whether this role has the rights of one that works; and schemas in which anybody may
 -- create what this session would find.
 select coalesce(has_sequence_privilege(to_regclass('tusk.beside'), 'select'), true),
-  coalesce((select string_agg(quote_ident(x.n), ', ') from unnest(current_schemas(false)) x(n) where has_schema_privilege('public', x.n, 'create')), '')
+  coalesce((select string_agg(quote_ident(x.n), ', ') from pg_catalog.unnest(current_schemas(false)) x(n) where has_schema_privilege('public', x.n, 'create')), '')

@@ -11,7 +11,7 @@ join tusk.key y on y.queue = k.queue and y.key = k.key
 
 -- name: known_needs
 select n.child, n.parent, n.policy, o.parent is not null as open
-from unnest($1::uuid[]) u(id)
+from pg_catalog.unnest($1::uuid[]) u(id)
 join tusk.need n on n.child = u.id
 left join tusk.open_need o on o.parent = n.parent and o.child = n.child
 order by n.child, n.place
