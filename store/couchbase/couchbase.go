@@ -68,26 +68,9 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := gocb.Connect(o.connection, gocb.ClusterOptions{
-		Authenticator:  gocb.PasswordAuthenticator{Username: o.user, Password: o.password},
-		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
-		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
-			QueryTimeout: 30 * time.Second},
-		// The client's own observers are off. They report to the client's log, which is not read here, and its
-		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
-		Tracer:               &gocb.NoopTracer{},
-		Meter:                &gocb.NoopMeter{},
-		OrphanReporterConfig: gocb.OrphanReporterConfig{Disabled: true},
-		AppTelemetryConfig:   gocb.AppTelemetryConfig{Disabled: true},
-	})
+	cluster, bucket, err := connect(ctx, &o)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
-	}
-	bucket := cluster.Bucket(o.bucket)
-	ready := &gocb.WaitUntilReadyOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}, Context: ctx}
-	if err := bucket.WaitUntilReady(15*time.Second, ready); err != nil {
-		_ = cluster.Close(nil)
-		return nil, fmt.Errorf("connect: %w: %w", store.ErrUnavailable, err)
 	}
 	if o.durability == gocb.DurabilityLevelUnknown && replicas(bucket) > 0 {
 		o.durability = gocb.DurabilityLevelMajority
@@ -102,6 +85,59 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	}
 	s.sums.minutes, s.sums.changed = map[int64]map[slice]*store.Stat{}, map[int64]bool{}
 	return s, nil
+}
+
+// connect opens connections to the cluster and its bucket. The client has a part for queries, which watches for the
+// cluster's configuration, but only after the part for documents has begun to ask for it. A configuration that comes
+// in between is missed, and all queries would time out. Such a client is closed, and another is opened.
+func connect(ctx context.Context, o *options) (*gocb.Cluster, *gocb.Bucket, error) {
+	for try := 1; ; try++ {
+		cluster, err := dial(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		bucket := cluster.Bucket(o.bucket)
+		ready := &gocb.WaitUntilReadyOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeKeyValue}, Context: ctx}
+		if err := bucket.WaitUntilReady(15*time.Second, ready); err != nil {
+			_ = cluster.Close(nil)
+			return nil, nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		}
+		if try == 5 || !deaf(ctx, cluster) {
+			return cluster, bucket, nil
+		}
+		_ = cluster.Close(nil)
+	}
+}
+
+// deaf reports whether a client that has its documents' configuration does not know of any for queries.
+func deaf(ctx context.Context, cluster *gocb.Cluster) bool {
+	report, err := cluster.Ping(&gocb.PingOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeQuery},
+		Timeout: time.Second, Context: ctx})
+	if err != nil {
+		return false
+	}
+	for _, p := range report.Services[gocb.ServiceTypeQuery] {
+		if p.Remote == "" && p.State == gocb.PingStateTimeout {
+			return true
+		}
+	}
+	return false
+}
+
+func dial(o *options) (*gocb.Cluster, error) {
+	return gocb.Connect(o.connection, gocb.ClusterOptions{
+		Authenticator:  gocb.PasswordAuthenticator{Username: o.user, Password: o.password},
+		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
+		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
+			QueryTimeout: 30 * time.Second},
+		RetryStrategy: patient{},
+		// The client's own observers are off. They report to the client's log, which is not read here, and its
+		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
+		Tracer:               &gocb.NoopTracer{},
+		Meter:                &gocb.NoopMeter{},
+		OrphanReporterConfig: gocb.OrphanReporterConfig{Disabled: true},
+		AppTelemetryConfig:   gocb.AppTelemetryConfig{Disabled: true},
+	})
 }
 
 // replicas returns how many copies of each document the bucket has besides the first; 0 if that is not known.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/couchbase/gocb/v2"
+
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/storetest"
@@ -21,7 +23,11 @@ func newFake(tb testing.TB, nodes int) *cbfake.Cluster {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(f.Close)
-	s := openFake(tb, f)
+	s, err := Open(context.Background(), f.URL()+"?sasl=plain")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer s.Close()
 	if _, err := s.Migrate(context.Background(), -1); err != nil {
 		tb.Fatal(err)
 	}
@@ -34,26 +40,22 @@ func openFake(tb testing.TB, f *cbfake.Cluster) *Store {
 	return openAt(tb, f.URL()+"?sasl=plain")
 }
 
-// openAt opens a handle that can query. On a busy machine the client at times misses the first configuration of a
-// cluster, and then its queries wait for one for ever; a handle of that kind is opened anew.
 func openAt(tb testing.TB, url string) *Store {
 	tb.Helper()
-	for try := 0; ; try++ {
-		s, err := Open(context.Background(), url)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		tb.Cleanup(func() { s.Close() })
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		_, err = s.Migrations(ctx)
-		cancel()
-		if err == nil {
-			return s
-		}
-		if try == 5 {
-			tb.Fatal(err)
-		}
+	s, err := Open(context.Background(), url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	warm(s)
+	return s
+}
 
+// warm has the client learn the ids of the collections. A request that is canceled while it waits for them is a data
+// race inside the client.
+func warm(s *Store) {
+	for _, c := range []*gocb.Collection{s.tasks, s.lines, s.keys, s.meta} {
+		_, _ = c.Get("none", &gocb.GetOptions{Timeout: time.Second})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -418,4 +419,45 @@ func (r *rig) body(name string) string {
 		return string(found.Body)
 	}
 	return ""
+}
+
+// A failover at any request of a verb forgets everything that the verb has written without durability. What was
+// acknowledged stays, each task ends once, and nothing is left behind.
+func TestFailoverAtEachRequest(t *testing.T) {
+	step := int64(2) // each second request, but for long runs
+	if os.Getenv("TUSK_TEST_LONG") != "" {
+		step = 1
+	}
+	for _, v := range verbs {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			for n, met := int64(1), true; met; n += step {
+				t.Run(fmt.Sprint(n), func(t *testing.T) { met = v.failOver(t, n) && !t.Failed() })
+			}
+		})
+	}
+}
+
+func (v *verb) failOver(t *testing.T, n int64) (met bool) {
+	r := newRig(t, 1)
+	r.durable("majority")
+	r.b.patience = 2 * time.Millisecond
+	if v.prepare != nil {
+		v.prepare(r)
+	}
+	var count atomic.Int64
+	r.f.Set(cbfake.Faults{Remember: time.Hour, Request: func(memd.CmdCode, string) cbfake.Spoil {
+		if count.Add(1) == n {
+			for vb := range r.f.Vbuckets() {
+				r.f.FailOver(vb, time.Hour)
+			}
+		}
+		return cbfake.Sound
+	}})
+	err := v.do(r.ctx(), r)
+	r.f.Set(cbfake.Faults{})
+	r.must(v.name, err)
+	r.drain()
+	v.check(r, true)
+	return count.Load() >= n
 }

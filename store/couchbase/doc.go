@@ -264,18 +264,45 @@ func refusal(err error) error {
 	return err
 }
 
+// answerWithin is for how long a request is repeated whose answer is not known.
+const answerWithin = 10 * time.Second
+
 // again repeats what does no harm twice until its answer is known, or the time is over.
 func (s *Store) again(ctx context.Context, do func() error) error {
-	for try := 0; ; try++ {
+	begun := time.Now()
+	for try := 1; ; try++ {
 		err := do()
-		if !unknown(err) || try > 100 {
+		if !unknown(err) || time.Since(begun) > answerWithin {
 			return err
 		}
 		s.doubts.Add(1)
-		if late := pause(ctx, try+1); late != nil {
+		if late := pause(ctx, try); late != nil {
 			return err
 		}
 	}
+}
+
+// patient has the client repeat requests as it does by default, except those whose connection ended. The engine
+// repeats these itself, because the client routes them again while the first attempt may still be being sent.
+type patient struct{}
+
+// RetryAfter implements gocb.RetryStrategy.
+func (patient) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	if reason == gocb.SocketNotAvailableRetryReason || reason == gocb.SocketCloseInFlightRetryReason {
+		return &gocb.NoRetryRetryAction{}
+	}
+	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
+}
+
+// failFast has a request for a locked document fail at once, instead of blocking until it times out.
+type failFast struct{}
+
+// RetryAfter implements gocb.RetryStrategy.
+func (failFast) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	if reason == gocb.KVLockedRetryReason {
+		return &gocb.NoRetryRetryAction{}
+	}
+	return patient{}.RetryAfter(request, reason)
 }
 
 // pause waits a moment, at random and longer with each try.

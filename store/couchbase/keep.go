@@ -225,6 +225,9 @@ func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task
 		if err != nil {
 			return nil, err
 		}
+		if err := s.comb(ctx, id, w); err != nil {
+			return nil, err
+		}
 		for token := range w.leases() {
 			if w.G != nil && slices.Contains(w.Names, token) {
 				continue
@@ -305,6 +308,44 @@ func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 			return nil, err
 		}
 	}
+}
+
+// comb asks the index, once, what a dead worker holds, and adds that to what it meant to lease. The intents of a worker
+// are written without durability, so a failover may have forgotten one and kept the lease.
+func (s *Store) comb(ctx context.Context, id string, w *worker) error {
+	if w == nil || w.G != nil || w.Combed {
+		return nil
+	}
+	var ids []string
+	err := query(ctx, s, queryHeld, args{"w": id, "n": store.MaxPage}, requestPlus,
+		func(id string) { ids = append(ids, id) })
+	if err != nil {
+		return err
+	}
+	for _, held := range ids {
+		d, err := s.peek(ctx, ref{inTask, held})
+		if err != nil {
+			return err
+		}
+		if d == nil || len(d.task().Run) == 0 || d.task().Run[0].Worker != id {
+			continue
+		}
+		token := d.task().Run[0].Token
+		if slices.Contains(w.Leases[token], held) {
+			continue
+		}
+		err = s.mutate(ctx, workerKey(id), 0, gocb.ArrayAppendSpec(leasePath(token), held,
+			&gocb.ArrayAppendSpecOptions{CreatePath: true}))
+		if err != nil {
+			return err
+		}
+		w.Leases[token] = append(w.Leases[token], held)
+	}
+	if len(ids) == store.MaxPage {
+		return nil // there may be others
+	}
+	w.Combed = true
+	return s.mutate(ctx, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
 }
 
 // heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,

@@ -300,17 +300,6 @@ func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
 	return refusal(err)
 }
 
-// failFast has a request for a locked document fail at once, instead of blocking until it times out.
-type failFast struct{}
-
-// RetryAfter implements gocb.RetryStrategy.
-func (failFast) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if reason == gocb.KVLockedRetryReason {
-		return &gocb.NoRetryRetryAction{}
-	}
-	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
-}
-
 // lanes returns those of a queue, the most urgent first.
 func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	raw, _, err := s.get(ctx, s.lines, board(queue))

@@ -185,7 +185,7 @@ func (s *Store) forget(ctx context.Context, d *doc) error {
 func (s *Store) enlist(ctx context.Context, kind, id string) error {
 	return s.again(ctx, func() error {
 		_, err := s.meta.MutateIn(recordList(kind), []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
-			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
 		return err
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"time"
-
-	"github.com/couchbase/gocb/v2"
 )
 
 // unit is what was decided together with the write of one document, its root, and is still to be done to others.
@@ -323,7 +321,9 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	return true, s.clear(ctx, root)
 }
 
-// pin marks a document as about to change; nil: it is not as it was read.
+// pin marks a document as about to change; nil: it is not as it was read. A pin is as durable as the decision that
+// relies on it. A failover that forgot a pin would let others change the document, or keep what was there before, and
+// the effect that was decided would be taken for done.
 func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 	was := &doc{ref: d.ref, body: newBody(d.ref), cas: d.cas}
 	if d.raw != nil {
@@ -334,7 +334,7 @@ func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 	was.header().Pin, was.header().Todo = p, p.At
 	write := s.create
 	if d.cas != 0 {
-		write = func(ctx context.Context, d *doc) (bool, error) { return s.replace(ctx, d, gocb.DurabilityLevelUnknown) }
+		write = func(ctx context.Context, d *doc) (bool, error) { return s.replace(ctx, d, s.durability) }
 	}
 	if ok, err := write(ctx, was); !ok || err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,9 +69,6 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 		}
 	})
 	t.Run("failovers forget what was not durable", func(t *testing.T) {
-		if os.Getenv("TUSK_TEST_LONG") == "" {
-			t.Skip("an open defect: some runs end with a task that has two accepted completions; TUSK_TEST_LONG=1 runs it")
-		}
 		w := newWeather(t, 3, cbfake.Faults{Remember: 200 * time.Millisecond})
 		w.batter = func(round int) {
 			if round%3 == 0 {

@@ -22,8 +22,9 @@ type worker struct {
 	Beat    int64               `json:"b"`
 	Expires int64               `json:"x"`
 	Left    bool                `json:"left,omitempty"`
-	Seq     int64               `json:"seq,omitempty"`   // of its last beat
-	Since   int64               `json:"since,omitempty"` // what it claimed before is in Names, or it does not know of it
+	Combed  bool                `json:"combed,omitempty"` // dead, and the index was asked what it holds
+	Seq     int64               `json:"seq,omitempty"`    // of its last beat
+	Since   int64               `json:"since,omitempty"`  // what it claimed before is in Names, or it does not know of it
 	Names   []string            `json:"names,omitempty"`
 	Leases  map[string][]string `json:"l"` // by token, the tasks that it meant to lease: written before they are
 	Stops   map[string]string   `json:"s"` // tokens by the tasks that it shall stop
@@ -115,12 +116,13 @@ func (s *Store) extend(ctx context.Context, b *store.Beat) ([]store.Stop, error)
 	}
 }
 
-// register makes the document of a new worker, after its entry in the directory.
+// register makes the document of a new worker, after its entry in the directory. Both are as durable as tasks are: the
+// leases of a worker that nobody knows of would never be rescued.
 func (s *Store) register(ctx context.Context, b *store.Beat) error {
 	id, now, g := b.Worker.ID.String(), s.now(ctx), 1
 	err := s.again(ctx, func() error {
 		_, err := s.meta.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
-			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
 		return err
 	})
 	if err != nil {
@@ -130,7 +132,7 @@ func (s *Store) register(ctx context.Context, b *store.Beat) error {
 		Names:  names(b),
 		Leases: map[string][]string{}, Stops: map[string]string{}}
 	return s.again(ctx, func() error {
-		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx})
+		_, err := s.meta.Insert(workerKey(id), w, &gocb.InsertOptions{Context: ctx, DurabilityLevel: s.durability})
 		return err
 	})
 }
