@@ -214,7 +214,7 @@ func As[T any](s Store) (T, bool) {
 type Historian interface {
 	// Follow has the engine keep ends for readers, or no longer: it begins, and costs
 	// nothing, until somebody follows. It returns the cursor from which what ends from now
-	// on is told. To follow twice is no error.
+	// on is told; what ended just before may be, too. To follow twice is no error.
 	Follow(ctx context.Context, on bool) (cursor string, err error)
 
 	// Ended returns what ended after a cursor, in order, from about limit transactions or
@@ -241,8 +241,8 @@ type End struct {
 	Task    ID
 	Queue   string // when it ended; empty: not known
 	State   State
-	At      time.Time
-	Rescued bool // its worker died: it is tried again, unless the state is finished
+	At      time.Time // when it ended, or when that was stored
+	Rescued bool      // its worker died: it is tried again, unless the state is finished
 }
 
 // MostEnds is how many ends an engine keeps that has to keep them for readers.

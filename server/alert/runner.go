@@ -38,32 +38,12 @@ func New(book *Book, client *tusk.Client, log *slog.Logger, every, patience time
 }
 
 // Run looks at the rules until ctx ends.
-func (r *Runner) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("alerts", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(r.every):
-		}
-	}
-	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := r.post.Release(parting); err != nil {
-		r.log.Warn("alerts", "error", err)
-	}
-}
+func (r *Runner) Run(ctx context.Context) { r.post.Serve(ctx, r.every, r.log, r.look) }
 
 // look judges all rules once, if this process holds the post.
-func (r *Runner) look(ctx context.Context) (err error) {
+func (r *Runner) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
 	alerts, err := r.book.List(ctx)
 	if err != nil || len(alerts) == 0 {
 		return errors.Join(err, r.post.Release(ctx))

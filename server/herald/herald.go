@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -130,6 +131,34 @@ func (p *Post) Release(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// Serve calls round again and again until ctx ends, and gives the post up then. A round that
+// fails or panics is logged, and the next one comes all the same.
+func (p *Post) Serve(ctx context.Context, every time.Duration, log *slog.Logger, round func(context.Context) error) {
+	for ctx.Err() == nil {
+		if err := safely(ctx, round); err != nil && ctx.Err() == nil {
+			log.Warn(p.name, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(every):
+		}
+	}
+	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := p.Release(parting); err != nil {
+		log.Warn(p.name, "error", err)
+	}
+}
+
+func safely(ctx context.Context, round func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return round(ctx)
 }
 
 // Seen returns when the holder of a post last wrote it, by the database's clock; zero:

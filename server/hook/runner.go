@@ -69,37 +69,32 @@ func New(book *Book, log *slog.Logger, every, patience time.Duration) *Runner {
 	return &Runner{book: book, post: herald.New(book.store, post, tusk.NewID(), patience), log: log, every: cmp.Or(every, pause)}
 }
 
-// Run tells ends until ctx ends.
+// Run tells ends until ctx ends; at once, where the engine does not tell of them.
 func (r *Runner) Run(ctx context.Context) {
-	historian, ok := store.As[store.Historian](r.book.store)
-	for ok && ctx.Err() == nil {
-		if err := r.round(ctx, historian); err != nil && ctx.Err() == nil {
-			r.log.Warn("hooks", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(r.every):
-		}
-	}
-	parting, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if err := r.post.Release(parting); err != nil {
-		r.log.Warn("hooks", "error", err)
+	if historian, ok := store.As[store.Historian](r.book.store); ok {
+		r.post.Serve(ctx, r.every, r.log, func(ctx context.Context) error { return r.round(ctx, historian) })
 	}
 }
 
-// round looks after all hooks once, side by side, if this process holds the post.
-func (r *Runner) round(ctx context.Context, historian store.Historian) error {
-	docs, err := r.book.documents(ctx)
-	if err != nil || len(docs) == 0 {
-		return errors.Join(err, r.post.Release(ctx))
+// begin reads the hooks and how they do, if there are any and this process holds the post.
+func (r *Runner) begin(ctx context.Context) (docs []document, states map[string]State, now time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, herald.Patience)
+	defer cancel()
+	if docs, err = r.book.documents(ctx); err != nil || len(docs) == 0 {
+		return nil, nil, now, errors.Join(err, r.post.Release(ctx))
 	}
 	now, held, err := r.post.Hold(ctx)
 	if err != nil || !held {
-		return err
+		return nil, nil, now, err
 	}
-	states, err := r.book.states(ctx)
-	if err != nil {
+	states, err = r.book.states(ctx)
+	return docs, states, now, err
+}
+
+// round looks after all hooks once, side by side.
+func (r *Runner) round(ctx context.Context, historian store.Historian) error {
+	docs, states, now, err := r.begin(ctx)
+	if err != nil || len(docs) == 0 {
 		return err
 	}
 	ctx, leave := r.stay(ctx)
@@ -263,7 +258,7 @@ func (r *Runner) describe(ctx context.Context, d *document, ends []store.End) ([
 			if event.Queue == "" {
 				event.Queue = t.Queue
 			}
-			if t.State == e.State && t.FinishedAt.Equal(e.At) {
+			if t.State == e.State && !t.FinishedAt.After(e.At) { // it has not ended again
 				event.Reason = t.Reason
 			}
 		}

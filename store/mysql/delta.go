@@ -17,6 +17,9 @@ type delta struct {
 	stats  map[minute]*store.Stat
 	groups map[group]*failures
 	ended  map[counted]*ended
+
+	rescued map[counted]*ended // tasks whose worker died, by what became of them
+	told    []toldEnds         // both, in the order in which they were stored: of deltas that were read
 }
 
 // ended are tasks of a queue that finished with an outcome.
@@ -84,14 +87,22 @@ func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
 
 // finish lists tasks that finished.
 func (d *delta) finish(queue string, state store.State, refs ...ref) {
-	if d.ended == nil {
-		d.ended = map[counted]*ended{}
+	listEnds(&d.ended, counted{queue, state}, refs)
+}
+
+// rescue lists tasks that were taken back from a dead worker.
+func (d *delta) rescue(queue string, state store.State, refs ...ref) {
+	listEnds(&d.rescued, counted{queue, state}, refs)
+}
+
+func listEnds(in *map[counted]*ended, of counted, refs []ref) {
+	if *in == nil {
+		*in = map[counted]*ended{}
 	}
-	of := counted{queue, state}
-	if d.ended[of] == nil {
-		d.ended[of] = &ended{}
+	if (*in)[of] == nil {
+		(*in)[of] = &ended{}
 	}
-	d.ended[of].refs = append(d.ended[of].refs, refs...)
+	(*in)[of].refs = append((*in)[of].refs, refs...)
 }
 
 func (d *delta) group(g group) *failures {
@@ -152,6 +163,8 @@ type deltaJSON struct {
 	Stats  []statJSON  `json:"stats,omitempty"`
 	Groups []groupJSON `json:"errors,omitempty"`
 	Ended  []endedJSON `json:"ended,omitempty"`
+
+	Rescued []endedJSON `json:"rescued,omitempty"`
 }
 
 type endedJSON struct {
@@ -207,9 +220,7 @@ func (d *delta) encode() []byte {
 			j.Groups = append(j.Groups, groupJSON{g[:], f.Queue, f.Kind, f.Fingerprint, f.Count, f.Waiting, f.Dead, f.First, f.Last, f.Sample, f.SampleTask})
 		}
 	}
-	for of, e := range d.ended {
-		j.Ended = append(j.Ended, endedJSON{of.queue, of.state, encodeSpans(spansOf(e.refs))})
-	}
+	j.Ended, j.Rescued = endsJSON(d.ended), endsJSON(d.rescued)
 	if j.Counts == nil && j.Stats == nil && j.Groups == nil && j.Ended == nil {
 		return nil
 	}
@@ -218,6 +229,13 @@ func (d *delta) encode() []byte {
 		panic(err) // numbers, texts and bytes always encode
 	}
 	return body
+}
+
+func endsJSON(all map[counted]*ended) (j []endedJSON) {
+	for of, e := range all {
+		j = append(j, endedJSON{of.queue, of.state, encodeSpans(spansOf(e.refs))})
+	}
+	return j
 }
 
 // read adds a delta that was stored at some time.
@@ -239,6 +257,11 @@ func (d *delta) read(at int64, body []byte) error {
 		}
 		d.stat(s.Queue, s.Kind, s.At).Add(&one)
 	}
+	for _, e := range j.Rescued {
+		if err := d.tell(at, e, true); err != nil {
+			return err
+		}
+	}
 	for _, e := range j.Ended {
 		spans, err := decodeSpans(e.Tasks)
 		if err != nil {
@@ -247,6 +270,9 @@ func (d *delta) read(at int64, body []byte) error {
 		d.finish(e.Queue, e.State, refsOf(spans)...)
 		of := d.ended[counted{e.Queue, e.State}]
 		of.last = max(of.last, at)
+		if err := d.tell(at, e, false); err != nil {
+			return err
+		}
 	}
 	for _, g := range j.Groups {
 		var id group

@@ -124,6 +124,9 @@ func (w *work) fold(term int64) (n int, damaged, err error) {
 			w.do(q("finished.insert"), []byte(of.queue), of.state, e.last, w.next(), encodeSpans(part))
 		}
 	}
+	if err := w.tellEnds(all.told); err != nil {
+		return 0, nil, err
+	}
 	if err := w.foldStats(&all); err != nil {
 		return 0, nil, err
 	}

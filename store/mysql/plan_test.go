@@ -150,6 +150,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"turn.more", q("turn.more"), []any{[]byte("q"), []byte("t1"), []byte(""), 4, 10}, "tusk_turn", "tusk_turn_line", 772, 100},
 		{"worker.read", q("worker.read"), []any{id[:]}, "tusk_worker", "PRIMARY", 16, 1},
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
+		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},
+		{"end.forget", q("end.forget"), []any{0}, "tusk_end", "PRIMARY", 8, 1000},
 		{"admit.due", q("admit.due"), []any{runAt, 10}, "tusk_waiting", "PRIMARY", 8, 1000},
 		{"key.lock", q("key.lock"), []any{[]byte("q"), []byte("acme"), []byte("k")}, "tusk_key", "PRIMARY", 1, 1},
 		{"record.lock", q("record.lock"), []any{[]byte("q"), []byte("k")}, "tusk_record", "PRIMARY", 1, 1},
@@ -163,7 +165,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 			check(t, explained(t, s, test.text, test.args...), test.table, test.key, test.least, test.atMost)
 		})
 	}
-	for _, name := range []string{"task.read", "task.lock", "lease.open", "task.save"} {
+	for _, name := range []string{"task.read", "task.lock", "lease.open", "task.save", "end.tasks"} {
 		t.Run(name, func(t *testing.T) {
 			text, args := among(name, far)
 			check(t, explained(t, s, strings.Replace(text, ":set", ", state = 3", 1), args...), "tusk_task", "PRIMARY", taskKey, 41)

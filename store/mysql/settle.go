@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // finishOthers ends attempts that need a look at their tasks. It returns those
@@ -114,6 +115,9 @@ func (w *work) history(e *end) {
 	w.unstop.add(ref{r.place, r.n, 0})
 	if e.Error != "" {
 		r.failure, r.fingerprint = w.sums.blame(e.Outcome, e.ended), e.Fingerprint
+		if rules.Died(e.Outcome) {
+			w.sums.rescue(r.Queue, e.state, r.ref)
+		}
 	}
 }
 

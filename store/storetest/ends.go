@@ -29,6 +29,7 @@ func (t *T) told(h store.Historian, cursor *string, names map[store.ID]string, l
 	t.Helper()
 	var words []string
 	for quiet := 0; quiet < 3; {
+		t.maintain()
 		page, err := h.Ended(t.ctx(), *cursor, limit)
 		if err != nil {
 			t.Fatal(err)
@@ -51,6 +52,16 @@ func (t *T) told(h store.Historian, cursor *string, names map[store.ID]string, l
 	}
 	slices.Sort(words)
 	return strings.Join(slices.Compact(words), " ")
+}
+
+// maintain does the leader's housekeeping, where the engine has any.
+func (t *T) maintain() {
+	t.Helper()
+	if m, ok := store.As[store.Maintainer](t.Store); ok {
+		if err := m.Maintain(t.ctx(), t.lead()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 var endClauses = []clause{
@@ -105,6 +116,7 @@ var endClauses = []clause{
 		}
 		seen := map[store.ID]bool{}
 		t.eventually("all ends are told", func() bool {
+			t.maintain()
 			page, err := h.Ended(t.ctx(), cursor, 3)
 			if err != nil {
 				t.Fatal(err)

@@ -204,11 +204,7 @@ func (h *held) chores() {
 	if _, err := h.Grant(h.ctx(), h.lead(), []store.ID{lent}); err != nil {
 		h.Fatalf("grant: %v", err)
 	}
-	if m, ok := store.As[store.Maintainer](h.Store); ok {
-		if err := m.Maintain(h.ctx(), h.lead()); err != nil {
-			h.Fatalf("maintain: %v", err)
-		}
-	}
+	h.maintain()
 }
 
 func (h *held) listed(id store.ID, state store.State) bool {

@@ -236,6 +236,7 @@ create table if not exists tusk_worker (
 
 -- Row 1: who leads, and since when it has been renewed, as `version`. Row 2: the last version given to a record. Row 3: the days
 -- that are being dropped, from place `term` to place `version`; see days.go. Who adds deltas up locks row 3, too.
+-- Row 4: the last number of tusk_end, as `term`, and whether somebody follows, as `version`.
 create table if not exists tusk_leader (
     one        tinyint not null,
     id         binary(16),
@@ -244,7 +245,8 @@ create table if not exists tusk_leader (
     version    bigint not null,
     primary key (one)
 ) engine = innodb default charset = utf8mb4;
-insert ignore into tusk_leader (one, id, term, expires_at, version) values (1, null, 0, 0, 0), (2, null, 0, 0, 0), (3, null, 0, 0, 0);
+insert ignore into tusk_leader (one, id, term, expires_at, version) values (1, null, 0, 0, 0), (2, null, 0, 0, 0), (3, null, 0, 0, 0),
+    (4, null, 0, 0, 0);
 
 -- What each transaction changed in the three tables below, as JSON. They are
 -- brought up to date by the leader, so that no two writers wait for one row.
@@ -253,6 +255,20 @@ create table if not exists tusk_delta (
     at   bigint not null,
     body longblob not null,
     primary key (seq)
+) engine = innodb default charset = utf8mb4;
+
+-- Ends of tasks for those who follow them (history.go), copied from tusk_delta by the
+-- leader: `count` of a queue and state in one row. They are numbered; `last` is the last
+-- number of a row.
+create table if not exists tusk_end (
+    last    bigint not null,
+    count   int not null,
+    queue   varbinary(255) not null,
+    state   tinyint not null,
+    at      bigint not null,
+    rescued tinyint not null,
+    refs    longblob not null,
+    primary key (last)
 ) engine = innodb default charset = utf8mb4;
 
 create table if not exists tusk_count (
@@ -502,6 +518,7 @@ drop table if exists tusk_record;
 drop table if exists tusk_error;
 drop table if exists tusk_stat;
 drop table if exists tusk_count;
+drop table if exists tusk_end;
 drop table if exists tusk_delta;
 drop table if exists tusk_leader;
 drop table if exists tusk_worker;
