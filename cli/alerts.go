@@ -2,13 +2,12 @@ package cli
 
 import (
 	"context"
-	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/notify"
 )
@@ -62,7 +61,7 @@ when it is over. tusk serve and tusk dev look and tell: one process of them, whi
 runs.`,
 	}
 	named := func(use, short, verb string, do func(ctx context.Context, book *alert.Book, name string) error) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: between(1, -1, "NAME"), ValidArgsFunction: app.completeAlerts,
+		return &cobra.Command{Use: use, Short: short, Args: between(1, -1, "NAME"),
 			RunE: func(cmd *cobra.Command, names []string) error {
 				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
 					return app.eachNamed(names, verb, func(name string) error { return do(cmd.Context(), book, name) })
@@ -76,8 +75,12 @@ runs.`,
 	mute.Flags().DurationVar(&span, "for", time.Hour, "`duration` of the mute; 0s ends it")
 	c.AddCommand(newAlertsPutCommand(app),
 		&cobra.Command{Use: "list", Short: "List alerts, and how they stand", Args: noArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return app.listAlerts(cmd.Context()) }},
-		&cobra.Command{Use: "show NAME", Short: "Show an alert", Args: between(1, 1, "NAME"), ValidArgsFunction: app.completeAlerts,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
+					return listWatched(cmd.Context(), app, book, alertOf, "there is no alert")
+				})
+			}},
+		&cobra.Command{Use: "show NAME", Short: "Show an alert", Args: between(1, 1, "NAME"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error {
 					a, err := book.Get(cmd.Context(), args[0])
@@ -112,7 +115,7 @@ Without any receiver, those that it had stay. The secret that signs its webhooks
 printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that has it.`,
 		Example: `  tusk alerts put slow-mail --kind oldest --queue mail --over 10m --for 2m --webhook https://app.example.com/alerts
   tusk alerts put dead --kind discarded --rate 20 --mail ops@example.com --repeat 4h`,
-		Args: between(1, 1, "NAME"), ValidArgsFunction: app.completeAlerts,
+		Args: between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if kind == "" {
 				return usage("such as --kind oldest", "--kind is missing")
@@ -155,21 +158,25 @@ func addReceiverFlags(f *pflag.FlagSet, slack, webhooks, mail *[]string) {
 	f.StringSliceVar(mail, "mail", nil, "`address` that gets a mail; repeatable")
 }
 
-func (app *App) listAlerts(ctx context.Context) error {
-	return app.withAlerts(ctx, nil, func(book *alert.Book) error {
-		all, err := book.List(ctx)
-		if err != nil {
-			return err
-		}
+// watchedBook keeps alerts or hooks, which a server looks after.
+type watchedBook[T any] interface {
+	List(ctx context.Context) ([]T, error)
+	Watched(ctx context.Context) (time.Time, error)
+}
+
+func listWatched[T, Row any](ctx context.Context, app *App, book watchedBook[T], row func(T) Row, none string) error {
+	all, err := book.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
 		watched, err := book.Watched(ctx)
 		if err != nil {
 			return err
 		}
-		if len(all) > 0 {
-			app.noteWatched(watched)
-		}
-		return list(app, rowsOf(all, alertOf), "there is no alert")
-	})
+		app.noteWatched(watched)
+	}
+	return list(app, rowsOf(all, row), none)
 }
 
 // noteWatched warns of alerts or hooks that no server has looked after for a while. A
@@ -208,22 +215,15 @@ func (app *App) testAlert(ctx context.Context, book *alert.Book, name string) er
 	return &Problem{Code: "nobody_watches", Exit: exitUnavailable, Text: "no process has sent it within " + patience.String(), Hint: "start tusk serve"}
 }
 
-func (app *App) completeAlerts(cmd *cobra.Command, _ []string, begun string) (names []string, _ cobra.ShellCompDirective) {
-	app.config, app.Log = app.loadConfig(cmd), slog.New(slog.DiscardHandler)
-	_ = app.withAlerts(cmd.Context(), nil, func(book *alert.Book) error { // without a database there is nothing to complete
-		all, err := book.List(cmd.Context())
-		for _, a := range all {
-			if strings.HasPrefix(a.Name, begun) {
-				names = append(names, a.Name)
-			}
-		}
-		return err
-	})
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
 // withAlerts opens the database for alerts.
 func (app *App) withAlerts(ctx context.Context, allow []string, do func(*alert.Book) error) error {
+	return app.withSender(ctx, allow, func(client *tusk.Client, sender *notify.Sender) error {
+		return do(alert.NewBook(client.Store(), client.KeyRing(), sender))
+	})
+}
+
+// withSender opens the database, for a command that may name URLs to call.
+func (app *App) withSender(ctx context.Context, allow []string, do func(*tusk.Client, *notify.Sender) error) error {
 	client, closeStore, err := app.Client(ctx, existing)
 	if err != nil {
 		return err
@@ -233,5 +233,5 @@ func (app *App) withAlerts(ctx context.Context, allow []string, do func(*alert.B
 	if err != nil {
 		return usage("", "--allow-host: %v", err)
 	}
-	return do(alert.NewBook(client.Store(), client.KeyRing(), sender))
+	return do(client, sender)
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/alert"
+	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -14,12 +16,12 @@ import (
 type named func(ctx context.Context, c *tusk.Client) ([]string, error)
 
 // completions are the flags whose values the database knows, and the arguments by what
-// a command's usage calls them.
+// a command's usage calls them: of all commands, or of those below one.
 var completions = map[string]named{
 	"--queue": queueNames, "QUEUE": queueNames,
 	"--kind":        kindNames,
 	"--fingerprint": fingerprints, "FINGERPRINT": fingerprints,
-	"NAME": scheduleNames, // of tusk schedules alone
+	"schedules NAME": scheduleNames, "alerts NAME": alertNames, "hooks NAME": hookNames,
 }
 
 // completeNames completes states, and whatever the database has names of.
@@ -27,10 +29,13 @@ func (app *App) completeNames(c *cobra.Command) {
 	for name, list := range completions {
 		flag, isFlag := strings.CutPrefix(name, "--")
 		_, arguments, _ := strings.Cut(c.Use, " ")
+		if of, argument, found := strings.Cut(name, " "); found && c.HasParent() && c.Parent().Name() == of {
+			name = argument
+		}
 		switch {
 		case isFlag && c.LocalFlags().Lookup(flag) != nil:
 			_ = c.RegisterFlagCompletionFunc(flag, app.completer(list))
-		case !isFlag && c.ValidArgsFunction == nil && strings.HasPrefix(arguments, name) && (name != "NAME" || strings.Contains(c.CommandPath(), "schedules")):
+		case !isFlag && c.ValidArgsFunction == nil && strings.HasPrefix(arguments, name):
 			c.ValidArgsFunction = app.completer(list)
 		}
 	}
@@ -79,4 +84,14 @@ func fingerprints(ctx context.Context, c *tusk.Client) ([]string, error) {
 func scheduleNames(ctx context.Context, c *tusk.Client) ([]string, error) {
 	schedules, err := c.Schedules(ctx)
 	return rowsOf(schedules, func(s tusk.ScheduleInfo) string { return s.Name }), err
+}
+
+func alertNames(ctx context.Context, c *tusk.Client) ([]string, error) {
+	all, err := alert.NewBook(c.Store(), c.KeyRing(), nil).List(ctx)
+	return rowsOf(all, func(a alert.Alert) string { return a.Name }), err
+}
+
+func hookNames(ctx context.Context, c *tusk.Client) ([]string, error) {
+	all, err := hook.NewBook(c.Store(), c.KeyRing(), nil).List(ctx)
+	return rowsOf(all, func(h hook.Status) string { return h.Name }), err
 }

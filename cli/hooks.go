@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/server/notify"
 )
@@ -47,14 +48,7 @@ once, and in order for each task. tusk serve and tusk dev tell.`,
 		&cobra.Command{Use: "list", Short: "List hooks, and how they do", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return app.withHooks(cmd.Context(), nil, func(book *hook.Book) error {
-					all, err := book.List(cmd.Context())
-					if err != nil {
-						return err
-					}
-					if watched, err := book.Watched(cmd.Context()); err == nil && len(all) > 0 {
-						app.noteWatched(watched)
-					}
-					return list(app, rowsOf(all, hookOf), "there is no hook")
+					return listWatched(cmd.Context(), app, book, hookOf, "there is no hook")
 				})
 			}},
 		&cobra.Command{Use: "show NAME", Short: "Show a hook", Args: between(1, 1, "NAME"),
@@ -115,14 +109,7 @@ func newHooksPutCommand(app *App) *cobra.Command {
 
 // withHooks opens the database for hooks.
 func (app *App) withHooks(ctx context.Context, allow []string, do func(*hook.Book) error) error {
-	client, closeStore, err := app.Client(ctx, existing)
-	if err != nil {
-		return err
-	}
-	defer closeStore()
-	sender, err := notify.New(allow, "", "")
-	if err != nil {
-		return usage("", "--allow-host: %v", err)
-	}
-	return do(hook.NewBook(client.Store(), client.KeyRing(), sender))
+	return app.withSender(ctx, allow, func(client *tusk.Client, sender *notify.Sender) error {
+		return do(hook.NewBook(client.Store(), client.KeyRing(), sender))
+	})
 }
