@@ -138,6 +138,7 @@ func ratios(a, b []figure, of func(figure) float64) float64 {
 
 func speed(f figure) float64  { return f.perSecond }
 func server(f figure) float64 { return f.server }
+func cpu(f figure) float64    { return f.server + f.client }
 
 func medianOf(figures []figure, of func(figure) float64) float64 {
 	var all []float64

@@ -50,6 +50,8 @@ func watched(ctx context.Context, b *bench) (bars []bar, err error) {
 	return []bar{
 		atLeast(0.97, ratios(with, without, speed), "tasks/s with metrics and traces (1 % sampled), of those without", "%.0f to %.0f",
 			medianOf(with, speed), medianOf(without, speed)),
+		atMost(1/0.97, ratios(with, without, cpu), "CPU per task with metrics and traces, over that without", "%.2f to %.2f us",
+			medianOf(with, cpu), medianOf(without, cpu)),
 	}, nil
 }
 

@@ -62,23 +62,25 @@ func (t *Tracer) Follow(next tusk.HandlerFunc) tusk.HandlerFunc {
 	}
 }
 
+// asConsumer is made once: it is the option of every attempt's span.
+var asConsumer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
+
 var errAway = errors.New("the handler panicked or left its goroutine")
 
 // begin starts the span of an attempt: a child of what enqueued the task, or for a retry
 // a new trace that links to it. That of a task that carries no trace context is a child of
 // the claim.
 func (t *Tracer) begin(ctx context.Context, task *tusk.Task[json.RawMessage]) (context.Context, trace.Span) {
-	options := [3]trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
-	used := options[:1]
+	options := asConsumer
 	if len(task.TraceContext) > 0 {
-		sender := trace.SpanContextFromContext(t.w3c.Extract(context.Background(), propagation.MapCarrier(task.TraceContext)))
+		sent := t.w3c.Extract(ctx, propagation.MapCarrier(task.TraceContext))
 		if task.Attempt <= 1 {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, sender)
+			ctx = sent
 		} else {
-			used = append(used, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: sender}))
+			options = []trace.SpanStartOption{asConsumer[0], trace.WithNewRoot(), trace.WithLinks(trace.LinkFromContext(sent))}
 		}
 	}
-	return t.spans.Start(ctx, "process "+task.Queue, used...)
+	return t.spans.Start(ctx, "process "+task.Queue, options...)
 }
 
 func describeReceive(span trace.Span, tasks []store.Task) {
@@ -95,7 +97,7 @@ func describeReceive(span trace.Span, tasks []store.Task) {
 func describeProcess(span trace.Span, task *tusk.Task[json.RawMessage]) {
 	span.SetAttributes(system, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 		semconv.MessagingDestinationName(task.Queue), semconv.MessagingMessageID(task.ID.String()),
-		semconv.MessagingMessageBodySize(len(task.Args)), KindKey.String(task.Kind), AttemptKey.Int(task.Attempt))
+		KindKey.String(task.Kind), AttemptKey.Int(task.Attempt))
 	if !task.Workflow.IsZero() {
 		span.SetAttributes(semconv.MessagingMessageConversationID(task.Workflow.String()))
 	}

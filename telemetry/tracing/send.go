@@ -124,7 +124,7 @@ func describeSend(span trace.Span, tasks []store.NewTask) {
 		span.SetAttributes(KindKey.String(first.Kind))
 	}
 	if len(tasks) == 1 {
-		span.SetAttributes(semconv.MessagingMessageID(first.ID.String()), semconv.MessagingMessageBodySize(len(first.Args)))
+		span.SetAttributes(semconv.MessagingMessageID(first.ID.String()))
 	} else {
 		span.SetAttributes(semconv.MessagingBatchMessageCount(len(tasks)))
 	}
