@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -61,18 +62,19 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 
 	other.work(t, url, 2*time.Second) // warms up
 	before := peakMemory(t, p.cmd.Process.Pid)
-	var calm, rough []time.Duration
+	calm, rough := times{}, times{}
 	for range rounds {
-		calm = append(calm, other.beside(t, url, twin, long/rounds/2)...)
+		calm.add(other.beside(t, url, twin, long/rounds/2))
 		stop := sh.attack(url, hostile)
-		rough = append(rough, other.work(t, url, long/rounds)...)
+		rough.add(other.work(t, url, long/rounds))
 		stop()
 	}
 	more := peakMemory(t, p.cmd.Process.Pid) - before
-	ratio := float64(p99(rough)) / float64(p99(calm))
+	ratio := float64(rough.all().part(99)) / float64(calm.all().part(99))
 	load, _ := os.ReadFile("/proc/loadavg")
-	t.Logf("p99 %v beside a peaceful twin (%d requests), %v beside hostile tokens (%d): a factor of %.1f; p50 %v and %v; %d MiB more than %d; load %s", p99(calm), len(calm), p99(rough), len(rough),
-		ratio, middle(calm), middle(rough), more>>20, before>>20, load)
+	t.Logf("p99 is %.1f times as long; %d MiB more than %d; load %s", ratio, more>>20, before>>20, load)
+	t.Logf("beside a peaceful twin: %v", calm)
+	t.Logf("beside hostile tokens:  %v", rough)
 	if more > maxHostileBytes {
 		t.Errorf("the process took %d MiB more", more>>20)
 	}
@@ -108,21 +110,44 @@ func peakMemory(t *testing.T, pid int) int64 {
 	return kib << 10
 }
 
-func p99(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)*99/100]
+// times are how long requests took, by what they asked for.
+type times map[string]durations
+
+func (all times) add(more times) {
+	for what, took := range more {
+		all[what] = append(all[what], took...)
+	}
 }
 
-func middle(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
+func (all times) all() durations {
+	return slices.Concat(slices.Collect(maps.Values(all))...)
+}
+
+func (all times) String() string {
+	text := all.all().String()
+	for _, what := range slices.Sorted(maps.Keys(all)) {
+		text += fmt.Sprintf("; %s %v", what, all[what])
+	}
+	return text
+}
+
+type durations []time.Duration
+
+func (d durations) part(percent int) time.Duration {
+	d = slices.Sorted(slices.Values(d))
+	return d[len(d)*percent/100]
+}
+
+func (d durations) String() string {
+	round := func(percent int) time.Duration { return d.part(percent).Round(100 * time.Microsecond) }
+	return fmt.Sprintf("p50 %v p99 %v (%d)", round(50), round(99), len(d))
 }
 
 // tenant is somebody's ordinary load.
 type tenant struct{ name, producer, viewer, worker string }
 
 // beside is work while another tenant works, too.
-func (o tenant) beside(t *testing.T, url string, twin tenant, long time.Duration) (took []time.Duration) {
+func (o tenant) beside(t *testing.T, url string, twin tenant, long time.Duration) (took times) {
 	var both sync.WaitGroup
 	both.Go(func() { twin.work(t, url, long) })
 	took = o.work(t, url, long)
@@ -132,8 +157,9 @@ func (o tenant) beside(t *testing.T, url string, twin tenant, long time.Duration
 
 // work enqueues, looks, leases and completes for a time, and returns how long each
 // request took. Each has to be answered as if nobody else was there.
-func (o tenant) work(t *testing.T, url string, long time.Duration) (took []time.Duration) {
+func (o tenant) work(t *testing.T, url string, long time.Duration) (took times) {
 	t.Helper()
+	took = times{}
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
 	var mu sync.Mutex
@@ -141,11 +167,11 @@ func (o tenant) work(t *testing.T, url string, long time.Duration) (took []time.
 	for i := range 4 {
 		hands.Go(func() {
 			queue := fmt.Sprint(o.name, ".", i)
-			ask := func(token, method, path, body string, into any) {
+			ask := func(what, token, method, path, body string, into any) {
 				begun := time.Now()
 				status, answer := send(url, token, method, path, body)
 				mu.Lock()
-				took = append(took, time.Since(begun))
+				took[what] = append(took[what], time.Since(begun))
 				mu.Unlock()
 				if status/100 != 2 {
 					t.Errorf("%s %s: %d %.300s", method, path, status, answer)
@@ -160,11 +186,11 @@ func (o tenant) work(t *testing.T, url string, long time.Duration) (took []time.
 						LeaseID string `json:"lease_id"`
 					}
 				}
-				ask(o.producer, "POST", "/api/v1/tasks", `{"kind":"bill","tenant":"`+o.name+`","queue":"`+queue+`","args":{"n":1}}`, &made)
-				ask(o.viewer, "GET", "/api/v1/tasks/"+made.ID, "", nil)
-				ask(o.worker, "POST", "/api/v1/lease", `{"queues":["`+queue+`"]}`, &lent)
+				ask("enqueue", o.producer, "POST", "/api/v1/tasks", `{"kind":"bill","tenant":"`+o.name+`","queue":"`+queue+`","args":{"n":1}}`, &made)
+				ask("look", o.viewer, "GET", "/api/v1/tasks/"+made.ID, "", nil)
+				ask("lease", o.worker, "POST", "/api/v1/lease", `{"queues":["`+queue+`"]}`, &lent)
 				for _, l := range lent.Tasks {
-					ask(o.worker, "POST", "/api/v1/lease/complete", `{"lease_id":"`+l.LeaseID+`"}`, nil)
+					ask("complete", o.worker, "POST", "/api/v1/lease/complete", `{"lease_id":"`+l.LeaseID+`"}`, nil)
 				}
 				time.Sleep(100 * time.Millisecond)
 			}

@@ -45,16 +45,22 @@ func pageOf(limit int) int {
 func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	where, args := s.where(&f)
 	var tasks []store.Task
+	completed := map[store.ID]store.Attempt{} // the last attempts of those that were completed
 	err := s.queryText(ctx, s.listText(&f, where, pageOf(f.Limit)), func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
-		t.Lease, t.Worker, t.Queue = idOf(raw[17]), idOf(raw[18]), string(raw[19])
+		t.Lease, t.Queue = idOf(raw[17]), string(raw[19])
 		t.State, t.Reason, t.FinishedAt = stateOf(raw[20]), string(raw[21]), timeOf(raw[22])
+		if worker := idOf(raw[18]); t.State == store.Running {
+			t.Worker = worker
+		} else if worker != (store.ID{}) {
+			completed[t.ID] = store.Attempt{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Completed}
+		}
 		tasks = append(tasks, t)
 		return nil
 	}, args...)
 	if err == nil && f.Detail && len(tasks) > 0 {
-		err = s.addDetails(ctx, tasks)
+		err = s.addDetails(ctx, tasks, completed)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
@@ -180,68 +186,46 @@ func numbersOf(states []store.State) []int16 {
 }
 
 // addDetails fills in what a page about single tasks shows.
-func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
-	byID := make(map[store.ID]*store.Task, len(tasks))
+func (s *Store) addDetails(ctx context.Context, tasks []store.Task, completed map[store.ID]store.Attempt) error {
+	byID := make(map[store.ID]*store.Detail, len(tasks))
 	ids := make(uuids, len(tasks))
-	in := map[store.State]uuids{}
 	for i, t := range tasks {
 		tasks[i].Detail = &store.Detail{}
-		byID[t.ID], ids[i] = &tasks[i], t.ID
-		in[t.State] = append(in[t.State], t.ID)
+		byID[t.ID], ids[i] = tasks[i].Detail, t.ID
 	}
-	err := s.query(ctx, "attempts", func(raw [][]byte) error {
-		d := byID[idOf(raw[0])].Detail
+	err := s.query(ctx, "details", func(raw [][]byte) error { return readDetail(byID[idOf(raw[1])], raw) }, ids)
+	for id, last := range completed {
+		byID[id].Attempts = append(byID[id].Attempts, last)
+	}
+	return err
+}
+
+// readDetail reads a row of the statement, which says what it is.
+func readDetail(d *store.Detail, raw [][]byte) error {
+	switch int32Of(raw[0]) {
+	case 1:
 		d.Attempts = append(d.Attempts, store.Attempt{
-			Number: int(int32Of(raw[1])), Worker: idOf(raw[2]), StartedAt: timeOf(raw[3]), EndedAt: timeOf(raw[4]),
-			Outcome: stateOf(raw[5]), Error: string(raw[6]), Trace: string(raw[7]), Fingerprint: string(raw[8]),
+			Number: int(int32Of(raw[3])), Worker: idOf(raw[5]), StartedAt: timeOf(raw[6]), EndedAt: timeOf(raw[7]),
+			Outcome: stateOf(raw[4]), Error: string(raw[8]), Trace: string(raw[9]), Fingerprint: string(raw[10]),
 		})
-		return nil
-	}, ids)
-	if err != nil {
-		return err
-	}
-	if len(in[store.Completed]) > 0 {
-		err = s.query(ctx, "completions", func(raw [][]byte) error {
-			d := byID[idOf(raw[0])].Detail
-			d.Attempts = append(d.Attempts, store.Attempt{
-				Number: int(int32Of(raw[1])), Worker: idOf(raw[2]), StartedAt: timeOf(raw[3]), EndedAt: timeOf(raw[4]), Outcome: store.Completed,
-			})
-			return nil
-		}, in[store.Completed])
-		if err != nil {
-			return err
-		}
-	}
-	err = s.query(ctx, "notes", func(raw [][]byte) error {
-		d := byID[idOf(raw[0])].Detail
-		d.Output = bytesOf(raw[2])
-		if raw[1] != nil {
-			if err := json.Unmarshal(jsonb(raw[1]), &d.Progress); err != nil {
+	case 2:
+		d.Output = bytesOf(raw[12])
+		if raw[11] != nil {
+			if err := json.Unmarshal(jsonb(raw[11]), &d.Progress); err != nil {
 				return err
 			}
 		}
-		if raw[3] != nil {
-			return json.Unmarshal(jsonb(raw[3]), &d.Logs)
+		if raw[13] != nil {
+			return json.Unmarshal(jsonb(raw[13]), &d.Logs)
 		}
-		return nil
-	}, ids)
-	if err != nil {
-		return err
-	}
-	err = s.query(ctx, "needs", func(raw [][]byte) error {
-		d := byID[idOf(raw[0])].Detail
+	case 3:
 		d.Needs = append(d.Needs, store.NeedState{
-			Need: store.Need{Task: idOf(raw[1]), OnFailure: store.OnFailure(stateOf(raw[2]))}, State: stateOf(raw[3]),
+			Need: store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))}, State: stateOf(raw[4]),
 		})
-		return nil
-	}, ids)
-	if err != nil || len(in[store.Running]) == 0 {
-		return err
+	case 4:
+		d.CancelRequested = true
 	}
-	return s.query(ctx, "stops", func(raw [][]byte) error {
-		byID[idOf(raw[0])].Detail.CancelRequested = true
-		return nil
-	}, in[store.Running])
+	return nil
 }
 
 // jsonb strips the version from the binary form of a jsonb value.

@@ -51,9 +51,9 @@ where tusk_fn.unclaimed(t.lane, t.xid, t.n);
 create view tusk_fn.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
   reason, finished_at, token, worker, workflow, turn, partition) as
 select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', o.ended_at, null::uuid, null::uuid, t.workflow, t.turn, t.partition
+  t.tenant, t.key, t.tags, t.settings, t.failure, '', o.ended_at, null::uuid, o.worker, t.workflow, t.turn, t.partition
 from tusk_fn.task t
-join lateral (select o.claimed_at, o.ended_at from tusk_fn.flush_of(t.lane, t.xid, t.id) o limit 1) o on true
+join lateral (select o.claimed_at, o.ended_at, o.worker from tusk_fn.flush_of(t.lane, t.xid, t.id) o limit 1) o on true
 where not tusk_fn.unclaimed(t.lane, t.xid, t.n)
   and not exists (select from tusk.log y where y.id = t.id and y.packed is null and (y.xid, y.n) > (t.xid, t.n));
 
@@ -92,7 +92,7 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
       and (l.open is null or get_bit(l.open, tusk_fn.place_of(l.firsts, l.counts, t.id) - 1) = 1)
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     union all
-    (select 6::smallint, o.claimed_at, o.ended_at, null, null
+    (select 6::smallint, o.claimed_at, o.ended_at, null, o.worker
      from tusk_fn.flush_of(t.lane, t.xid, t.id) o where not tusk_fn.unclaimed(t.lane, t.xid, t.n) limit 1)
     limit 1) s
 $$;

@@ -7,37 +7,38 @@ select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_
 from
 
 -- name: list_of
--- The same of ids $1.
-(select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) q
+-- The same of ids $1. Here and below, the planner is not told how many they are: it would
+-- make a plan for each call, which takes longer than the call.
+(select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)) q
 cross join lateral (select x.* from tusk_fn.state_of(q.id) x offset 0) s
 
--- name: attempts
--- The ended attempts of tasks, oldest first, and the completion of each that completed.
-select a.id, a.number, a.worker, a.started_at, a.ended_at, a.state, a.error, a.trace, a.fingerprint
-from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) q
+-- name: details
+-- What a page about single tasks shows of ids $1: their ended attempts (1), notes (2), needs (3),
+-- and whether somebody wants them stopped (4). Each has columns of its own.
+with q as materialized (
+  select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)),
+need as materialized (
+  select n.* from q join tusk.need n on n.child = q.id),
+parent as materialized (
+  select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
+select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace, a.fingerprint,
+  null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent, null::smallint as policy
+from q
 cross join lateral (select x.* from tusk.attempt x where x.id = q.id offset 0) a
-order by a.id, a.n
-
--- name: completions
-select s.id, s.attempt, o.worker, s.claimed_at, s.finished_at
-from (select distinct u.id from pg_catalog.unnest($1::uuid[]) u(id)) q
-cross join lateral (select s.* from tusk_fn.state_of(q.id) s where s.state = 6 offset 0) s
-cross join lateral (select t.* from tusk_fn.rows_of(q.id) t order by t.xid desc, t.n desc limit 1) t
-cross join lateral tusk_fn.flush_of(t.lane, t.xid, q.id) o
-
--- name: notes
-select id, progress, output, logs from tusk.note where id = any($1)
-
--- name: needs
-with n as materialized (select child, place, parent, policy from tusk.need where child = any($1)),
-s as materialized (select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct parent from n)) x group by x.id)
-select n.child, n.parent, n.policy, coalesce(s.state, 0::smallint)
-from n left join s on s.id = n.parent
-order by n.child, n.place
-
--- name: stops
-select s.id from tusk.stop s
-where s.id = any($1) and exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)
+union all
+select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null
+from q
+join tusk.note n on n.id = q.id
+union all
+select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null, n.parent, n.policy
+from need n
+left join parent p on p.id = n.parent
+union all
+select 4, s.id, 0, null, null, null, null, null, null, null, null, null, null, null, null, null
+from q
+join tusk.stop s on s.id = q.id
+where exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)
+order by part, id, place
 
 -- name: count
 select queue, state, tasks, oldest, clock_timestamp() from tusk_fn.counts()
