@@ -30,9 +30,17 @@ func TestWorkflowGraphs(t *testing.T) {
 		for i := range tusk.MaxWorkflow + 1 {
 			large.Task(fmt.Sprint("t", i), count{}, nil)
 		}
+		wide := tusk.NewWorkflow()
+		roots := make([]*tusk.Node, 100)
+		for i := range roots {
+			roots[i] = wide.Task(fmt.Sprint("root", i), count{}, nil)
+		}
+		for i := range tusk.MaxWorkflowEdges/len(roots) + 1 {
+			wide.Task(fmt.Sprint("leaf", i), count{}, nil).After(roots...)
+		}
 		bad.Task("x", count{}, &tusk.Options{Queue: "No Good"})
 		for says, w := range map[string]*tusk.Workflow{"cycle": cycle, "one after one": self, "two tasks": double, "not in the workflow": stranger,
-			"tenant": tenants, "10000": large, "No Good": bad, "no tasks": tusk.NewWorkflow()} {
+			"tenant": tenants, "10000": large, "more than 50000 dependencies": wide, "No Good": bad, "no tasks": tusk.NewWorkflow()} {
 			_, err := s.client.EnqueueWorkflow(ctx, w)
 			if !errors.Is(err, tusk.ErrInvalid) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v", says, err)

@@ -31,7 +31,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		id := tusk.NewID().String()
 		r = s.config.TrustProxy.Locate(r)
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, id))
-		rec := &recorder{ResponseWriter: w}
+		rec := &recorder{ResponseWriter: w, connections: s.rooms.connections}
 		rec.refused = func() { s.tell(r.Context(), rec.who.ID) }
 		ui.SecurityHeaders(w.Header(), s.config.HTTPS)
 		w.Header().Set("X-Request-Id", id)
@@ -199,7 +199,9 @@ func (c *call) admit() error {
 	}
 	c.who = who
 	if rec, ok := c.w.(*recorder); ok {
-		rec.Seen(who)
+		if err := rec.Seen(c.r, who); err != nil {
+			return err
+		}
 	}
 	switch {
 	case !who.May(c.route.Need):
@@ -258,6 +260,8 @@ type recorder struct {
 	bytes   int64
 	who     access.Identity
 	refused func() // waits before a refusal is told
+
+	connections *room
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -278,9 +282,6 @@ func (w *recorder) Write(b []byte) (int, error) {
 	w.bytes += int64(n)
 	return n, err
 }
-
-// Seen notes who it was.
-func (w *recorder) Seen(who access.Identity) { w.who = who }
 
 // Unwrap lets http.ResponseController through.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -151,3 +151,68 @@ func TestStreamsOfATaskEndWithItAndAreBounded(t *testing.T) {
 		t.Errorf("streams of tasks and of queues have one bound: %d", status)
 	}
 }
+
+func TestListsAreAlive(t *testing.T) {
+	s, _ := filled(t, func(c *server.Config) { c.Dev = true })
+	b := openBrowser(t, s.URL)
+	b.as(1280, "light")
+	add := func() string {
+		t.Helper()
+		task, err := s.client.Enqueue(t.Context(), slowly{}, &tusk.Options{Queue: "slow"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return task.ID.String()
+	}
+	for _, path := range []string{"/errors", "/workflows", "/pipelines", "/schedules", "/tasks"} {
+		b.open(path)
+		var watched string
+		if b.run(chromedp.Evaluate(`document.querySelector("main").dataset.watch || ""`, &watched)); watched == "" {
+			t.Errorf("%s is still", path)
+		}
+	}
+	has := func(id string) bool {
+		var there bool
+		b.run(chromedp.Evaluate(`!!document.querySelector("input[name=id][value='`+id+`']")`, &there))
+		return there
+	}
+	b.run(chromedp.Evaluate(`window.kept = true; 0`, nil))
+	first := add()
+	eventually(t, func() bool { return has(first) })
+	b.run(chromedp.Evaluate(`document.querySelector("input[name=id][value='`+first+`']").click(); 0`, nil))
+	if next := add(); b.text("#selected") != "1 selected" {
+		t.Error("a row that came is not counted when it is selected")
+	} else {
+		b.run(chromedp.Evaluate(`document.querySelector("#all").click(); 0`, nil), chromedp.Evaluate(`document.querySelector("#all").click(); 0`, nil))
+		eventually(t, func() bool { return has(next) })
+	}
+	var kept bool
+	if b.run(chromedp.Evaluate(`window.kept === true`, &kept)); !kept {
+		t.Error("the page was loaded anew")
+	}
+	b.accessible("a list that has changed")
+	b.quiet("lists")
+}
+
+func TestAPhoneHasAMenu(t *testing.T) {
+	s, _ := filled(t, func(c *server.Config) { c.Dev = true })
+	b := openBrowser(t, s.URL)
+	b.as(390, "light")
+	b.open("/tasks")
+	shown := func() bool {
+		var is bool
+		b.run(chromedp.Evaluate(`document.querySelector("nav[aria-label=Main]").checkVisibility()`, &is))
+		return is
+	}
+	if shown() {
+		t.Error("the menu is open before it is asked for")
+	}
+	b.run(chromedp.Focus("#menu"), chromedp.KeyEvent(" "))
+	if !shown() {
+		t.Error("the menu does not open by the keyboard")
+	}
+	b.accessible("the menu of a phone")
+	b.run(chromedp.Click(`nav[aria-label=Main] a[href$="/settings"]`))
+	eventually(t, func() bool { return strings.Contains(b.text("h1"), "Settings") })
+	b.quiet("the menu of a phone")
+}

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"net/http"
 	"runtime"
 	"slices"
@@ -14,11 +16,13 @@ import (
 
 // room has places in which requests are worked on, or bytes of memory that they take. Who finds none
 // free waits in line. What is given back goes to the identity that has the least, and among those to
-// the one that was served longest ago: so nobody waits for more than one request of another,
-// however many that one sends.
+// the one that has used the least lately: so nobody waits for more than one request of another,
+// however many that one sends. Identities that have used more than their share lately do not
+// get all places among them: the rest is free when another one comes.
 type room struct {
 	each, all int // places of one identity, and of all
 	line      int // how many requests of one identity may wait
+	kept      int // places that those who use more than their share leave free
 
 	mu     sync.Mutex
 	taken  int
@@ -32,7 +36,26 @@ type guest struct {
 	served  uint64 // when it was last let in, or came
 	waiting []*stay
 	seen    time.Time
+	used    usage
 }
+
+// usage is how many places somebody had on average. What lies back counts less.
+type usage struct {
+	mean float64
+	at   time.Time
+}
+
+// lately is after how long what was used counts for half.
+const lately = time.Second
+
+// until counts the time that has passed with so many places taken.
+func (u *usage) until(now time.Time, taken int) float64 {
+	past := math.Exp2(-float64(now.Sub(u.at)) / float64(lately))
+	u.mean, u.at = past*u.mean+(1-past)*float64(taken), now
+	return u.mean
+}
+
+func (g *guest) usedUntil(now time.Time) float64 { return g.used.until(now, g.taken) }
 
 // stay is what a request has of a room, or waits for.
 type stay struct {
@@ -51,6 +74,12 @@ const refusal = time.Second
 
 func newRoom(each, all, line int) *room {
 	return &room{each: each, all: all, line: line, guests: map[string]*guest{}}
+}
+
+// keeping is a room that keeps places from those who use more than their share.
+func (r *room) keeping(places int) *room {
+	r.kept = places
+	return r
 }
 
 // enter waits for size places, or as many as one may have, until ctx ends.
@@ -113,25 +142,29 @@ func (s *stay) keep(size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	back := max(s.size-size, 0)
-	s.size -= back
 	g := r.guests[s.who]
 	if back == 0 || g == nil {
 		return
 	}
+	s.size -= back
 	g.seen = time.Now()
+	g.usedUntil(g.seen)
 	g.taken -= back
 	r.taken -= back
 	r.serve()
 }
 
 // serve lets in those who wait, as far as there is room. A large request is not passed by
-// smaller ones: it would wait for ever.
+// smaller ones: it would wait for ever. Only what is kept from it may go to others.
 func (r *room) serve() {
-	each := r.share()
-	for {
+	now := time.Now()
+	each := r.share(now)
+	greedy, theirs := r.greedy(now)
+	left := r.all - r.kept - theirs
+	for full := false; ; {
 		var next *guest
 		for _, g := range r.guests {
-			if g.waits(each) && (next == nil || g.before(next)) {
+			if g.waits(each) && !(full && greedy[g]) && (next == nil || g.before(next, now)) {
 				next = g
 			}
 		}
@@ -139,12 +172,39 @@ func (r *room) serve() {
 			return
 		}
 		s := next.waiting[0]
+		if greedy[next] {
+			if full = s.size > left && left < r.all-r.kept; full {
+				continue
+			}
+			left -= s.size
+		}
 		r.taken += s.size
 		r.served++
+		next.usedUntil(now)
 		next.taken, next.served = next.taken+s.size, r.served
 		next.waiting = next.waiting[1:]
 		close(s.in)
 	}
+}
+
+// greedy are the guests that have used more than their share lately, and how much they have now.
+// Nobody is greedy alone.
+func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
+	if r.kept == 0 || len(r.guests) < 2 {
+		return nil, 0
+	}
+	all := 0.0
+	for _, g := range r.guests {
+		all += g.usedUntil(now)
+	}
+	who = map[*guest]bool{}
+	for _, g := range r.guests {
+		if g.used.mean > all/float64(len(r.guests)) {
+			who[g] = true
+			taken += g.taken
+		}
+	}
+	return who, taken
 }
 
 // waits reports whether a guest has a request in line that its share has room for. One
@@ -153,16 +213,13 @@ func (g *guest) waits(each int) bool {
 	return len(g.waiting) > 0 && (g.taken == 0 || g.taken+g.waiting[0].size <= each)
 }
 
-func (g *guest) before(other *guest) bool {
-	if g.taken != other.taken {
-		return g.taken < other.taken
-	}
-	return g.served < other.served
+func (g *guest) before(other *guest, now time.Time) bool {
+	return cmp.Or(cmp.Compare(g.taken, other.taken), cmp.Compare(g.usedUntil(now), other.usedUntil(now)),
+		cmp.Compare(g.served, other.served)) < 0
 }
 
 // share is how many places an identity may have: all are shared among those present.
-func (r *room) share() int {
-	now := time.Now()
+func (r *room) share(now time.Time) int {
 	for who, g := range r.guests {
 		if g.taken == 0 && len(g.waiting) == 0 && now.Sub(g.seen) > present {
 			delete(r.guests, who)
@@ -189,6 +246,8 @@ func refuse(ctx context.Context, text string, args ...any) *Problem {
 // rooms are all there are. Heavy work (large bodies, lists of tasks) has few places of its
 // own; other work has as many as a pool of connections has by default.
 type rooms struct {
+	connections *room // connections that are open
+
 	waiting *room // requests that wait for tasks
 	memory  *room // bytes that large requests take, from the first one read to the last one sent
 	heavy   *room // large bodies and lists that are worked on
@@ -217,8 +276,8 @@ func newRooms(maxBody int64) rooms {
 	processors := runtime.GOMAXPROCS(0)
 	heavy, working := max(1, processors/4), max(4, processors)
 	largest := max(bodyCost*int(maxBody), answerCost)
-	return rooms{waiting: newRoom(250, 2000, 0), memory: newRoom(largest, 2*largest, ownLine), heavy: newRoom(1, heavy, ownLine),
-		working: newRoom(working, working, ownLine), refused: newRoom(refusals, 20*refusals, ownLine)}
+	return rooms{connections: newRoom(ownConnections, maxConnections, 0), waiting: newRoom(250, 2000, 0), memory: newRoom(largest, 2*largest, ownLine).keeping(largest), heavy: newRoom(1, heavy, ownLine),
+		working: newRoom(working, working, ownLine).keeping(working / 2), refused: newRoom(refusals, 20*refusals, ownLine)}
 }
 
 // turn waits for a place to work on a page.

@@ -64,6 +64,41 @@ func TestPlacesAreSharedAmongThosePresent(t *testing.T) {
 	})
 }
 
+func TestWhoUsesMoreThanTheirShareLeavePlacesFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(4, 4, 200).keeping(2)
+		var held []*stay
+		for _, who := range []string{"a", "b", "a", "b"} {
+			place, _ := r.queue(who, 1)
+			held = append(held, place)
+		}
+		if !has(held[3]) {
+			t.Fatal("four places are not for the first four")
+		}
+		time.Sleep(lately)
+		more, _ := r.queue("a", 1)
+		few, _ := r.queue("few", 1)
+		again, _ := r.queue("few", 1)
+		if held[0].leave(); has(more) || !has(few) {
+			t.Error("a place went to who uses more than their share, not to who uses less")
+		}
+		if held[1].leave(); has(more) || !has(again) {
+			t.Error("two who use more than their share do not leave places free")
+		}
+		few.leave()
+		again.leave()
+		if has(more) {
+			t.Error("a place that is kept free was taken")
+		}
+		if held[2].leave(); !has(more) {
+			t.Error("who uses more than their share has no place at all")
+		}
+		if other, _ := r.queue("new", 1); !has(other) {
+			t.Error("who is new has to wait")
+		}
+	})
+}
+
 func TestALineThatIsFullRefusesAfterAPauseAndNamesTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(1, 1, 1)

@@ -87,7 +87,7 @@ const readTime = 30 * time.Second
 
 // HTTP returns a server with bounds on how slow a peer may be.
 func (s *Server) HTTP() *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       readTime,
@@ -96,4 +96,6 @@ func (s *Server) HTTP() *http.Server {
 		MaxHeaderBytes:    maxHead,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13},
 	}
+	connections(server)
+	return server
 }

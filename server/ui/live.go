@@ -146,6 +146,60 @@ func sumOf(parts ...any) (uint64, error) {
 // nothing else changes.
 const ages = 10 * time.Second
 
+// listEvery is how often a list is fetched again at most.
+const listEvery = 3 * time.Second
+
+// lists is the address of watchLists.
+func (v *visit) lists() string { return v.url("live", "lists") }
+
+// watchLists streams a word when tasks may have come, begun or ended, and each time that ages are
+// told anew. To those who see a part of the tasks it does not tell when others' tasks change.
+func watchLists(v *visit) (answer, error) {
+	snapshots, leave := v.Feed.Watch(v.who.ID)
+	if snapshots == nil {
+		feed.Refused(v.r.Context())
+		return answer{}, errTooManyWatch
+	}
+	defer leave()
+	whole := v.who.SeesAllTenants() && len(v.who.Queues) == 0
+	s := v.stream()
+	beat := time.NewTicker(streamBeat)
+	defer beat.Stop()
+	var before uint64
+	var told time.Time
+	for there := true; there; {
+		select {
+		case <-v.r.Context().Done():
+			there = false
+		case snapshot, open := <-snapshots:
+			if !open {
+				return answer{done: true}, nil
+			}
+			sum, err := listSum(snapshot)
+			if there = err == nil; told.IsZero() {
+				before, told = sum, time.Now()
+			}
+			if ago := time.Since(told); there && (ago >= ages || whole && ago >= listEvery && sum != before) {
+				before, told = sum, time.Now()
+				there = s.send("data: changed")
+			}
+		case <-beat.C:
+			there = s.beat()
+		}
+	}
+	return answer{done: true}, nil
+}
+
+// listSum differs when the number of tasks in some state does, or something ended. How long
+// the oldest waits is no change.
+func listSum(s *feed.Snapshot) (uint64, error) {
+	counts := make([]any, 0, 3*len(s.Queues))
+	for _, q := range s.Queues {
+		counts = append(counts, q.Name, q.Paused, q.Tasks)
+	}
+	return sumOf(counts, s.Minute)
+}
+
 func watchTask(v *visit) (answer, error) {
 	return v.watch(func(v *visit) (uint64, bool, error) {
 		t, err := v.visible()

@@ -279,7 +279,7 @@ func errorGroups(v *visit) (answer, error) {
 	slices.SortStableFunc(d.Groups, func(a, b groupRow) int {
 		return cmp.Compare(min(b.Dead+b.Waiting, 1), min(a.Dead+a.Waiting, 1))
 	})
-	return answer{page: "errors", title: "Errors", section: "errors", data: d}, nil
+	return answer{page: "errors", title: "Errors", section: "errors", watch: v.lists(), data: d}, nil
 }
 
 func help(*visit) (answer, error) {

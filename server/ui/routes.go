@@ -71,6 +71,7 @@ func Routes() []Route {
 		sums("/{$}", overview),
 		sums("/series.json", series),
 		{Method: "GET", Path: "/live", Need: access.Read, Aggregate: true, Stream: true, show: live},
+		{Method: "GET", Path: "/live/lists", Need: access.Read, Stream: true, show: watchLists},
 		sums("/queues", queues),
 		post("/queues/{queue}/pause", "queues.pause", pauseQueue),
 		post("/queues/{queue}/resume", "queues.resume", resumeQueue),

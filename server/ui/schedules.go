@@ -33,7 +33,7 @@ func schedules(v *visit) (answer, error) {
 			seen = append(seen, s)
 		}
 	}
-	return answer{page: "schedules", title: "Schedules", section: "schedules", data: seen}, nil
+	return answer{page: "schedules", title: "Schedules", section: "schedules", watch: v.lists(), data: seen}, nil
 }
 
 // scheduleForm is a schedule as a form has it.

@@ -80,6 +80,8 @@ func tasks(v *visit) (answer, error) {
 	}
 	if !f.Before.IsZero() {
 		d.First = "?" + q.Values().Encode()
+	} else if q.Args == "" {
+		a.watch = v.lists()
 	}
 	if len(q.State) == 1 {
 		d.State = q.State[0]

@@ -271,13 +271,19 @@ func (v *visit) inTurn(route Route) (answer, error) {
 	return route.show(v)
 }
 
+// seer is a ResponseWriter that notes who sent a request, or refuses it because they have too
+// many connections.
+type seer interface {
+	Seen(r *http.Request, who access.Identity) error
+}
+
 // turnedAway answers those who may not see a route.
 func (v *visit) turnedAway(route Route) error {
 	who, err := v.Who(v.r)
 	if err == nil {
 		v.who = who
-		if rec, ok := v.w.(interface{ Seen(who access.Identity) }); ok {
-			rec.Seen(who)
+		if rec, ok := v.w.(seer); ok && rec.Seen(v.r, who) != nil {
+			err = failure(http.StatusServiceUnavailable, "You have too many connections. Close some pages, and try again.")
 		}
 	}
 	if route.Need == access.Open {

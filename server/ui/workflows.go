@@ -34,6 +34,9 @@ func workflows(v *visit) (answer, error) {
 	if !more.IsZero() {
 		d.Next = more.String()
 	}
+	if !d.Later {
+		a.watch = v.lists()
+	}
 	a.data = d
 	return a, nil
 }
@@ -82,7 +85,7 @@ func workflow(v *visit) (answer, error) {
 	if len(w.Tasks) <= MaxDrawn {
 		d.Graph = v.graphOf(w.Tasks)
 	}
-	return answer{page: "workflow", title: "Workflow", section: "workflows", data: d}, nil
+	return answer{page: "workflow", title: "Workflow", section: "workflows", watch: v.lists(), data: d}, nil
 }
 
 // findWorkflow gets the workflow of the path, without what the visitor may not
@@ -178,7 +181,7 @@ type pipelineData struct {
 }
 
 func pipelines(v *visit) (answer, error) {
-	a := answer{page: "pipelines", title: "Pipelines", section: "pipelines", data: []pipelineData(nil)}
+	a := answer{page: "pipelines", title: "Pipelines", section: "pipelines", watch: v.lists(), data: []pipelineData(nil)}
 	all, err := v.client.Pipelines(v.r.Context())
 	if err != nil {
 		return a, err

@@ -39,6 +39,7 @@
   }
   let asking = false, again = false;
   function renew() {
+    if ($("input[name=id]:checked")) return; // what is selected stays where it is
     if (asking) { again = true; return; }
     asking = true;
     const ask = new XMLHttpRequest();
@@ -49,6 +50,7 @@
       if (!fresh || new URL(ask.responseURL).pathname !== location.pathname) { location.reload(); return; }
       showTimes(fresh);
       take(main, fresh);
+      count();
       document.title = ask.responseXML.title;
     };
     ask.onloadend = () => { asking = false; if (again) { again = false; renew(); } };
@@ -140,24 +142,22 @@
   }
 
   // Selecting rows.
-  const boxes = all("input[name=id]");
-  const every = $("#all"), selected = $("#selected");
+  const boxes = () => all("input[name=id]");
   function count() {
-    const n = boxes.filter((b) => b.checked).length;
+    const n = boxes().filter((b) => b.checked).length, every = $("#all"), selected = $("#selected");
     if (selected) selected.textContent = n ? `${n} selected` : "";
-    if (every) { every.checked = n > 0 && n === boxes.length; every.indeterminate = n > 0 && n < boxes.length; }
+    if (every) { every.hidden = false; every.checked = n > 0 && n === boxes().length; every.indeterminate = n > 0 && n < boxes().length; }
   }
-  if (every) {
-    every.hidden = false;
-    every.addEventListener("change", () => { for (const b of boxes) b.checked = every.checked; count(); });
-    for (const b of boxes) b.addEventListener("change", count);
+  main.addEventListener("change", (event) => {
+    if (event.target.id === "all") for (const b of boxes()) b.checked = event.target.checked;
     count();
-  }
+  });
+  count();
 
   // Keys.
-  const rows = all("[data-row]");
   let at = -1, prefixed = false;
   function move(by) {
+    const rows = all("[data-row]");
     if (!rows.length) return;
     rows[at]?.classList.remove("at");
     at = Math.min(Math.max(at + by, 0), rows.length - 1);
@@ -182,7 +182,7 @@
       case "?": location.href = prefix + "/help"; break;
       case "j": move(1); break;
       case "k": move(-1); break;
-      case "x": $("input[name=id]", rows[at] ?? document.createElement("i"))?.click(); break;
+      case "x": $("input[name=id]", all("[data-row]")[at] ?? document.createElement("i"))?.click(); break;
       case "r": $("[data-key=r]")?.click(); break;
       default: return;
     }

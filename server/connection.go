@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/tuskqueue/tusk/server/access"
+)
+
+// An identity may have so many connections open, and all of them so many.
+const (
+	ownConnections = 500
+	maxConnections = 10000
+)
+
+// connection is one to a client. It belongs to the identity whose request came last.
+type connection struct {
+	mu    sync.Mutex
+	who   string
+	place *stay
+	over  bool
+}
+
+type connectionKey struct{}
+
+// connections has a server note which connections are open, and whose they are.
+func connections(to *http.Server) {
+	var open sync.Map // connections by net.Conn
+	to.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		of := &connection{}
+		open.Store(c, of)
+		return context.WithValue(ctx, connectionKey{}, of)
+	}
+	to.ConnState = func(c net.Conn, state http.ConnState) {
+		if state != http.StateClosed && state != http.StateHijacked {
+			return
+		}
+		if of, ok := open.LoadAndDelete(c); ok {
+			of.(*connection).end()
+		}
+	}
+}
+
+// belong counts the connection for an identity. It reports false if that has too many.
+func (c *connection) belong(who string, room *room) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.place != nil && c.who == who || c.over {
+		return true
+	}
+	place, ok := room.queue(who, 1)
+	if !ok {
+		return false
+	}
+	if c.place != nil {
+		c.place.leave()
+	}
+	c.who, c.place = who, place
+	return true
+}
+
+func (c *connection) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over = true; c.place != nil {
+		c.place.leave()
+		c.place = nil
+	}
+}
+
+// Seen notes who sent the request. It fails if they have too many connections; this one ends
+// with the answer.
+func (w *recorder) Seen(r *http.Request, who access.Identity) error {
+	w.who = who
+	of, ok := r.Context().Value(connectionKey{}).(*connection)
+	if !ok || of.belong(who.ID, w.connections) {
+		return nil
+	}
+	w.Header().Set("Connection", "close")
+	return refuse(r.Context(), "you have as many connections as you may, %d: close some, or use them again", ownConnections)
+}
