@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os/user"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -196,11 +195,15 @@ func (app *App) operationCommand(use, short string, do func(context.Context, *tu
 		Short: short,
 		Args:  between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(strings.TrimSpace(args[0]))
-			if err != nil {
+			if !query.IsPart(args[0]) {
+				_, err := tusk.ParseID(args[0])
 				return err
 			}
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				id, err := query.FindOperation(cmd.Context(), client, nil, args[0])
+				if err != nil {
+					return err
+				}
 				o, err := client.Operation(cmd.Context(), id)
 				if err != nil {
 					return err

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 func newWorkflowsCommand(app *App) *cobra.Command {
@@ -105,11 +106,17 @@ func (app *App) workflowCommand(use, short string, do func(context.Context, *tus
 
 // withWorkflow reads an id and opens the database.
 func (app *App) withWorkflow(ctx context.Context, text string, do func(*tusk.Client, tusk.ID) error) error {
-	id, err := tusk.ParseID(text)
-	if err != nil {
+	if !query.IsPart(text) {
+		_, err := tusk.ParseID(text)
 		return err
 	}
-	return app.withClient(ctx, func(client *tusk.Client) error { return do(client, id) })
+	return app.withClient(ctx, func(client *tusk.Client) error {
+		id, err := query.FindWorkflow(ctx, client, nil, text)
+		if err != nil {
+			return err
+		}
+		return do(client, id)
+	})
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -24,6 +24,17 @@ func TestPagesFindATaskByAPartOfItsID(t *testing.T) {
 			t.Errorf("%s: %d, to %q", path, a.status, a.header.Get("Location"))
 		}
 	}
+	flow := f.Workflow.String()
+	for _, path := range []string{"/workflows/" + flow[24:], "/workflows/" + flow[:23]} {
+		if a := get(path); a.status != http.StatusSeeOther || a.header.Get("Location") != "/workflows/"+flow {
+			t.Errorf("%s: %d, to %q", path, a.status, a.header.Get("Location"))
+		}
+	}
+	for _, path := range []string{"/workflows/abcdef012345", "/bulk/abcdef012345"} {
+		if a := get(path); a.status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
 	if a := get("/tasks?key=" + id[:6]); a.status != 200 || !strings.Contains(a.body, "Several tasks have") || strings.Count(a.body, "<tr data-row>") < 2 {
 		t.Error("a part that several have:", a.status)
 	}

@@ -203,6 +203,7 @@ type Filter struct {
 	Before      ID        // only smaller ids: the last one of the page before
 	Limit       int       // 0: 100; at most MaxPage
 	Detail      bool      // with Task.Detail
+	NoArgs      bool      // without Task.Args, which may be megabytes
 }
 
 // MaxPage is the largest page that List returns and the most ids of one Edit.

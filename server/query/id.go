@@ -25,15 +25,20 @@ const (
 // AmbiguousError says that a part of an id is the beginning or the end of several.
 type AmbiguousError struct {
 	Part  string
-	Tasks []tusk.TaskInfo // the newest, at most ten
+	Names []string        // of the newest, at most ten
+	Tasks []tusk.TaskInfo // the same, if they are tasks
 }
 
 func (e *AmbiguousError) Error() string {
-	names := make([]string, len(e.Tasks))
-	for i, t := range e.Tasks {
+	return fmt.Sprintf("%s is a part of several ids: %s", e.Part, strings.Join(e.Names, ", "))
+}
+
+func ambiguousTasks(part string, tasks []tusk.TaskInfo) *AmbiguousError {
+	names := make([]string, len(tasks))
+	for i, t := range tasks {
 		names[i] = fmt.Sprintf("%s (%s, %v)", t.ID, t.Kind, t.State)
 	}
-	return fmt.Sprintf("%s is a part of several ids: %s", e.Part, strings.Join(names, ", "))
+	return &AmbiguousError{part, names, tasks}
 }
 
 // IsPart reports whether text can be the beginning or the end of an id.
@@ -56,13 +61,9 @@ func partOf(text string) string {
 // Errors: an *AmbiguousError; tusk.ErrNotFound; an *InvalidError for what is no part of an
 // id.
 func FindID(ctx context.Context, client *tusk.Client, sees Sees, text string) (tusk.ID, error) {
-	id, err := tusk.ParseID(strings.TrimSpace(text))
-	if err == nil {
-		return id, nil
-	}
-	part := partOf(text)
-	if part == "" {
-		return id, fmt.Errorf("%w; the first or the last %d digits of an id are enough", err, minPart)
+	id, part, err := readPart(text)
+	if err != nil || part == "" {
+		return id, err
 	}
 	if sees == nil {
 		sees = func(string, string) bool { return true }
@@ -74,7 +75,7 @@ func FindID(ctx context.Context, client *tusk.Client, sees Sees, text string) (t
 	case len(found) == 0:
 		return id, fmt.Errorf("task %s: %w: no id begins so, and of the newest %d tasks none ends so", text, tusk.ErrNotFound, tailBudget)
 	case len(found) > 1:
-		return id, &AmbiguousError{text, found}
+		return id, ambiguousTasks(text, found)
 	}
 	return found[0].ID, nil
 }

@@ -21,6 +21,7 @@ type Sees = func(queue, tenant string) bool
 // to go on; zero: that was all.
 func look(ctx context.Context, client *tusk.Client, f tusk.Filter, budget int, each func(tusk.TaskInfo) (enough bool)) (looked int, more tusk.ID, err error) {
 	s := sized{kept: PageBytes * 3 / 4} // what is loaded is garbage soon, so less of it at a time
+	f.NoArgs = true
 	for looked < budget {
 		f.Limit = min(s.step(budget-looked), store.MaxPage)
 		tasks, next, err := client.Search(ctx, f, ListBudget)

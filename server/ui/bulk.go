@@ -187,6 +187,10 @@ func (d operationData) Stopping() bool { return !d.Ended() && d.CancelRequested 
 
 func operation(v *visit) (answer, error) {
 	a := answer{title: "Bulk operation", section: "bulk"}
+	if part, is := v.partOfID(); is {
+		id, err := query.FindOperation(v.r.Context(), v.client, v.who.Knows, part)
+		return goTo("/bulk/" + id.String()), err
+	}
 	o, err := v.operation()
 	if err != nil {
 		return a, err

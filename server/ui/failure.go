@@ -18,9 +18,12 @@ import (
 func failureOf(err error) *Failure {
 	var f *Failure
 	var q *query.Error
+	var several *query.AmbiguousError
 	switch {
 	case errors.As(err, &f):
 		return f
+	case errors.As(err, &several):
+		return &Failure{http.StatusBadRequest, several.Error()}
 	case errors.As(err, &q), errors.Is(err, tusk.ErrInvalid), errors.Is(err, access.ErrInvalid), errors.Is(err, push.ErrInvalid),
 		errors.Is(err, alert.ErrInvalid), errors.Is(err, notify.ErrInvalid), errors.Is(err, push.ErrTarget):
 		return &Failure{http.StatusBadRequest, err.Error()}

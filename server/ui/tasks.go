@@ -169,7 +169,7 @@ type taskData struct {
 func (d taskData) Editable() bool { return replaceable(d.TaskInfo) }
 
 func task(v *visit) (answer, error) {
-	if part := v.r.PathValue("id"); query.IsPart(part) && len(part) < len(tusk.ID{}.String()) {
+	if part, is := v.partOfID(); is {
 		return v.taskOfPart(part)
 	}
 	t, err := v.visible()
@@ -194,6 +194,12 @@ func task(v *visit) (answer, error) {
 		a.watch = v.url("tasks", t.ID, "live")
 	}
 	return a, nil
+}
+
+// partOfID returns the part of an id that the path has instead of an id.
+func (v *visit) partOfID() (part string, is bool) {
+	part = v.r.PathValue("id")
+	return part, query.IsPart(part) && len(part) < len(tusk.ID{}.String())
 }
 
 // taskOfPart leads to the task of which a part of the id is known, or to those that have it.

@@ -58,6 +58,10 @@ type stateCount struct {
 }
 
 func workflow(v *visit) (answer, error) {
+	if part, is := v.partOfID(); is {
+		id, err := query.FindWorkflow(v.r.Context(), v.client, v.who.Sees, part)
+		return goTo("/workflows/" + id.String()), err
+	}
 	w, err := v.findWorkflow()
 	if err != nil {
 		return answer{}, err

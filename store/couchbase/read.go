@@ -62,6 +62,9 @@ func (s *Store) list(ctx context.Context, f *store.Filter) ([]store.Task, error)
 	page := make([]store.Task, len(found))
 	err := each(len(found), func(i int) (err error) {
 		page[i] = found[i].answer(f.Detail)
+		if f.NoArgs {
+			page[i].Args = nil
+		}
 		if f.Detail {
 			page[i].Detail.Needs, err = s.needStates(ctx, found[i])
 		}

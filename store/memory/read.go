@@ -30,6 +30,9 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		}
 		if t.matches(&f) {
 			page = append(page, t.answer(f.Detail))
+			if f.NoArgs {
+				page[len(page)-1].Args = nil
+			}
 			if f.Detail {
 				page[len(page)-1].Detail.Needs = s.needStates(t)
 			}

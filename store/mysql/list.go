@@ -145,10 +145,18 @@ var stateConditions = map[store.State]string{
 	store.Discarded: "t.state = 8",
 }
 
+// text is a statement that lists tasks.
+func (l *listing) text(name string) string {
+	if l.f.NoArgs {
+		return strings.Replace(q(name), "t.args", "null", 1)
+	}
+	return q(name)
+}
+
 // along lists tasks along an index, with one more condition.
 func (l *listing) along(index, condition string, args ...any) error {
 	filter, more := l.filter()
-	text := strings.Replace(strings.Replace(q("list.tasks"), ":index", index, 1), ":filter", condition+" and "+filter, 1)
+	text := strings.Replace(strings.Replace(l.text("list.tasks"), ":index", index, 1), ":filter", condition+" and "+filter, 1)
 	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
 }
 
@@ -160,7 +168,7 @@ func (l *listing) labelled(label string) error {
 		condition += " and l.id < ?"
 		args = append(args, l.f.Before[:])
 	}
-	text := strings.Replace(q("list.labelled"), ":filter", condition+" and "+filter, 1)
+	text := strings.Replace(l.text("list.labelled"), ":filter", condition+" and "+filter, 1)
 	return l.ask(l.collect, text, append(append(args, more...), l.f.Limit)...)
 }
 

@@ -85,6 +85,9 @@ var places = []struct {
 func (s *Store) listText(f *store.Filter, where string, limit int) string {
 	end := "\norder by id desc\nlimit " + strconv.Itoa(limit)
 	list := strings.TrimSpace(s.sql["list"])
+	if f.NoArgs {
+		list = strings.Replace(list, "s.args", "null::bytea as args", 1)
+	}
 	if len(f.IDs) > 0 {
 		return list + " " + strings.TrimSpace(s.sql["list_of"]) + where + end
 	}

@@ -89,7 +89,11 @@ func (l *list) findKinds() (bool, error) {
 // follow walks along a lead until the page is full.
 func (l *list) follow(lead lead) error {
 	where, args := l.conditions()
-	text := statements()["list.columns"] + "\n" + lead.from +
+	columns := statements()["list.columns"]
+	if l.filter.NoArgs {
+		columns = strings.Replace(columns, "t.args", "null", 1)
+	}
+	text := columns + "\n" + lead.from +
 		"\nleft join tusk_lane l on l.id = t.lane\nwhere " + strings.Join(append([]string{lead.where}, where...), " and ") +
 		"\n" + lead.order
 	args = append(slices.Clone(lead.values), args...)

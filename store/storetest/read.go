@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -149,6 +150,20 @@ var readClauses = []clause{
 		want[store.Available] = t.addOne()
 		for _, state := range store.States() {
 			t.sameIDs(state.String(), idsOfTasks(t.list(store.Filter{States: []store.State{state}})), []store.ID{want[state]})
+		}
+		for _, f := range []store.Filter{{}, {IDs: slices.Collect(maps.Values(want))}, {Detail: true}} {
+			with := t.list(f)
+			f.NoArgs = true
+			without := t.list(f)
+			for i := range with {
+				if len(with[i].Args) == 0 {
+					t.Error("a task without args says nothing here")
+				}
+				with[i].Args, with[i].Detail, without[i].Detail = nil, nil, nil
+				if got, want := fmt.Sprintf("%+v", without[i]), fmt.Sprintf("%+v", with[i]); got != want {
+					t.Errorf("without args: %s, want %s", got, want)
+				}
+			}
 		}
 	}},
 	{"list/detail only when asked for", func(t *T) {
