@@ -125,7 +125,7 @@ func TestStreamsOfATaskEndWithItAndAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/tasks/" + f.Running.String() + "/live", "/bulk/" + o.ID.String() + "/live"} {
+	for _, path := range []string{"/live/lists", "/tasks/" + f.Running.String() + "/live", "/bulk/" + o.ID.String() + "/live"} {
 		for _, role := range append(access.Roles(), "") {
 			secret, want := "", 401
 			if role != "" {

@@ -111,7 +111,7 @@ func (s *site) watch(token, path string) (status int, first string) {
 }
 
 // streams are the streams of server-sent events that have no end: one of the API, one of
-// the pages. Those of one task or operation have tests of their own.
+// the pages. Those of lists, of one task or operation have tests of their own.
 func streams(t *testing.T) (paths []string) {
 	for _, r := range server.Routes() {
 		if r.Stream && r.Method == "GET" && r.Path != "/api/v1/tasks/export" && r.Path != "/metrics" {
@@ -123,7 +123,7 @@ func streams(t *testing.T) (paths []string) {
 			paths = append(paths, r.Path)
 		}
 	}
-	if !slices.Equal(paths, []string{"/api/v1/events", "/live", "/tasks/{id}/live", "/bulk/{id}/live"}) {
+	if !slices.Equal(paths, []string{"/api/v1/events", "/live", "/live/lists", "/tasks/{id}/live", "/bulk/{id}/live"}) {
 		t.Fatalf("other streams than those that are known: %v", paths)
 	}
 	return paths[:2]

@@ -167,7 +167,7 @@ func watchLists(v *visit) (answer, error) {
 	defer beat.Stop()
 	var before uint64
 	var told time.Time
-	for there := true; there; {
+	for there := s.send(": here"); there; {
 		select {
 		case <-v.r.Context().Done():
 			there = false
