@@ -14,10 +14,11 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// goneOn is I18: while nothing but transactions of users is open, each worker goes on
-// beating under its name, and tasks are completed.
+// goneOn is I18: while nothing but transactions of users is open, tasks are completed, and each worker that kept its
+// name up to then goes on beating under it. One that lost its name just before tells how busy the machine is, no more.
 func (c *checker) goneOn() {
 	const busy = 300 * time.Millisecond // then nobody can tell
+	const before = int64(2 * stormLease)
 	for _, h := range c.holds {
 		if time.Duration(h.Term) > busy {
 			continue
@@ -26,17 +27,24 @@ func (c *checker) goneOn() {
 			c.violation("I18", "nothing was completed in %v of open transactions", time.Duration(h.At-h.Asked))
 		}
 		for file, beats := range c.beats {
-			names := map[string]bool{}
-			for _, b := range beats {
-				if b.At >= h.Asked && b.At <= h.At {
-					names[b.Who] = true
-				}
-			}
-			if len(names) != 1 && beats[0].At < h.Asked-int64(stormLease) && beats[len(beats)-1].At > h.At {
+			steady := beats[0].At < h.Asked-before && len(namesIn(beats, h.Asked-before, h.Asked)) == 1
+			names := namesIn(beats, h.Asked, h.At)
+			if steady && len(names) != 1 && beats[len(beats)-1].At > h.At {
 				c.violation("I18", "process %d beat under %d names while transactions of users were open: it was taken for dead", file, len(names))
 			}
 		}
 	}
+}
+
+// namesIn returns the names under which a process beat between two instants.
+func namesIn(beats []event, from, to int64) map[string]bool {
+	names := map[string]bool{}
+	for _, b := range beats {
+		if b.At >= from && b.At <= to {
+			names[b.Who] = true
+		}
+	}
+	return names
 }
 
 // unheard is I19: nothing is leased for long to a worker that lives and does not know of

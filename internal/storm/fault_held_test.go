@@ -144,8 +144,9 @@ func (g *ground) users() (*sql.DB, error) {
 	return db, err
 }
 
-// mostWait is how long a statement of a worker may wait for a user's open transaction.
-const mostWait = 700 * time.Millisecond
+// mostWait is how long a statement of a worker may wait for a user's open transaction: it gives up two locks after 300 ms
+// each, and is late to do so on a busy machine.
+const mostWait = time.Second
 
 // watch looks until it is called off whether a statement of a worker's own waits for a
 // user's transaction that is open and idle.
