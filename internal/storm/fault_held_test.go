@@ -158,9 +158,9 @@ func (s *storm) watch() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		since := map[string]time.Time{}
+		waits := map[string]wait{}
 		for ctx.Err() == nil {
-			since = s.waiting(ctx, since)
+			waits = s.waiting(ctx, waits)
 			time.Sleep(100 * time.Millisecond)
 		}
 	}()
@@ -170,31 +170,43 @@ func (s *storm) watch() (stop func()) {
 	}
 }
 
-// waiting returns the statements that wait now, and since when they were seen to.
-func (s *storm) waiting(ctx context.Context, before map[string]time.Time) map[string]time.Time {
+// wait is a statement that was seen to wait, from the first look at it to the last.
+type wait struct{ first, last time.Time }
+
+// waiting returns the statements that wait now, and judges those that no longer do.
+func (s *storm) waiting(ctx context.Context, before map[string]wait) map[string]wait {
+	now := s.lookAtWaits(ctx, before)
+	for who, w := range before {
+		if _, still := now[who]; !still && w.last.Sub(w.first) > mostWait {
+			s.violation("I17", "for at least %v session %s", w.last.Sub(w.first), who)
+		}
+	}
+	return now
+}
+
+// lookAtWaits returns the statements that wait now; none while the server is away.
+func (s *storm) lookAtWaits(ctx context.Context, before map[string]wait) map[string]wait {
 	const ask = `select format('%s %s %s waits for "%s": %s', b.pid, b.query_start, b.wait_event, left(h.query, 100), left(b.query, 100))
 		from pg_stat_activity b cross join lateral unnest(pg_blocking_pids(b.pid)) x(pid) join pg_stat_activity h on h.pid = x.pid
 		where b.datname = current_database() and b.wait_event_type = 'Lock' and b.application_name = '` + nameWorker + `'
 			and h.application_name = '` + nameUser + `' and h.state = 'idle in transaction'`
-	now := map[string]time.Time{}
+	now := map[string]wait{}
 	rows, err := s.ground.admin.QueryContext(ctx, ask)
 	if err != nil {
-		return now // a fault strikes
+		return now
 	}
 	defer rows.Close()
+	at := time.Now()
 	for rows.Next() {
 		var who string
 		if rows.Scan(&who) != nil {
 			return now
 		}
-		now[who] = time.Now()
-		if at, known := before[who]; known {
-			now[who] = at
+		w := wait{first: at, last: at}
+		if known, seen := before[who]; seen {
+			w.first = known.first
 		}
-		if long := time.Since(now[who]); long > mostWait && long < mostWait+time.Second {
-			now[who] = now[who].Add(-time.Hour) // said once
-			s.violation("I17", "for %v session %s", long, who)
-		}
+		now[who] = w
 	}
 	return now
 }
