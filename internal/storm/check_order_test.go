@@ -27,6 +27,22 @@ func (c *checker) needs(p *past) {
 	}
 }
 
+// takenOver reports whether the attempt that raised an alarm had lost its task to another: its worker was stopped for
+// longer than its lease, say, between the request and the handler.
+func (c *checker) takenOver(e event) bool {
+	if len(e.Items) == 0 {
+		return false
+	}
+	p, mine := c.of(e.Items[0].ID), e.Items[0].Token
+	return slices.ContainsFunc(p.releases, func(x release) bool { return x.Rescue && x.Token == mine && x.asked < e.At }) ||
+		slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token != mine && l.at < e.At && c.follows(p, l, mine) })
+}
+
+// follows reports whether a claim came after that with a token, by the engine's clock.
+func (c *checker) follows(p *past, l claimed, token string) bool {
+	return slices.ContainsFunc(p.claims, func(before claimed) bool { return before.Token == token && before.Claimed < l.Claimed })
+}
+
 // keys is I7: the tasks of one key are never unfinished at the same time.
 func (c *checker) keys() {
 	live := map[string][]interval{}
@@ -43,7 +59,13 @@ func (c *checker) keys() {
 				}
 			}
 		}
-		live[e.Key] = append(live[e.Key], interval{e.answered, end, p.id})
+		from := e.answered
+		if len(p.claims) > 0 { // the answer may have been late
+			from = min(from, p.claims[0].at)
+		}
+		if from < end {
+			live[e.Key] = append(live[e.Key], interval{from, end, p.id})
+		}
 	}
 	for key, all := range live {
 		c.disjoint("I7", "key "+key, all)

@@ -32,8 +32,8 @@ func (s *storm) check() {
 	c.read()
 	c.order()
 	for _, e := range c.alarms {
-		if e.Err == "I10" && (c.lapsed(e.At) || c.lapsed(e.At-int64(4*stormLease))) {
-			continue // the parent's attempt was lost with the server, and did not know yet
+		if e.Err == "I10" && (c.lapsed(e.At) || c.lapsed(e.At-int64(4*stormLease)) || c.takenOver(e)) {
+			continue // the parent's attempt had been lost, and did not know yet
 		}
 		c.violation(e.Err, "%s", e.Text)
 	}

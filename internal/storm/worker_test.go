@@ -228,7 +228,8 @@ func (h *hands) family(ctx context.Context, t *tusk.Task[load]) error {
 	}
 	for _, in := range inputs {
 		if !in.State.Finished() {
-			h.log.write(event{Op: opFault, Err: "I10", Text: fmt.Sprintf("parent %s runs though its child %s is %v", t.ID, in.ID, in.State)})
+			h.log.write(event{Op: opFault, Err: "I10", Items: []item{{ID: t.ID, Token: t.Lease.String()}},
+				Text: fmt.Sprintf("parent %s runs though its child %s is %v", t.ID, in.ID, in.State)})
 		}
 	}
 	return nil
