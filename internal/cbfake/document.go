@@ -43,19 +43,19 @@ func vbucketOf(key string) int {
 	return int(crc32.ChecksumIEEE([]byte(key))>>16) & 0x7fff % vbuckets
 }
 
-// tick gives away the next CAS: a hybrid clock in nanoseconds, whose lowest 16 bits count.
+// tick gives away the next CAS of a vbucket: a hybrid clock in nanoseconds, whose lowest 16 bits count.
 // docs.couchbase.com: "XDCR Conflict Resolution", timestamp and the hybrid logical clock.
-func (c *Cluster) tick() uint64 {
-	now := uint64(time.Now().Add(c.ahead).UnixNano()) &^ 0xffff
-	c.clock = max(now, c.clock+1)
-	return c.clock
+func (c *Cluster) tick(vb int) uint64 {
+	now := uint64(time.Now().Add(c.ahead+c.faults.Skew[c.owner[vb]]).UnixNano()) &^ 0xffff
+	c.clock[vb] = max(now, c.clock[vb]+1)
+	return c.clock[vb]
 }
 
 // write adds a version, and answers with its CAS and its mutation token.
 func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	vb := vbucketOf(string(p.Key))
 	c.seqno[vb]++
-	v.cas, v.seqno, v.at, v.durable = c.tick(), c.seqno[vb], time.Now(), p.DurabilityLevelFrame != nil
+	v.cas, v.seqno, v.at, v.durable = c.tick(vb), c.seqno[vb], time.Now(), p.DurabilityLevelFrame != nil
 	d.lockedUntil = time.Time{}
 	keep := max(c.faults.Lag, c.faults.Remember)
 	for len(d.versions) > 1 && v.at.Sub(d.versions[1].at) > keep {
@@ -148,7 +148,7 @@ func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
 			seconds = n
 		}
 	}
-	d.lockedUntil, d.lockCAS = now.Add(time.Duration(seconds)*time.Second), c.tick()
+	d.lockedUntil, d.lockCAS = now.Add(time.Duration(seconds)*time.Second), c.tick(vbucketOf(string(p.Key)))
 	v := d.now()
 	v.cas = d.lockCAS
 	r.Value, r.Cas, r.Datatype, r.Extras = v.value, v.cas, v.datatype, binary.BigEndian.AppendUint32(nil, v.flags)

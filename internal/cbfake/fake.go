@@ -29,6 +29,7 @@ const (
 	Bucket   = "bucket"
 	User     = "user"
 	Password = "password"
+	Version  = "7.6.2-3721-enterprise"
 )
 
 // Cluster is a fake cluster.
@@ -40,9 +41,9 @@ type Cluster struct {
 	collections map[string]uint32 // by scope.collection
 	docs        map[uint32]map[string]*doc
 	scopes      map[string]bool
-	indexes     map[string]bool
+	indexes     map[string]bool   // by scope.index
 	prepared    map[string]string // statements by name
-	clock       uint64            // the last CAS given away
+	clock       [vbuckets]uint64  // the last CAS given away
 	ahead       time.Duration     // that the clock has jumped
 	seqno       [vbuckets]uint64
 	conns       map[net.Conn]bool

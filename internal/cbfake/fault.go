@@ -25,6 +25,8 @@ type Faults struct {
 	Request func(code memd.CmdCode, key string) Spoil
 	// Lag is how far the index is behind. A query that asks for certain writes, or for all, sees them.
 	Lag time.Duration
+	// Skew is by how much the clock of a node is ahead.
+	Skew map[int]time.Duration
 	// Remember is how long the cluster can still forget a write that was not durable.
 	Remember time.Duration
 }
@@ -93,6 +95,13 @@ func (c *Cluster) JumpClock(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ahead += by
+}
+
+// DropIndex drops an index of a scope.
+func (c *Cluster) DropIndex(scope, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.indexes, scope+"."+name)
 }
 
 // HangUp ends all connections.

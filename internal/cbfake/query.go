@@ -71,6 +71,9 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 	} else if q.Prepared != "" {
 		text = c.prepared[q.Prepared]
 	}
+	if text == "SELECT RAW DS_VERSION()" {
+		return []any{Version}, name, nil
+	}
 	if strings.HasPrefix(text, "CREATE ") {
 		return nil, name, c.create(text)
 	}
@@ -100,16 +103,26 @@ func (c *Cluster) create(text string) error {
 			c.collections[name], c.docs[id] = id, map[string]*doc{}
 		}
 	case words[1] == "INDEX":
-		c.indexes[path[0]] = true
+		on, _, _ := strings.Cut(strings.ReplaceAll(words[4], "`", ""), "(")
+		c.indexes[strings.Split(on, ".")[1]+"."+path[0]] = true
 	default:
 		return fmt.Errorf("the fake cannot run %s", text)
 	}
 	return nil
 }
 
-// rows returns what a keyspace has; of the system's the fake knows the one of collections.
+// rows returns what a keyspace has; of the system's the fake knows those of collections and of indexes.
 func (c *Cluster) rows(keyspace string, q *request) (rows []row, err error) {
-	if keyspace != "system:keyspaces" {
+	switch keyspace {
+	case "system:keyspaces":
+	case "system:indexes":
+		for name := range c.indexes {
+			scope, index, _ := strings.Cut(name, ".")
+			rows = append(rows, row{name, map[string]any{"name": index, "bucket_id": Bucket, "scope_id": scope,
+				"state": "online"}})
+		}
+		return rows, nil
+	default:
 		return c.indexed(keyspace, q)
 	}
 	for name := range c.collections {

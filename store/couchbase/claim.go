@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
@@ -33,6 +34,7 @@ type claim struct {
 	r             store.ClaimRequest
 	worker, token string
 	got           []*doc
+	meant         bool // an intent stands in the worker's document
 }
 
 func (c *claim) do() ([]store.Task, error) {
@@ -43,10 +45,6 @@ func (c *claim) do() ([]store.Task, error) {
 	if c.r.Again {
 		return c.again()
 	}
-	used, err := c.living()
-	if err != nil || used {
-		return nil, err // a token claims once
-	}
 	for _, queue := range c.r.Queues {
 		lanes, err := c.s.lanes(c.ctx, queue)
 		if err != nil {
@@ -54,28 +52,35 @@ func (c *claim) do() ([]store.Task, error) {
 		}
 		for _, l := range lanes {
 			for more := true; more && len(c.got) < c.r.Limit; {
-				if more, err = c.take(l); err != nil {
+				if more, err = c.take(l); err == errUsed {
+					return nil, nil
+				} else if err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
+	if len(c.got) == 0 {
+		return nil, c.living()
+	}
 	return c.answers(), nil
 }
 
-// living fails unless the worker lives, and reports whether the token has been used.
-func (c *claim) living() (used bool, err error) {
+// errUsed refuses a token that has claimed already.
+var errUsed = errors.New("the token has been used")
+
+// living fails unless the worker lives. A claim that finds something learns that from its intent.
+func (c *claim) living() error {
 	var found *gocb.LookupInResult
-	err = c.s.again(c.ctx, func() (err error) {
-		found, err = c.s.meta.LookupIn(workerKey(c.worker), []gocb.LookupInSpec{gocb.ExistsSpec("g", nil),
-			gocb.ExistsSpec(leasePath(c.token), nil)},
+	err := c.s.again(c.ctx, func() (err error) {
+		found, err = c.s.meta.LookupIn(workerKey(c.worker), []gocb.LookupInSpec{gocb.ExistsSpec("g", nil)},
 			&gocb.LookupInOptions{Context: c.ctx})
 		return err
 	})
 	if errors.Is(err, gocb.ErrDocumentNotFound) || err == nil && !found.Exists(0) {
-		return false, store.ErrWorkerDead
+		return store.ErrWorkerDead
 	}
-	return err == nil && found.Exists(1), err
+	return err
 }
 
 func (c *claim) answers() []store.Task {
@@ -128,29 +133,35 @@ func (c *claim) again() ([]store.Task, error) {
 	return c.answers(), s.queueUp(c.ctx, passed...)
 }
 
-// take claims from one lane, and reports whether there may be more.
+// take claims from one lane, and reports whether there may be more. While nobody else moves the lane's cursor, its
+// move by CAS is enough. After a conflict claimers lock the cursor for a while, and so wait for each other.
 func (c *claim) take(l lane) (more bool, err error) {
 	s := c.s
-	at, look, err := c.look(l)
-	if err != nil || look == nil {
+	at, p, err := c.look(l)
+	if err != nil || p == nil {
 		return err == nil && at != nil, err
 	}
-	cur, cas, err := c.lock(l)
-	if err != nil {
-		return false, err
-	}
-	unlock := func() {
-		_ = s.lines.Unlock(l.cursor(), cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: failFast{}})
-	}
-	p, err := s.readPage(c.ctx, l, cur.Page)
-	if err != nil || p == nil {
-		unlock()
-		if err == nil {
-			err = s.heal(c.ctx, l, cur)
+	unlock := func() {}
+	if s.minds.busy(l) || at.cas == maskedCAS {
+		was := at.cursor
+		if at.cursor, at.cas, err = c.lock(l); err != nil {
+			return false, err
 		}
-		return true, err
+		unlock = func() {
+			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: failFast{}})
+		}
+		if at.cursor != was {
+			p, err = s.readPage(c.ctx, l, at.Page)
+		}
+		if err != nil || p == nil {
+			unlock()
+			if err == nil {
+				err = s.heal(c.ctx, l, at.cursor)
+			}
+			return true, err
+		}
 	}
-	chosen, to, err := c.choose(l, p, cur)
+	chosen, to, err := c.choose(l, p, at.cursor)
 	if err == nil && len(chosen) > 0 {
 		err = c.intend(chosen)
 	}
@@ -158,48 +169,47 @@ func (c *claim) take(l lane) (more bool, err error) {
 		unlock()
 		return false, err
 	}
-	return true, c.lease(l, cas, cur, to, chosen, unlock)
+	lost, err := c.lease(l, at, to, chosen, unlock)
+	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
-// look finds out without a lock whether a lane has something; most polls end here. Without a page to read it answers
-// nothing; with a cursor beside that the caller looks again.
-func (c *claim) look(l lane) (at *cursor, p *page, err error) {
+// maskedCAS is what a locked document shows instead of its CAS.
+const maskedCAS = ^gocb.Cas(0)
+
+// look finds out without a lock whether a lane has something; most polls end here. Without a page it has found
+// nothing; if it then returns a cursor, the caller looks again.
+func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	s := c.s
-	raw, _, err := s.get(c.ctx, s.lines, l.cursor())
-	if raw == nil || err != nil {
-		return nil, nil, err
-	}
-	cur := cursor{}
-	if err := json.Unmarshal(raw, &cur); err != nil {
-		return nil, nil, err
-	}
-	var found *gocb.LookupInResult
-	err = s.again(c.ctx, func() (err error) {
-		found, err = s.lines.LookupIn(l.page(cur.Page), []gocb.LookupInSpec{gocb.GetSpec("c", nil),
-			gocb.ExistsSpec("g", nil)},
-			&gocb.LookupInOptions{Context: c.ctx})
-		return err
-	})
-	if errors.Is(err, gocb.ErrDocumentNotFound) { // the cursor has moved on, or the page was lost
-		now, err := s.open(c.ctx, l)
-		if err == nil && now == cur {
-			err = s.heal(c.ctx, l, cur)
+	at, known := s.minds.get(l)
+	if !known {
+		raw, cas, err := s.get(c.ctx, s.lines, l.cursor())
+		if raw == nil || err != nil {
+			return nil, nil, err
 		}
-		return &cur, nil, err
+		at = &mark{cas: cas}
+		if err := json.Unmarshal(raw, &at.cursor); err != nil {
+			return nil, nil, err
+		}
 	}
-	count := 0
-	if err == nil {
-		err = found.ContentAt(0, &count)
+	if p, err = s.readPage(c.ctx, l, at.Page); err != nil {
+		return nil, nil, err
 	}
 	switch {
-	case err != nil:
-		return nil, nil, err
-	case count < cur.Place: // entries were lost where the cursor was not
-		return nil, nil, s.move(c.ctx, l, cur, cursor{cur.Page, count})
-	case count == cur.Place && found.Exists(1):
+	case p != nil && len(p.Entries) == at.Place && p.G != nil:
 		return nil, nil, nil
+	case p != nil && len(p.Entries) >= at.Place:
+		return at, p, nil
+	case known: // it was not so when the cursor was read
+		s.minds.forget(l)
+		return at, nil, nil
+	case p != nil: // entries were lost where the cursor was not
+		return nil, nil, s.move(c.ctx, l, at.cursor, cursor{at.Page, len(p.Entries)})
 	}
-	return &cur, &page{}, nil
+	now, err := s.open(c.ctx, l) // the cursor has moved on, or the page was lost
+	if err == nil && now == at.cursor {
+		err = s.heal(c.ctx, l, now)
+	}
+	return at, nil, err
 }
 
 // lock locks the cursor. Who finds it locked tries again soon: claimers of a lane wait for each other instead of
@@ -256,48 +266,73 @@ func (t *task) stands(l lane, lap int) bool {
 }
 
 // intend writes down in the worker's document what is about to be leased, so that nothing that is leased is ever
-// unknown. It fails if the worker does not live.
+// unknown. It fails if the worker does not live, and the first time also if the token has been used.
 func (c *claim) intend(chosen []*doc) error {
 	ids := make([]string, len(chosen))
 	for i, d := range chosen {
 		ids[i] = d.ID
 	}
-	return c.s.intend(c.ctx, c.worker, c.token, ids)
+	name := gocb.InsertSpec(leasePath(c.token), ids, nil)
+	if c.meant {
+		name = gocb.ArrayAppendSpec(leasePath(c.token), ids, &gocb.ArrayAppendSpecOptions{HasMultiple: true,
+			CreatePath: true})
+	}
+	err := c.s.intend(c.ctx, c.worker, name)
+	if errors.Is(err, gocb.ErrPathExists) { // by another request, or by this one, whose answer was lost
+		slices.Sort(ids)
+		is, err := c.s.meant(c.ctx, c.worker, c.token)
+		if err == nil && !slices.Equal(is, slices.Compact(ids)) {
+			err = errUsed
+		}
+		c.meant = err == nil
+		return err
+	}
+	c.meant = c.meant || err == nil
+	return err
 }
 
-// lease moves the cursor, which unlocks it, and leases the tasks. A page that was read to its end is deleted, if the
-// move is known.
-func (c *claim) lease(l lane, cas gocb.Cas, from, to cursor, chosen []*doc, unlock func()) error {
+// lease moves the cursor, which unlocks it if it was locked, and leases the tasks. It reports whether any was lost to
+// others. A page that was read to its end is deleted, if the move is known.
+func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, unlock func()) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
 	moved := false
 	won := make([]bool, len(chosen))
-	err := each(len(chosen)+1, func(i int) (err error) {
+	err = each(len(chosen)+1, func(i int) (err error) {
 		if i > 0 {
 			won[i-1], err = s.leaseOne(c.ctx, chosen[i-1], c.worker, c.token, now)
 			return err
 		}
-		if to == from {
+		if to == from.cursor {
 			unlock()
 			return nil
 		}
-		_, err = s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: c.ctx, Cas: cas, RetryStrategy: failFast{}})
-		moved = err == nil // where it is not known, the tasks decide
+		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: c.ctx, Cas: from.cas,
+			RetryStrategy: failFast{}})
+		if moved = err == nil; moved {
+			s.minds.set(l, &mark{to, done.Cas()})
+		} else { // where it is not known, the tasks decide
+			s.minds.clash(l)
+			s.conflicts.Add(1)
+		}
 		return nil
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	for i, d := range chosen {
 		if won[i] {
 			c.got = append(c.got, d)
-		} else if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
-			return err
+			continue
+		}
+		lost = true
+		if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
+			return lost, err
 		}
 	}
 	if moved && to.Page != from.Page {
 		s.dropPage(c.ctx, l, from.Page)
 	}
-	return nil
+	return lost, nil
 }
 
 // leaseOne lends a task to a worker, if it is as it was read.

@@ -41,6 +41,7 @@ type Store struct {
 	synced atomic.Int64 // when it was last learnt
 
 	tails   tails
+	minds   minds
 	lent    lent
 	sums    sums
 	seen    seen
@@ -84,6 +85,7 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		handle: nonce(), opened: time.Now(),
 	}
 	s.sums.minutes, s.sums.changed = map[int64]map[slice]*store.Stat{}, map[int64]bool{}
+	s.sums.every = sumsEvery
 	return s, nil
 }
 
@@ -157,8 +159,13 @@ func replicas(b *gocb.Bucket) int {
 	return n
 }
 
-// Close ends the connections.
-func (s *Store) Close() error { return s.cluster.Close(nil) }
+// Close writes the statistics that are not written yet, and ends the connections.
+func (s *Store) Close() error {
+	s.sums.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return errors.Join(s.writeSums(ctx), s.cluster.Close(nil))
+}
 
 // options are what a database URL says.
 type options struct {

@@ -220,14 +220,13 @@ func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task
 		return nil, err
 	}
 	var dead, strays []*task
+	var unasked error // of the index
 	for _, id := range ids {
 		w, err := s.declare(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.comb(ctx, id, w); err != nil {
-			return nil, err
-		}
+		known := len(dead)
 		for token := range w.leases() {
 			if w.G != nil && slices.Contains(w.Names, token) {
 				continue
@@ -244,6 +243,15 @@ func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task
 				}
 			}
 		}
+		if w != nil && w.G == nil && !w.Combed && len(dead) == known {
+			found, err := s.comb(ctx, id, w)
+			if dead = append(dead, found...); err != nil {
+				unasked = err
+			}
+		}
+	}
+	if len(dead)+len(strays) == 0 {
+		return nil, unasked
 	}
 	tasks := inOrderOfClaim(dead)
 	for _, t := range inOrderOfClaim(strays) {
@@ -310,42 +318,39 @@ func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 	}
 }
 
-// comb asks the index, once, what a dead worker holds, and adds that to what it meant to lease. The intents of a worker
-// are written without durability, so a failover may have forgotten one and kept the lease.
-func (s *Store) comb(ctx context.Context, id string, w *worker) error {
-	if w == nil || w.G != nil || w.Combed {
-		return nil
-	}
+// combTime is for how long a rescue waits for the index.
+const combTime = 5 * time.Second
+
+// comb asks the index, once, what a dead worker holds beside what it meant to lease, adds that to its document and
+// returns it. Intents are written without durability, so a failover may have forgotten one and kept the lease.
+func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*task, err error) {
+	ctx, cancel := context.WithTimeout(ctx, combTime)
+	defer cancel()
 	var ids []string
-	err := query(ctx, s, queryHeld, args{"w": id, "n": store.MaxPage}, requestPlus,
+	err = query(ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage}, requestPlus,
 		func(id string) { ids = append(ids, id) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, held := range ids {
-		d, err := s.peek(ctx, ref{inTask, held})
+	for _, id := range ids {
+		d, err := s.peek(ctx, ref{inTask, id})
 		if err != nil {
-			return err
+			return held, err
 		}
-		if d == nil || len(d.task().Run) == 0 || d.task().Run[0].Worker != id {
+		if d == nil || len(d.task().Run) == 0 || d.task().Run[0].Worker != worker {
 			continue
 		}
-		token := d.task().Run[0].Token
-		if slices.Contains(w.Leases[token], held) {
-			continue
-		}
-		err = s.mutate(ctx, workerKey(id), 0, gocb.ArrayAppendSpec(leasePath(token), held,
+		err = s.mutate(ctx, workerKey(worker), 0, gocb.ArrayAppendSpec(leasePath(d.task().Run[0].Token), id,
 			&gocb.ArrayAppendSpecOptions{CreatePath: true}))
 		if err != nil {
-			return err
+			return held, err
 		}
-		w.Leases[token] = append(w.Leases[token], held)
+		held = append(held, d.task())
 	}
-	if len(ids) == store.MaxPage {
-		return nil // there may be others
+	if len(held) > 0 {
+		return held, nil // there may be others
 	}
-	w.Combed = true
-	return s.mutate(ctx, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
+	return nil, s.mutate(ctx, workerKey(worker), 0, gocb.UpsertSpec("combed", true, nil))
 }
 
 // heldBy returns the tasks that a worker holds under a token. If there is none, the token goes from the document,

@@ -125,28 +125,3 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	}
 	return all, nil
 }
-
-// Check implements store.Checker.
-func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
-	all, err := s.Migrations(ctx)
-	if err != nil {
-		return nil, err
-	}
-	done := 0
-	for _, m := range all {
-		if !m.AppliedAt.IsZero() {
-			done++
-		}
-	}
-	switch {
-	case done == 0:
-		return nil, store.ErrSchemaMissing
-	case done < len(all):
-		return nil, store.ErrSchemaOld
-	}
-	if s.durability == gocb.DurabilityLevelUnknown || s.durability == gocb.DurabilityLevelNone {
-		warnings = append(warnings, "writes are acknowledged by one node, in memory: a node that fails may lose tasks; "+
-			"with replicas, add durability=majority or durability=persistToMajority to the database URL")
-	}
-	return warnings, nil
-}

@@ -17,12 +17,39 @@ import (
 )
 
 // sums are the statistics of this handle: a document for each minute, which nobody else writes. They are written
-// after the outcomes, so a crash in between loses counts, never tasks.
+// after the outcomes, once a second, so a crash in between loses counts, never tasks.
 type sums struct {
+	every   time.Duration
+	timer   *time.Timer // runs while something is to be written
+	closed  bool
 	writing sync.Mutex // held while they are written; before mu
 	mu      sync.Mutex
 	minutes map[int64]map[slice]*store.Stat
 	changed map[int64]bool
+}
+
+// sumsEvery is how often statistics are written.
+const sumsEvery = time.Second
+
+// later has the statistics written within the interval. The caller holds mu.
+func (s *Store) later() {
+	if s.sums.timer != nil || s.sums.closed {
+		return
+	}
+	s.sums.timer = time.AfterFunc(s.sums.every, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.queryTimeout)
+		defer cancel()
+		_ = s.writeSums(ctx) // which tries again later
+	})
+}
+
+// stop ends the writing in the background.
+func (s *sums) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed = true; s.timer != nil {
+		s.timer.Stop()
+	}
 }
 
 // slice is what statistics are summed up by within a minute.
@@ -72,6 +99,7 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 		rules.Count(stat, e.Outcome, e.Attempt.Outcome, e.Waited)
 		s.sums.changed[minute] = true
 	}
+	s.later()
 	s.sums.mu.Unlock()
 	for _, e := range ends {
 		if e.Outcome.Error != "" {
@@ -80,7 +108,7 @@ func (s *Store) account(ctx context.Context, ends []*rules.End) error {
 			}
 		}
 	}
-	return s.writeSums(ctx)
+	return nil
 }
 
 // writeSums writes what has changed. Of several callers one writes for all.
@@ -97,6 +125,10 @@ func (s *Store) writeSums(ctx context.Context) error {
 		}
 	}
 	clear(s.sums.changed)
+	if s.sums.timer != nil {
+		s.sums.timer.Stop()
+		s.sums.timer = nil
+	}
 	s.sums.mu.Unlock()
 	for minute, lines := range texts {
 		err := s.again(ctx, func() error {
@@ -105,6 +137,12 @@ func (s *Store) writeSums(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
+			s.sums.mu.Lock()
+			for minute := range texts {
+				s.sums.changed[minute] = true
+			}
+			s.later()
+			s.sums.mu.Unlock()
 			return err
 		}
 	}
@@ -170,6 +208,9 @@ func (s *Store) between(ctx context.Context, from, until string, each func(id st
 
 // Stats implements store.Reader.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+	if err := s.writeSums(ctx); err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
 	type at struct {
 		at          time.Time
 		queue, kind string

@@ -41,7 +41,10 @@ const (
 	queryTodoMeta = "SELECT RAW META(m).id FROM `bucket`.`tusk`.`meta` AS m" +
 		" WHERE m.todo < $before ORDER BY m.todo LIMIT $n"
 	queryKeyspaces = "SELECT RAW k.name FROM system:keyspaces AS k WHERE k.`bucket` = $bucket AND k.`scope` = $scope"
-	queryNames     = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m" +
+	queryVersion   = "SELECT RAW DS_VERSION()"
+	queryIndexes   = "SELECT RAW i.name FROM system:indexes AS i" +
+		" WHERE i.bucket_id = $bucket AND i.scope_id = $scope AND i.state = $state"
+	queryNames = "SELECT META(m).id, m FROM `bucket`.`tusk`.`meta` AS m" +
 		" WHERE META(m).id >= $from AND META(m).id < $until ORDER BY META(m).id"
 )
 

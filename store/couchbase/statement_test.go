@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write testdata/statements.n1ql anew")
 func statements() []string {
 	all := []string{queryDue, queryDoomed, queryPassed, queryTodo, queryTodoKeys, queryTodoMeta, queryHeld, queryOld,
 		queryOldOf, queryCount,
-		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryNames}
+		queryInLine, queryGranted, queryHeads, queryFailed, queryKeyspaces, queryVersion, queryIndexes, queryNames}
 	for _, f := range []store.Filter{{}, {Queues: []string{"q"}}, {States: []store.State{store.Available}},
 		{Kinds: []string{"k"}},
 		{Tenants: []string{"t"}}, {Fingerprint: "f"}, {Workflow: store.ID{1}}, {Key: "k"},

@@ -214,10 +214,10 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 	return err
 }
 
-// intend writes down what a worker is about to lease, and takes out tokens under which it holds nothing any more.
-func (s *Store) intend(ctx context.Context, id, token string, ids []string) error {
-	specs := []gocb.MutateInSpec{replaceG, gocb.ArrayAppendSpec(leasePath(token), ids,
-		&gocb.ArrayAppendSpecOptions{HasMultiple: true, CreatePath: true})}
+// intend names in a worker's document what it is about to lease, and takes out tokens under which it holds nothing any
+// more.
+func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) error {
+	specs := []gocb.MutateInSpec{replaceG, name}
 	with := specs
 	for _, old := range s.lent.closed(id, 12) {
 		with = append(with, gocb.RemoveSpec(leasePath(old), nil))

@@ -1,0 +1,152 @@
+package couchbase
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What Check warns of.
+const (
+	oldestMajor, oldestMinor = 7, 1                   // the oldest server that is supported
+	mostLag                  = time.Second            // of the indexes
+	mostSpread               = 100 * time.Millisecond // of the nodes' clocks
+)
+
+var _ store.Examiner = (*Store)(nil)
+
+// Check implements store.Checker.
+func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
+	all, err := s.Migrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := 0
+	for _, m := range all {
+		if !m.AppliedAt.IsZero() {
+			done++
+		}
+	}
+	switch {
+	case done == 0:
+		return nil, store.ErrSchemaMissing
+	case done < len(all):
+		return nil, store.ErrSchemaOld
+	}
+	if s.durability == gocb.DurabilityLevelUnknown || s.durability == gocb.DurabilityLevelNone {
+		warnings = append(warnings, "writes are acknowledged by one node, in memory: a node that fails may lose tasks; "+
+			"with replicas, add durability=majority or durability=persistToMajority to the database URL")
+	}
+	for _, check := range []func(context.Context) (string, error){s.checkVersion, s.checkIndexes, s.checkLag, s.checkClocks} {
+		warning, err := check(ctx)
+		if err != nil { // no reason not to start
+			warning = fmt.Sprintf("not all could be checked: %v", err)
+		}
+		if warning != "" {
+			warnings = append(warnings, warning)
+		}
+	}
+	return warnings, nil
+}
+
+// version returns the server's, such as 7.6.2-3721-enterprise.
+func (s *Store) version(ctx context.Context) (text string, err error) {
+	err = query(ctx, s, queryVersion, nil, atPlus, func(v string) { text = v })
+	return text, err
+}
+
+func (s *Store) checkVersion(ctx context.Context) (string, error) {
+	text, err := s.version(ctx)
+	if err != nil {
+		return "", err
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(text, "%d.%d", &major, &minor); err != nil {
+		return "", nil // it cannot be judged
+	}
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return fmt.Sprintf("Couchbase Server %s is older than %d.%d: upgrade it", text, oldestMajor, oldestMinor), nil
+	}
+	return "", nil
+}
+
+// checkIndexes finds indexes that are missing, or not built.
+func (s *Store) checkIndexes(ctx context.Context) (string, error) {
+	online := map[string]bool{}
+	err := query(ctx, s, queryIndexes, args{"bucket": s.bucket, "scope": s.scope, "state": "online"}, atPlus,
+		func(name string) { online[name] = true })
+	if err != nil {
+		return "", err
+	}
+	var missing []string
+	for _, step := range steps {
+		for _, statement := range step.statements {
+			if name, is := strings.CutPrefix(statement, "CREATE INDEX `"); is {
+				if name, _, _ = strings.Cut(name, "`"); !online[name] {
+					missing = append(missing, name)
+				}
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return "", nil
+	}
+	slices.Sort(missing)
+	return fmt.Sprintf("these indexes are missing or not online: %s; build them, or create them with the statements of "+
+		"'tusk migrate up --dry-run --show-sql'", strings.Join(missing, ", ")), nil
+}
+
+// checkLag measures how long the indexes take to know of everything that was written.
+func (s *Store) checkLag(ctx context.Context) (string, error) {
+	begun := time.Now()
+	err := query(ctx, s, queryDue, args{"n": 1}, requestPlus, func(struct{}) {})
+	if took := time.Since(begun); err == nil && took > mostLag {
+		return fmt.Sprintf("the indexes needed %v to catch up with the writes: delayed tasks, lists and counts are late by "+
+			"that; give the index service more memory or nodes", took.Round(time.Millisecond)), nil
+	}
+	return "", err
+}
+
+// checkClocks compares the clocks of the nodes, which their writes show. Each bound is off by half a trip at most, so
+// what it reports is certain.
+func (s *Store) checkClocks(ctx context.Context) (string, error) {
+	earliest, latest := int64(math.MaxInt64), int64(math.MinInt64)
+	for i := range 16 { // documents of 16 vbuckets
+		begun := time.Now()
+		done, err := s.meta.Upsert(fmt.Sprintf("clock|%d", i), 1, &gocb.UpsertOptions{Context: ctx})
+		if err != nil {
+			return "", err
+		}
+		at := int64(done.Cas()) / 1000
+		earliest, latest = min(earliest, at-begun.UnixMicro()), max(latest, at-time.Now().UnixMicro())
+	}
+	if apart := time.Duration(latest-earliest) * time.Microsecond; apart > mostSpread {
+		return fmt.Sprintf("the clocks of the nodes are at least %v apart: synchronize them with NTP",
+			apart.Round(time.Millisecond)), nil
+	}
+	return "", nil
+}
+
+// Examine implements store.Examiner.
+func (s *Store) Examine(ctx context.Context) (store.Health, error) {
+	h := store.UnknownHealth()
+	version, err := s.version(ctx)
+	if err != nil {
+		return h, fmt.Errorf("examine: %w", err)
+	}
+	l, _, err := s.readLeader(ctx)
+	if err != nil {
+		return h, fmt.Errorf("examine: %w", err)
+	}
+	now := s.now(ctx)
+	h.Now, h.Server = instant(now), "Couchbase Server "+version
+	h.Leader = store.Leader{Term: l.Term, Held: l.Holder != "" && now < l.Expires, Renewed: instant(l.Renewed)}
+	return h, nil
+}
