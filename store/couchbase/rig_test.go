@@ -48,7 +48,7 @@ func (r *rig) must(what string, err error) {
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
 	return ctx
 }
