@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"store/migrate":      {"store"},
 	"store/sqlite":       {"store", "internal/disk"},
 	"store/postgres":     {"store", "internal/disk"},
+	"store/ledgers":      {"store", "store/postgres"},
 	"store/mysql":        {"store", "store/rules", "internal/disk"},
 	"store/couchbase":    {"store", "store/rules"},
 	"internal/lifecycle": {"store"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/couchbase"
+	"github.com/tuskqueue/tusk/store/ledgers"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
@@ -30,6 +31,13 @@ var engines = map[string]opener{
 	},
 	"postgres": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 		s, err := postgres.Open(ctx, dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	},
+	"ledgers": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+		s, err := ledgers.Open(ctx, databasesOf(dsn)...)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -20,11 +20,11 @@ var engineOf = map[string]string{
 	"sqlite": "sqlite", "sqlite3": "sqlite", "file": "sqlite",
 	"postgres": "postgres", "postgresql": "postgres",
 	"mysql": "mysql", "mariadb": "mysql",
-	"citus": "citus", "couchbase": "couchbase", "couchbases": "couchbase",
+	"citus": "citus", "ledgers": "ledgers", "couchbase": "couchbase", "couchbases": "couchbase",
 }
 
-const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, postgres://user@host/database, mysql://user@host/database or " +
-	"couchbase://user@host/bucket"
+const dsnHint = "use sqlite:FILE, such as sqlite:tusk.db, postgres://user@host/database, mysql://user@host/database, " +
+	"couchbase://user@host/bucket or \"ledgers: postgres://host1/database postgres://host2/database\""
 
 // parseDSN reads a database URL. Its problems never show the URL itself, which
 // may hold a password.
@@ -43,7 +43,7 @@ func parseDSN(text string) (dsn, error) {
 	}
 	scheme = strings.ToLower(scheme)
 	if d.engine = engineOf[scheme]; d.engine == "" {
-		names := []string{"sqlite", "postgres", "mysql", "mariadb", "citus", "couchbase"}
+		names := []string{"sqlite", "postgres", "mysql", "mariadb", "couchbase", "ledgers"}
 		hint := didYouMean(scheme, names)
 		if hint == "" {
 			hint = dsnHint
@@ -55,6 +55,9 @@ func parseDSN(text string) (dsn, error) {
 		d.path, err = filePath(rest)
 		return d, err
 	}
+	if d.engine == "ledgers" {
+		return d, checkDatabases(databasesOf(text))
+	}
 	if err := checkServerURL(text); err != nil {
 		return d, err
 	}
@@ -65,6 +68,29 @@ func parseDSN(text string) (dsn, error) {
 		return d, badDSN("write couchbase://user@host/bucket", "the database URL names no bucket")
 	}
 	return d, nil
+}
+
+// databasesOf returns the URLs of the databases that a URL of many ledgers lists.
+func databasesOf(text string) []string {
+	_, list, _ := strings.Cut(text, ":")
+	return strings.Fields(list)
+}
+
+// checkDatabases finds the usual mistakes in the URLs of databases with ledgers.
+func checkDatabases(list []string) error {
+	if len(list) == 0 {
+		return badDSN(`write "ledgers: postgres://host1/database postgres://host2/database"`, "the database URL names no database")
+	}
+	for _, one := range list {
+		if scheme, _, _ := strings.Cut(one, ":"); engineOf[strings.ToLower(scheme)] != "postgres" {
+			return badDSN("ledgers are on PostgreSQL: write postgres://user@host/database, one for each server", "the database URL has the scheme %s in its list",
+				quote(scheme))
+		}
+		if err := checkServerURL(one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // filePath reads what follows the scheme of a file.
@@ -201,6 +227,11 @@ func passwordOf(text string) (from, to int, found bool) {
 // dsnSecrets returns the passwords of a database URL, as written and as meant.
 func dsnSecrets(text string) []string {
 	var secrets []string
+	if list := databasesOf(text); len(list) > 0 && strings.Contains(list[0], "://") {
+		for _, one := range list {
+			secrets = append(secrets, dsnSecrets(one)...)
+		}
+	}
 	if from, to, found := passwordOf(text); found {
 		secrets = append(secrets, text[from:to])
 	}

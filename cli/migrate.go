@@ -51,8 +51,28 @@ func parseVersion(text string) (n int, err error) {
 	return n, nil
 }
 
+// divided is an engine whose tasks lie in a number of ledgers, which is chosen once.
+type divided interface{ Divide(ledgers int) error }
+
+// divide says into how many ledgers an empty database is divided; 0: nobody said so.
+func divide(m store.Migrator, ledgers int) error {
+	if ledgers == 0 {
+		return nil
+	}
+	d, ok := m.(divided)
+	if !ok {
+		return usage("name its servers: --db \"ledgers: postgres://host1/database postgres://host2/database\"",
+			"--ledgers is for a database of many ledgers")
+	}
+	if err := d.Divide(ledgers); err != nil {
+		return usage("leave --ledgers out to bring those that there are up to date", "%v", err)
+	}
+	return nil
+}
+
 func newMigrateUpCommand(app *App) *cobra.Command {
 	var flags migrateFlags
+	var ledgers int
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Create the schema or bring it up to date",
@@ -67,6 +87,9 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 				return err
 			}
 			defer closeStore()
+			if err := divide(m, ledgers); err != nil {
+				return err
+			}
 			if err := knownVersion(steps, flags.to); err != nil {
 				return err
 			}
@@ -80,6 +103,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 		},
 	}
 	flags.addTo(c, "stop at this version; default: the newest")
+	c.Flags().IntVar(&ledgers, "ledgers", 0, "make so many ledgers, once and for all, in a database that has none")
 	return c
 }
 

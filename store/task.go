@@ -103,6 +103,10 @@ type NewTask struct {
 	Settings []byte
 }
 
+// ScheduleKeys begins the keys of the tasks of schedules, which are stored together with a
+// record. No other key begins so.
+const ScheduleKeys = "schedule:"
+
 // Need is a task that must end before another may run.
 type Need struct {
 	Task      ID

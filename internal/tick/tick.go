@@ -200,7 +200,7 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 }
 
 // KeyPrefix begins the keys of all tasks of schedules.
-const KeyPrefix = "schedule:"
+const KeyPrefix = store.ScheduleKeys
 
 // Key is the key by which the tasks of a schedule do not overlap.
 func Key(name string) string { return KeyPrefix + name }

@@ -128,17 +128,7 @@ func checkMode(pool *pgxpool.Pool) error {
 // PostgreSQL client takes it. The schema is given as the DSN's parameter
 // tusk_schema; Migrate makes its tables, or brings them up to date.
 func Open(ctx context.Context, dsn string) (*Store, error) {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("open: %w", err)
-	}
-	params := config.ConnConfig.RuntimeParams
-	schema := params["tusk_schema"]
-	delete(params, "tusk_schema")
-	if params["application_name"] == "" {
-		params["application_name"] = "tusk"
-	}
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, schema, err := Connect(ctx, dsn)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -149,6 +139,23 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	}
 	s.owned = true
 	return s, nil
+}
+
+// Connect makes a pool for a DSN as Open takes it, and returns the schema that it names;
+// empty: the default one. The pool connects when it is used.
+func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, "", err
+	}
+	params := config.ConnConfig.RuntimeParams
+	schema = params["tusk_schema"]
+	delete(params, "tusk_schema")
+	if params["application_name"] == "" {
+		params["application_name"] = "tusk"
+	}
+	pool, err = pgxpool.NewWithConfig(ctx, config)
+	return pool, schema, err
 }
 
 // Close closes the pool if Open made it, spare connections, and the one that attends

@@ -45,9 +45,12 @@ var claimClauses = []clause{
 		}
 		worker := t.worker()
 		got := append(idsOfTasks(t.take(worker, 3)), idsOfTasks(t.take(worker, 100))...)
-		t.sameIDs("claimed", got, want)
+		t.inOrder("claimed", got, want)
 	}},
 	{"claim/urgent tasks that come later are claimed before others that waited", func(t *T) {
+		if t.engine.Spread {
+			t.Skip("order is approximate")
+		}
 		worker := t.worker()
 		t.addMany(10, priority(1))
 		t.take(worker, 3)

@@ -149,7 +149,7 @@ var admitClauses = []clause{
 		now := t.addOne(priority(0))
 		time.Sleep(60 * time.Millisecond)
 		t.admit(10)
-		t.sameIDs("claimed", idsOfTasks(t.take(t.worker(), 10)), []store.ID{high, now, low})
+		t.inOrder("claimed", idsOfTasks(t.take(t.worker(), 10)), []store.ID{high, now, low})
 	}},
 	{"admit/what is due does not wait behind what was edited", func(t *T) {
 		worker := t.worker()

@@ -78,8 +78,9 @@ var readClauses = []clause{
 		m := newTask(queue("b"), kind("k2"), delay(time.Hour))
 		m.Tenant, m.Tags = "other", []string{"y"}
 		o := newTask(queue("a"), kind("k2"))
-		t.add(n, m, o)
+		t.add(n)
 		t.take(worker, 1, "a")
+		t.add(m, o)
 		for _, c := range []struct {
 			name string
 			f    store.Filter

@@ -40,6 +40,12 @@ type Engine struct {
 	OneWriter bool
 	// Shared says that handles are independent. False: all are the same one.
 	Shared bool
+	// Apart says that tasks may lie in different places, and that one is refused with
+	// store.ErrUnsupported that needs tasks of another place. What tests that is skipped.
+	Apart bool
+	// Spread says that the tasks of a queue lie in different places, between which order is
+	// approximate. The engine's own tests say within which bounds.
+	Spread bool
 }
 
 // Run tests every clause of the contract.
@@ -144,6 +150,9 @@ func source(second int64) func(*store.NewTask) {
 func (t *T) add(tasks ...store.NewTask) []store.Enqueued {
 	t.Helper()
 	results, err := t.Enqueue(t.ctx(), tasks)
+	if t.engine.Apart && errors.Is(err, store.ErrUnsupported) {
+		t.Skipf("tasks that lie in different places: %v", err)
+	}
 	if err != nil {
 		t.Fatalf("enqueue: %v", err)
 	}
@@ -247,6 +256,9 @@ func failed(task *store.Task, state store.State, text string) store.Outcome {
 func (t *T) end(outcomes ...store.Outcome) []store.ID {
 	t.Helper()
 	lost, err := finish(t.ctx(), t.Store, outcomes)
+	if t.engine.Apart && errors.Is(err, store.ErrUnsupported) {
+		t.Skipf("tasks that lie in different places: %v", err)
+	}
 	if err != nil {
 		t.Fatalf("finish: %v", err)
 	}
@@ -386,6 +398,17 @@ func (t *T) sameIDs(what string, got, want []store.ID) {
 	if !slices.Equal(got, want) {
 		t.Fatalf("%s: got %d ids %v, want %d %v", what, len(got), short(got), len(want), short(want))
 	}
+}
+
+// inOrder is sameIDs, but for the order where that is approximate.
+func (t *T) inOrder(what string, got, want []store.ID) {
+	t.Helper()
+	if t.engine.Spread {
+		got, want = slices.Clone(got), slices.Clone(want)
+		sortIDs(got)
+		sortIDs(want)
+	}
+	t.sameIDs(what, got, want)
 }
 
 func short(ids []store.ID) []store.ID { return ids[:min(len(ids), 10)] }

@@ -78,6 +78,9 @@ var turnClauses = []clause{
 		}
 	}},
 	{"turn/of many that wait as many are told as was asked for, in order", func(t *T) {
+		if t.engine.Spread {
+			t.Skip("order is approximate")
+		}
 		var ids []store.ID
 		for range 9 {
 			ids = append(ids, t.addOne(inTurn("many", "")))
@@ -91,6 +94,9 @@ var turnClauses = []clause{
 		}
 	}},
 	{"turn/who waits is told by queue, tenant and partition, in order", func(t *T) {
+		if t.engine.Spread {
+			t.Skip("order is approximate")
+		}
 		a1 := t.addOne(inTurn("a", "1"), priority(5))
 		b := t.addOne(inTurn("b", ""))
 		a2 := t.addOne(inTurn("a", "2"))
@@ -221,11 +227,11 @@ var turnClauses = []clause{
 		t.edit(store.Change{Op: store.Cancel}, a)
 		t.is(a, store.Cancelled)
 		t.is(b, store.Pending)
-		t.sameIDs("waiting", t.turns()[0].Waiting, []store.ID{b, c})
+		t.inOrder("waiting", t.turns()[0].Waiting, []store.ID{b, c})
 		if e := t.edit(store.Change{Op: store.Retry}, a)[0]; e.Result != store.Changed || e.State != store.Pending {
 			t.Errorf("%+v", e)
 		}
-		t.sameIDs("waiting", t.turns()[0].Waiting, []store.ID{b, c, a})
+		t.inOrder("waiting", t.turns()[0].Waiting, []store.ID{b, c, a})
 	}},
 	{"turn/the turns of a dead worker's tasks are held until they are finished", func(t *T) {
 		victim := NewID()

@@ -1,0 +1,179 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+const (
+	suspectAfter = time.Second            // without an answer, before a ledger is probed
+	probeWithin  = 5 * time.Second        // for an answer to a probe
+	probeAgain   = 250 * time.Millisecond // while a ledger is away
+)
+
+// ledger is one of the ledgers, which may be away. One that does not answer is probed;
+// when the probe is not answered either, the ledger is away: what is under way there ends,
+// and nobody asks it until a probe is answered.
+type ledger struct {
+	no   int
+	name string // of its schema
+	s    *Store
+
+	mu      sync.Mutex
+	engine  *postgres.Store // nil: found on no server
+	at      *server
+	live    context.Context // ends when the ledger is away
+	leave   context.CancelFunc
+	why     error // it is away; nil: it is not
+	probing bool
+}
+
+func newLedger(s *Store, no int, name string) *ledger {
+	l := &ledger{no: no, name: name, s: s, why: store.ErrUnavailable}
+	l.live, l.leave = context.WithCancel(s.life)
+	l.leave()
+	return l
+}
+
+// ask asks a ledger. The error is store.ErrUnavailable, among others, where it is away.
+func ask[T any](ctx context.Context, l *ledger, do func(context.Context, *postgres.Store) (T, error)) (answer T, err error) {
+	engine, live, err := l.present()
+	if err != nil {
+		return answer, err
+	}
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(live, cancel)()
+	slow := time.AfterFunc(suspectAfter, l.suspect)
+	defer slow.Stop()
+	answer, err = do(within, engine)
+	switch {
+	case err == nil:
+		return answer, nil
+	case live.Err() != nil && ctx.Err() == nil:
+		err = fmt.Errorf("%w: it went away: %w", store.ErrUnavailable, err)
+	case errors.Is(err, store.ErrSchemaMissing): // it was fenced, or moved
+		l.suspect()
+		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	case errors.Is(err, store.ErrUnavailable):
+		l.suspect()
+	}
+	return answer, fmt.Errorf("ledger %s: %w", l.name, err)
+}
+
+// errAway says that a ledger was not asked at all.
+var errAway = errors.New("it is away")
+
+func (l *ledger) present() (*postgres.Store, context.Context, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.why != nil {
+		return nil, nil, fmt.Errorf("%w: ledger %s: %w: %w", store.ErrUnavailable, l.name, errAway, l.why)
+	}
+	return l.engine, l.live, nil
+}
+
+func (l *ledger) isAway() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.why != nil
+}
+
+// found says where the ledger is. Whether it answers there is yet to be seen.
+func (l *ledger) found(at *server, engine *postgres.Store) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.engine != nil {
+		_ = l.engine.Close() // its connections are the pool's
+	}
+	l.at, l.engine = at, engine
+	l.comeBack()
+}
+
+// comeBack ends the ledger's being away. The lock is held.
+func (l *ledger) comeBack() {
+	if l.why != nil && l.engine != nil && l.s.life.Err() == nil {
+		l.why = nil
+		l.live, l.leave = context.WithCancel(l.s.life)
+	}
+}
+
+// lost says why the ledger is away, and has it probed until it is back.
+func (l *ledger) lost(why error) {
+	l.mu.Lock()
+	l.why = why
+	l.leave()
+	l.mu.Unlock()
+	l.suspect()
+}
+
+// suspect probes a ledger, unless somebody does.
+func (l *ledger) suspect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.probing || l.s.life.Err() != nil {
+		return
+	}
+	l.probing = true
+	l.s.probes.Add(1)
+	go l.probe()
+}
+
+// probe asks the ledger until it answers.
+func (l *ledger) probe() {
+	defer l.s.probes.Done()
+	for {
+		err := l.try()
+		l.mu.Lock()
+		if err == nil || l.s.life.Err() != nil {
+			l.comeBack()
+			l.probing = false
+			l.mu.Unlock()
+			return
+		}
+		l.why = err
+		l.leave()
+		l.mu.Unlock()
+		select {
+		case <-l.s.life.Done():
+		case <-time.After(probeAgain):
+		}
+	}
+}
+
+// try asks the ledger something that costs nothing, and looks for it where it is not.
+func (l *ledger) try() error {
+	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
+	defer cancel()
+	l.mu.Lock()
+	engine := l.engine
+	l.mu.Unlock()
+	err := store.ErrSchemaMissing
+	if engine != nil {
+		_, err = engine.Records(ctx, "")
+	}
+	if !errors.Is(err, store.ErrSchemaMissing) {
+		return err
+	}
+	seen, err := l.s.find(ctx)
+	if err != nil {
+		return err
+	}
+	return seen.problem(l.no)
+}
+
+// end closes the engine.
+func (l *ledger) end() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.engine == nil {
+		return nil
+	}
+	return l.engine.Close()
+}

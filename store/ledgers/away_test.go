@@ -1,0 +1,352 @@
+package ledgers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+// servers starts servers of this test's own.
+func servers(t *testing.T, n int) (all []*pgtest.Server, dsns []string) {
+	t.Helper()
+	for range n {
+		s, err := pgtest.Start()
+		if err != nil {
+			t.Skipf("no PostgreSQL server of the test's own: %v", err)
+		}
+		t.Cleanup(s.Stop)
+		all, dsns = append(all, s), append(dsns, s.DSN)
+	}
+	return all, dsns
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestAServerIsLostAndComesBack(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(4, dsns...); err != nil { // ledgers 0 and 1 on the first, 2 and 3 on the second
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	ctx := context.Background()
+	w := worker(t, s)
+	for range 40 {
+		add(t, s, newTask(nil))
+	}
+	held := map[store.ID]store.Task{}
+	for _, task := range claim(t, s, w, 40) {
+		held[task.ID] = task
+	}
+	if len(held) != 40 {
+		t.Fatalf("claimed %d of 40", len(held))
+	}
+	if err := all[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Plain tasks are stored in the other ledgers, and are claimed. Only of a call that was
+	// under way when the server died it may be unknown what became of it.
+	eventually(t, "the death of the server is seen", func() bool {
+		_, err := s.Enqueue(ctx, []store.NewTask{newTask(func(n *store.NewTask) { n.Queue = "other" })})
+		_, away := s.Count(ctx)
+		return err == nil && away != nil
+	})
+	for range 40 {
+		add(t, s, newTask(nil))
+	}
+	later := claim(t, s, w, 100)
+	if len(later) != 40 {
+		t.Errorf("claimed %d of the 40 tasks that came while a server was away", len(later))
+	}
+	// Outcomes of the server that is away wait; all others are written.
+	var outcomes []store.Outcome
+	for _, task := range held {
+		outcomes = append(outcomes, store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt})
+	}
+	lost, err := s.Finish(ctx, outcomes)
+	wait := new(store.HeldError)
+	if len(lost) > 0 || !errors.As(err, &wait) || !errors.Is(err, store.ErrUnavailable) || len(wait.Tasks) == 0 || len(wait.Tasks) == 40 {
+		t.Fatalf("%d lost, %v", len(lost), err)
+	}
+	// What has to be told by all ledgers is not told by some.
+	if counts, err := s.Count(ctx); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("counted %+v, %v", counts, err)
+	}
+	stored, failed := 0, 0
+	for _, key := range strings.Fields("a b c d e f g h i j") {
+		switch _, err := s.Enqueue(ctx, []store.NewTask{newTask(func(n *store.NewTask) { n.Key = key })}); {
+		case err == nil:
+			stored++
+		case errors.Is(err, store.ErrNotCommitted) && errors.Is(err, store.ErrUnavailable):
+			failed++
+		default:
+			t.Errorf("key %s: %v", key, err)
+		}
+	}
+	if stored == 0 || failed == 0 {
+		t.Errorf("%d keys were stored, %d were not", stored, failed)
+	}
+
+	if err := all[1].Run(); err != nil {
+		t.Fatal(err)
+	}
+	var rest []store.Outcome
+	for _, id := range wait.Tasks {
+		task := held[id]
+		rest = append(rest, store.Outcome{Task: &task, State: store.Completed, Attempt: task.Attempt})
+	}
+	eventually(t, "the other outcomes are written", func() bool {
+		lost, err = s.Finish(ctx, rest)
+		return err == nil
+	})
+	// A claim may be lost in a crash; its task is available again then.
+	for _, id := range lost {
+		if tasks, err := s.List(ctx, store.Filter{IDs: []store.ID{id}}); err != nil || len(tasks) != 1 || tasks[0].State != store.Available {
+			t.Errorf("an outcome was lost, and the task is %+v, %v", tasks, err)
+		}
+	}
+	counts, err := s.Count(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range counts {
+		if c.Queue == "q" && (c.State == store.Running && c.Tasks != 40 || c.State == store.Available && c.Tasks != int64(stored+len(lost))) {
+			t.Errorf("%+v, with %d keys stored and %d claims lost", c, stored, len(lost))
+		}
+	}
+}
+
+func TestALeaderKeepsItsTermWhileHomeIsAway(t *testing.T) {
+	all, dsns := servers(t, 2)
+	if err := divide(2, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s, other := open(t, dsns...), open(t, dsns...)
+	ctx := context.Background()
+	me, you := tusk.NewID(), tusk.NewID()
+	l, err := s.Lead(ctx, store.Candidate{ID: me, TTL: time.Hour})
+	if err != nil || l.Term == 0 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	if err := all[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the leader keeps its term", func() bool {
+		kept, err := s.Lead(ctx, store.Candidate{ID: me, Term: l.Term, TTL: time.Hour})
+		return err == nil && kept.Term == l.Term && !kept.Now.IsZero()
+	})
+	if _, err := s.Admit(ctx, l.Term, 10); err != nil {
+		t.Errorf("a chore while home is away: %v", err)
+	}
+	if x, err := other.Lead(ctx, store.Candidate{ID: you, TTL: time.Hour}); err == nil {
+		t.Errorf("somebody else was elected: %+v", x)
+	}
+	if err := all[0].Run(); err != nil {
+		t.Fatal(err)
+	}
+	// Home comes back without what it knew of the term, as after a failover.
+	if err := all[0].Exec(ctx, "update tusk_0_of_2.leader set id = null, term = term - 1"); err != nil {
+		t.Fatal(err)
+	}
+	var next store.Leadership
+	eventually(t, "another process leads everywhere", func() bool {
+		next, err = other.Lead(ctx, store.Candidate{ID: you, TTL: time.Hour})
+		return err == nil && next.Term > l.Term
+	})
+	if _, err := other.Admit(ctx, next.Term, 10); err != nil {
+		t.Errorf("a chore of the new leader: %v", err)
+	}
+	if _, err := s.Admit(ctx, l.Term, 10); !errors.Is(err, store.ErrNotLeader) {
+		t.Errorf("a chore of the old leader: %v", err)
+	}
+}
+
+// A ledger moves to a standby that is promoted: its schema is renamed on the one server,
+// and named as before on the other.
+func TestALedgerMovesToAPromotedStandby(t *testing.T) {
+	all, dsns := servers(t, 1)
+	if err := divide(2, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	standby, err := all[0].Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Stop)
+	s := open(t, all[0].DSN, standby.DSN)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client, err := tusk.NewClient(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done atomic.Int32
+	mux := tusk.NewMux()
+	tusk.Handle(mux, func(ctx context.Context, _ *tusk.Task[sleep]) error {
+		done.Add(1)
+		return nil
+	})
+	w, err := tusk.NewWorker(client, mux, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	enqueue := func(n int) {
+		for range n {
+			if _, err := client.Enqueue(ctx, sleep{}, nil); err != nil {
+				t.Fatalf("a plain task was not stored: %v", err)
+			}
+		}
+	}
+	enqueue(100)
+	id := add(t, s, newTask(func(n *store.NewTask) { n.Workflow = tusk.NewID() }))[0].ID
+	const fence = "alter schema tusk_1_of_2 rename to tusk_1_of_2_moved"
+	eventually(t, "the ledger is fenced", func() bool { return all[0].Exec(ctx, "set lock_timeout = '1s'; "+fence) == nil })
+	enqueue(100) // into the other ledger
+	var upto string
+	scan(t, all[0].DSN, "select pg_current_wal_insert_lsn()::text", &upto)
+	eventually(t, "the standby has it", func() bool {
+		var has bool
+		scan(t, standby.DSN, "select coalesce(pg_last_wal_replay_lsn() >= '"+upto+"', false)", &has)
+		return has
+	})
+	for _, text := range []string{"select pg_promote()", "drop schema tusk_0_of_2 cascade", "alter schema tusk_1_of_2_moved rename to tusk_1_of_2"} {
+		if err := standby.Exec(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the ledger is back", func() bool {
+		tasks, err := s.List(ctx, store.Filter{IDs: []store.ID{id}})
+		return err == nil && len(tasks) == 1
+	})
+	enqueue(100)
+	eventually(t, "all tasks are done", func() bool { return done.Load() >= 300 })
+	cancel()
+	<-ended
+	if n := done.Load(); n != 300 {
+		t.Errorf("%d attempts of 300 tasks", n)
+	}
+	if _, err := s.Check(context.Background()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+}
+
+func scan(t *testing.T, dsn, text string, into ...any) {
+	t.Helper()
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if err := c.QueryRow(ctx, text).Scan(into...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServersAreNamedWrongly(t *testing.T) {
+	_, dsns := servers(t, 2)
+	ctx := context.Background()
+	s := open(t, dsns...)
+	if _, err := s.Enqueue(ctx, []store.NewTask{newTask(nil)}); !errors.Is(err, store.ErrSchemaMissing) || !errors.Is(err, store.ErrNotCommitted) {
+		t.Errorf("an enqueue without ledgers: %v", err)
+	}
+	if _, err := s.Migrate(ctx, -1); !errors.Is(err, store.ErrSchemaMissing) || !strings.Contains(err.Error(), "--ledgers") {
+		t.Errorf("a migration that does not know how many: %v", err)
+	}
+	if err := divide(2, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	if err := divide(4, dsns...); err == nil || !strings.Contains(err.Error(), "2 of them") {
+		t.Errorf("another number of ledgers: %v", err)
+	}
+	half := open(t, dsns[0])
+	if _, err := half.Check(ctx); err == nil || !strings.Contains(err.Error(), "tusk_1_of_2") || !strings.Contains(err.Error(), "name its server") {
+		t.Errorf("a server is left out: %v", err)
+	}
+	if _, err := half.Migrate(ctx, -1); err == nil {
+		t.Error("a ledger was made twice")
+	}
+	scan(t, dsns[0], "with x as (select 1) select count(*) from x", new(int))
+	c, err := pgx.Connect(ctx, dsns[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.Exec(ctx, "create schema tusk_1_of_2"); err != nil { // a copy
+		t.Fatal(err)
+	}
+	if _, err := open(t, dsns...).Check(ctx); err == nil || !strings.Contains(err.Error(), "rename the schema") {
+		t.Errorf("a ledger on two servers: %v", err)
+	}
+	if _, err := ledgers.Open(ctx, dsns[0], dsns[1]+"&tusk_schema=other"); err == nil || !strings.Contains(err.Error(), "tusk_schema") {
+		t.Errorf("two schemas: %v", err)
+	}
+}
+
+func TestATransactionWritesInItsOwnDatabase(t *testing.T) {
+	_, dsns := servers(t, 2)
+	if err := divide(4, dsns...); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dsns...)
+	ctx := context.Background()
+	for _, dsn := range dsns {
+		c, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(ctx)
+		tx, err := c.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := s.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			add(t, in, newTask(nil))
+		}
+		stored, refused := 0, 0
+		for _, key := range strings.Fields("a b c d e f g h") {
+			switch _, err := in.Enqueue(ctx, []store.NewTask{newTask(func(n *store.NewTask) { n.Key = key })}); {
+			case err == nil:
+				stored++
+			case errors.Is(err, store.ErrUnsupported):
+				refused++
+			default:
+				t.Fatal(err)
+			}
+		}
+		if stored == 0 || refused == 0 {
+			t.Errorf("%d keyed tasks were stored, %d refused", stored, refused)
+		}
+		if err := tx.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		w := worker(t, s)
+		claimed := claim(t, s, w, 100)
+		if len(claimed) != 10+stored {
+			t.Errorf("claimed %d of %d", len(claimed), 10+stored)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+const (
+	coldEvery = time.Second // a claim begins with the ledgers that seemed empty
+	atOnce    = 8           // exchanges with one ledger before another one is asked first
+)
+
+// turns say which ledger is asked first. Hot ones are those that may have tasks: all but
+// those that had fewer than the last claim asked for, and of which nothing was heard since.
+type turns struct {
+	next atomic.Uint64
+	hot  []atomic.Bool
+	cold atomic.Int64 // when a claim last began with those that are not hot
+	some atomic.Uint64
+}
+
+// start begins with all ledgers hot: what is not known of may have tasks.
+func (t *turns) start(ledgers int) {
+	t.hot = make([]atomic.Bool, ledgers)
+	for i := range t.hot {
+		t.hot[i].Store(true)
+	}
+}
+
+// heat makes claims begin with a ledger.
+func (t *turns) heat(no int, hot bool) {
+	if hot {
+		t.hot[no].Store(true)
+	}
+}
+
+// order returns the ledgers in the order in which a claim asks them: hot ones in turn,
+// then the others; now and then the others first, because notifications may be lost.
+func (t *turns) order(all []*ledger) []*ledger {
+	first := int(t.next.Add(1) % uint64(len(all)))
+	hot, cold := make([]*ledger, 0, len(all)), []*ledger(nil)
+	for k := range all {
+		if l := all[(first+k)%len(all)]; t.hot[l.no].Load() {
+			hot = append(hot, l)
+		} else {
+			cold = append(cold, l)
+		}
+	}
+	if last := t.cold.Load(); time.Since(time.Unix(0, last)) > coldEvery && t.cold.CompareAndSwap(last, time.Now().UnixNano()) {
+		return append(cold, hot...)
+	}
+	return append(hot, cold...)
+}
+
+// Claim implements store.Leaser. It takes what one ledger has before it asks the next, so
+// order is exact within a ledger alone. A ledger that fails is passed over: what it may
+// have leased all the same comes back as a stray, because beats do not name it there.
+func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	if r.Again {
+		return s.claim(ctx, r, all, false)
+	}
+	return s.claim(ctx, r, s.turns.order(all), true)
+}
+
+// claim asks ledgers one after the other, until it has enough.
+func (s *Store) claim(ctx context.Context, r store.ClaimRequest, order []*ledger, enough bool) (tasks []store.Task, err error) {
+	answered, limit := false, r.Limit
+	for _, l := range order {
+		if enough && len(tasks) >= limit {
+			break
+		}
+		if s.leases.unmet(r.Worker, l.no) {
+			answered = true // it has nothing for a worker that it does not know
+			continue
+		}
+		if enough {
+			r.Limit = limit - len(tasks)
+		}
+		got, failed := s.claimAt(ctx, l, r)
+		switch {
+		case errors.Is(failed, store.ErrWorkerDead):
+			if len(tasks) == 0 {
+				return nil, failed
+			}
+			return tasks, nil // the next beat says so, too
+		case failed != nil:
+			err = errors.Join(err, failed)
+			continue
+		}
+		if answered = true; tasks == nil {
+			tasks = got
+		} else {
+			tasks = append(tasks, got...)
+		}
+	}
+	if !answered {
+		return nil, err
+	}
+	return tasks, nil
+}
+
+// claimAt claims from one ledger, and remembers which of its leases the worker holds.
+func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([]store.Task, error) {
+	got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) { return e.Claim(ctx, r) })
+	s.claimed(l, r, got, err)
+	return got, err
+}
+
+// claimed takes note of the answer to a claim.
+func (s *Store) claimed(l *ledger, r store.ClaimRequest, got []store.Task, err error) {
+	switch {
+	case errors.Is(err, errAway), errors.Is(err, store.ErrWorkerDead):
+		return // it was not asked, or has nothing
+	case err != nil:
+		s.leases.lose(r.Worker, r.Token, l.no)
+		return
+	}
+	s.turns.hot[l.no].Store(len(got) >= r.Limit)
+	if len(got) > 0 || r.Again {
+		s.leases.hold(r.Worker, r.Token, l.no, len(got) > 0)
+	}
+	mark(got, l.no)
+}
+
+// Exchange implements store.Exchanger. The claim goes to the ledger of the outcome; where
+// that has nothing, or others have waited long enough, to the others.
+func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return store.Exchanged{ClaimErr: err, FinishErr: err}
+	}
+	no, known := s.placeOfOutcome(&o)
+	if !known || s.leases.unmet(r.Worker, no) || s.turns.some.Add(1)%atOnce == 0 {
+		return s.apart(ctx, o, r)
+	}
+	l, at := all[no], o
+	at.Task = unmarked(o.Task)
+	x, err = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Exchanged, error) {
+		x := e.Exchange(ctx, at, r)
+		return x, errors.Join(x.ClaimErr, x.FinishErr)
+	})
+	if errors.Is(err, errAway) {
+		return s.apart(ctx, o, r)
+	}
+	s.claimed(l, r, x.Tasks, x.ClaimErr)
+	if x.ClaimErr == nil && len(x.Tasks) == 0 && !r.Again {
+		others := slices.DeleteFunc(s.turns.order(all), func(other *ledger) bool { return other == l })
+		if len(others) > 0 {
+			x.Tasks, x.ClaimErr = s.claim(ctx, r, others, true)
+		}
+	}
+	return x
+}
+
+// apart is an exchange in two calls at once.
+func (s *Store) apart(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
+	var done sync.WaitGroup
+	done.Go(func() {
+		lost, err := s.Finish(ctx, []store.Outcome{o})
+		x.Lost, x.FinishErr = len(lost) > 0, err
+	})
+	x.Tasks, x.ClaimErr = s.Claim(ctx, r)
+	done.Wait()
+	return x
+}

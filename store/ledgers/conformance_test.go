@@ -1,0 +1,107 @@
+package ledgers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// three is a database with three ledgers.
+var three = &pgtest.Template{Prepare: func(dsn string) error { return divide(3, dsn) }}
+
+func divide(n int, dsns ...string) error {
+	ctx := context.Background()
+	s, err := ledgers.Open(ctx, dsns...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := s.Divide(n); err != nil {
+		return err
+	}
+	_, err = s.Migrate(ctx, -1)
+	return err
+}
+
+func open(t testing.TB, dsns ...string) *ledgers.Store {
+	t.Helper()
+	s, err := ledgers.Open(context.Background(), dsns...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// engine makes databases of three ledgers for the suite.
+func engine(prepare func(*ledgers.Store)) storetest.Engine {
+	var dsns sync.Map
+	return storetest.Engine{
+		Shared: true,
+		Apart:  true,
+		New: func(t testing.TB) func() store.Store {
+			dsn := three.DSN(t, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
+			return func() store.Store {
+				s := open(t, dsn)
+				prepare(s)
+				dsns.Store(s, dsn)
+				return s
+			}
+		},
+		Begin: func(t testing.TB, s store.Store) (tx any, commit, rollback func() error) {
+			dsn, _ := dsns.Load(s)
+			return begin(t, dsn.(string))
+		},
+	}
+}
+
+func begin(t testing.TB, dsn string) (any, func() error, func() error) {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, withoutPool(dsn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := c.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(how func(context.Context) error) func() error {
+		return func() error { return errors.Join(how(ctx), c.Close(ctx)) }
+	}
+	return tx, end(tx.Commit), end(tx.Rollback)
+}
+
+// withoutPool is a DSN without what only a pool reads.
+func withoutPool(dsn string) string {
+	before, query, _ := strings.Cut(dsn, "?")
+	var params []string
+	for _, p := range strings.Split(query, "&") {
+		if !strings.HasPrefix(p, "pool_") {
+			params = append(params, p)
+		}
+	}
+	return before + "?" + strings.Join(params, "&")
+}
+
+// Where tasks lie is left to chance, as it is with queues that are not pinned.
+func TestConformanceSpread(t *testing.T) {
+	e := engine(func(*ledgers.Store) {})
+	e.Spread = true
+	storetest.Run(t, e)
+}
+
+func TestComparePinned(t *testing.T) { storetest.Compare(t, engine((*ledgers.Store).PinAll)) }
+
+// In pinned queues the whole contract holds, order included.
+func TestConformancePinned(t *testing.T) { storetest.Run(t, engine((*ledgers.Store).PinAll)) }

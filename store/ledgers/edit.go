@@ -1,0 +1,56 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// Edit implements store.Editor. Tasks are looked for where their ids say that they are,
+// first.
+func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := map[store.ID]store.Edited{}
+	var held []store.ID
+	ids := slices.Clone(e.IDs)
+	slices.SortFunc(ids, compareIDs)
+	failed := inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
+		part := store.Edit{IDs: inOrder(e.IDs, ids), Change: e.Change}
+		edited, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Edited, error) { return e.Edit(ctx, part) })
+		if h := new(store.HeldError); errors.As(err, &h) {
+			held, err = append(held, h.Tasks...), nil
+		}
+		var missing []store.ID
+		for _, one := range edited {
+			if done[one.ID] = one; one.Result == store.Missing {
+				missing = append(missing, one.ID)
+			}
+		}
+		if err != nil {
+			missing = ids
+		}
+		return missing, err
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	answer := make([]store.Edited, len(e.IDs))
+	for i, id := range e.IDs {
+		answer[i] = done[id]
+	}
+	if len(held) > 0 {
+		return answer, &store.HeldError{Tasks: held}
+	}
+	return answer, nil
+}
+
+// inOrder returns ids in the order in which they were given.
+func inOrder(given, ids []store.ID) []store.ID {
+	return slices.DeleteFunc(slices.Clone(given), func(id store.ID) bool { return !slices.Contains(ids, id) })
+}

@@ -1,0 +1,215 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// The upper bits of store.Task.Piece say which ledger a task was claimed from, as its
+// number plus one. The lower ones are the ledger's own.
+const pieceBits = 24
+
+func mark(tasks []store.Task, no int) {
+	for i := range tasks {
+		tasks[i].Piece = int32(no+1)<<pieceBits | tasks[i].Piece&(1<<pieceBits-1)
+	}
+}
+
+// unmarked is a task as its ledger handed it out.
+func unmarked(t *store.Task) *store.Task {
+	own := *t
+	own.Piece &= 1<<pieceBits - 1
+	return &own
+}
+
+// placeOfOutcome is the ledger in which an attempt ends; false: nobody here knows.
+func (s *Store) placeOfOutcome(o *store.Outcome) (no int, known bool) {
+	if no = int(o.Task.Piece>>pieceBits) - 1; no >= 0 {
+		return no, true
+	}
+	return s.leases.place(o.Task.Lease)
+}
+
+// Finish implements store.Leaser. Outcomes of a ledger that is away are named by a
+// store.HeldError if others were written.
+func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	parts, unknown, err := s.partsOf(ctx, all, outcomes)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts}
+	var done sync.WaitGroup
+	for no, part := range parts {
+		if len(part) > 0 {
+			done.Go(func() { f.lost[no], f.errs[no] = finishAt(ctx, all[no], part) })
+		}
+	}
+	done.Wait()
+	lost, err := finishAnywhere(all, unknown, func(l *ledger, part []store.Outcome) ([]store.ID, error) { return finishAt(ctx, l, part) })
+	return f.end(lost, unknown, err)
+}
+
+func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store.ID, error) {
+	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) { return e.Finish(ctx, outcomes) })
+}
+
+// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows.
+func (s *Store) partsOf(ctx context.Context, all []*ledger, outcomes []store.Outcome) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
+	parts = make([][]store.Outcome, len(all))
+	for _, o := range outcomes {
+		no, known := s.placeOfOutcome(&o)
+		if len(o.Then) > 0 || len(o.Needs) > 0 {
+			if !known { // what comes with it has to be beside it
+				found, err := s.whereAre(ctx, all, []store.ID{o.Task.ID})
+				if err != nil {
+					return nil, nil, err
+				}
+				no, known = found[o.Task.ID]
+			}
+			if err := s.staysBeside(ctx, all, &o, no); known && err != nil {
+				return nil, nil, err
+			}
+		}
+		o.Task = unmarked(o.Task)
+		if known && no < len(all) {
+			parts[no] = append(parts[no], o)
+		} else {
+			unknown = append(unknown, o)
+		}
+	}
+	return parts, unknown, nil
+}
+
+// staysBeside fails unless all that comes with an outcome may live beside its task.
+func (s *Store) staysBeside(ctx context.Context, all []*ledger, o *store.Outcome, no int) error {
+	own := map[store.ID]bool{}
+	var needs []store.ID
+	for i := range o.Then {
+		n := &o.Then[i]
+		if at, _ := s.fixed(n, len(all)); n.Key != "" && at != no {
+			return fmt.Errorf("%w: a task with a key, which lives in another ledger, cannot come with an outcome", store.ErrUnsupported)
+		}
+		own[n.ID] = true
+		for _, need := range n.Needs {
+			needs = append(needs, need.Task)
+		}
+	}
+	for _, need := range o.Needs {
+		needs = append(needs, need.Task)
+	}
+	needs = slices.DeleteFunc(needs, func(id store.ID) bool { return own[id] || id == o.Task.ID })
+	if len(needs) == 0 {
+		return nil
+	}
+	found, err := s.whereAre(ctx, all, needs)
+	if err != nil {
+		return err
+	}
+	for _, at := range found {
+		if at != no {
+			return errSpread
+		}
+	}
+	return nil
+}
+
+// finishAnywhere asks for each outcome the ledger that its task's id names, and then all
+// others. What no ledger accepts is lost.
+func finishAnywhere(
+	all []*ledger, outcomes []store.Outcome, finish func(l *ledger, part []store.Outcome) ([]store.ID, error),
+) (lost []store.ID, err error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	ids, by := make([]store.ID, len(outcomes)), map[store.ID][]store.Outcome{}
+	for i, o := range outcomes {
+		ids[i], by[o.Task.ID] = o.Task.ID, append(by[o.Task.ID], o)
+	}
+	slices.SortFunc(ids, compareIDs)
+	ids = slices.Compact(ids)
+	left := map[store.ID]int{} // of the outcomes of each task, how many are not accepted
+	for id, list := range by {
+		left[id] = len(list)
+	}
+	err = inStages(all, ids, func(l *ledger, ids []store.ID) ([]store.ID, error) {
+		var part []store.Outcome
+		for _, id := range ids {
+			part = append(part, by[id]...)
+		}
+		refused, err := finish(l, part)
+		if err != nil {
+			return ids, err
+		}
+		times := map[store.ID]int{}
+		for _, id := range refused {
+			times[id]++
+		}
+		for _, id := range ids {
+			if times[id] < len(by[id]) { // it is here
+				left[id] = times[id]
+			}
+		}
+		return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { return times[id] < len(by[id]) }), nil
+	})
+	for id, n := range left {
+		for range n {
+			lost = append(lost, id)
+		}
+	}
+	return lost, err
+}
+
+// finishing is a Finish of which each ledger has written its part, or has failed.
+type finishing struct {
+	parts [][]store.Outcome
+	lost  [][]store.ID
+	errs  []error
+}
+
+// end puts the answers together: lost and err are those of the outcomes that were unknown.
+func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]store.ID, error) {
+	var waits []store.ID
+	written := len(unknown) > 0 && err == nil
+	for no, part := range f.parts {
+		held := new(store.HeldError)
+		switch {
+		case len(part) == 0:
+		case f.errs[no] == nil:
+			written = true
+		case errors.As(f.errs[no], &held):
+			written, waits = true, append(waits, held.Tasks...)
+		default:
+			waits = append(waits, idsOf(part)...)
+		}
+	}
+	failed := errors.Join(append(f.errs, err)...)
+	if err != nil {
+		waits, lost = append(waits, idsOf(unknown)...), nil
+	}
+	if failed != nil && !written {
+		return nil, failed
+	}
+	lost = slices.Concat(append(f.lost, lost)...)
+	if len(waits) > 0 {
+		return lost, heldError(failed, waits)
+	}
+	return lost, nil
+}
+
+func idsOf(outcomes []store.Outcome) []store.ID {
+	ids := make([]store.ID, len(outcomes))
+	for i := range outcomes {
+		ids[i] = outcomes[i].Task.ID
+	}
+	return ids
+}

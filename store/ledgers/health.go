@@ -1,0 +1,117 @@
+package ledgers
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+var (
+	_ store.Examiner  = (*Store)(nil)
+	_ store.Connected = (*Store)(nil)
+	_ store.Granter   = (*Store)(nil)
+	_ store.Meter     = (*Store)(nil)
+	_ store.Witness   = (*Store)(nil)
+)
+
+// Witnesses implements store.Witness.
+func (s *Store) Witnesses() bool {
+	all := s.all.Load()
+	if all == nil {
+		return false
+	}
+	for _, l := range *all {
+		if engine, _, err := l.present(); err == nil && !engine.Witnesses() {
+			return false
+		}
+	}
+	return true
+}
+
+// Examine implements store.Examiner: sums over the ledgers, and the worst of what is no
+// sum. The clock, the version and who leads are those of home.
+func (s *Store) Examine(ctx context.Context) (store.Health, error) {
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Health, error) { return e.Examine(ctx) })
+	if err != nil {
+		return store.UnknownHealth(), err
+	}
+	sum := parts[0]
+	counted := map[*server]bool{}
+	for i, l := range *s.all.Load() {
+		h := &parts[i]
+		if i > 0 {
+			sum.Bytes, sum.DeadRows, sum.LiveRows = sum.Bytes+h.Bytes, sum.DeadRows+h.DeadRows, sum.LiveRows+h.LiveRows
+			sum.Segments, sum.Behind = sum.Segments+h.Segments, sum.Behind+h.Behind
+			worst(&sum, h)
+		}
+		if !counted[l.at] && i > 0 && l.at != (*s.all.Load())[0].at {
+			sum.Connections, sum.ConnectionsMost = sum.Connections+h.Connections, sum.ConnectionsMost+h.ConnectionsMost
+		}
+		counted[l.at] = true
+	}
+	return sum, nil
+}
+
+// worst takes over what is worse elsewhere.
+func worst(sum, h *store.Health) {
+	sum.Pooled = sum.Pooled || h.Pooled
+	if h.OpenFor > sum.OpenFor {
+		sum.OpenFor, sum.OpenBy, sum.OpenEnd = h.OpenFor, h.OpenBy, h.OpenEnd
+	}
+	if !h.OldestCompleted.IsZero() && (sum.OldestCompleted.IsZero() || h.OldestCompleted.Before(sum.OldestCompleted)) {
+		sum.OldestCompleted = h.OldestCompleted
+	}
+	if h.DiskFree >= 0 && (sum.DiskFree < 0 || h.DiskFree < sum.DiskFree) {
+		sum.DiskFree, sum.DiskSize = h.DiskFree, h.DiskSize
+	}
+}
+
+// Connections implements store.Connected.
+func (s *Store) Connections() (sum store.Connections) {
+	for _, at := range s.servers {
+		now := at.pool.Stat()
+		sum.Most += int(now.MaxConns())
+		sum.Used += int(now.AcquiredConns())
+		sum.Waits += now.EmptyAcquireCount()
+	}
+	return sum
+}
+
+// Roles implements store.Granter, ledger by ledger.
+func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var statements []string
+	for _, l := range all {
+		part, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]string, error) { return e.Roles(ctx, prefix, apply) })
+		if err != nil {
+			return nil, err
+		}
+		statements = append(statements, "-- "+strings.Join([]string{l.at.name, l.name}, ", "))
+		statements = append(statements, part...)
+	}
+	return statements, nil
+}
+
+// Measure implements store.Meter. What a server counts for all its ledgers is taken once.
+func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Measures, error) { return e.Measure(ctx) })
+	if err != nil {
+		return sum, err
+	}
+	counted := map[*server]bool{}
+	for i, l := range *s.all.Load() {
+		m := &parts[i]
+		sum.DeadRows, sum.RoundTrips = sum.DeadRows+m.DeadRows, sum.RoundTrips+m.RoundTrips
+		sum.Queries, sum.Conflicts = sum.Queries+m.Queries, sum.Conflicts+m.Conflicts
+		if !counted[l.at] {
+			sum.ServerCPU, sum.WALBytes = sum.ServerCPU+m.ServerCPU, sum.WALBytes+m.WALBytes
+		}
+		counted[l.at] = true
+	}
+	return sum, nil
+}

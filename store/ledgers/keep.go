@@ -1,0 +1,171 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// Lead implements store.Keeper. Home elects, and the others adopt the term, so that a term
+// is one number everywhere and fences each chore where it writes. While home is away,
+// whoever leads keeps its term, and nobody else is elected.
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return store.Leadership{}, fmt.Errorf("lead: %w", err)
+	}
+	home, others := all[0], all[1:]
+	l, err := ask(ctx, home, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) { return e.Lead(ctx, c) })
+	switch {
+	case errors.Is(err, store.ErrUnavailable) && c.Term != 0 && len(others) > 0:
+		return s.leadAway(ctx, others, c, err)
+	case err != nil:
+		return l, err
+	case c.TTL > 0:
+		c.Term = l.Term
+	}
+	if c.Term == 0 {
+		return l, nil
+	}
+	if highest, _ := adopt(ctx, others, c); highest != 0 {
+		// Home knows less than the others, as it may after a failover: it goes on above them.
+		c.Term = highest + 1
+		_, errs := adopt(ctx, all, c)
+		return store.Leadership{Term: c.Term, Now: l.Now}, errs
+	}
+	return l, nil
+}
+
+// adopt has ledgers adopt a term, or give it up. It returns the highest of the terms that
+// stand in its way, 0 if none does. Those that are away adopt it when they are back.
+func adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64, err error) {
+	answers, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) { return e.Adopt(ctx, c) })
+	for i, a := range answers {
+		switch {
+		case errs[i] != nil && !errors.Is(errs[i], store.ErrUnavailable):
+			err = errors.Join(err, errs[i])
+		case errs[i] == nil && !a.Held && c.TTL > 0:
+			highest = max(highest, a.Term)
+		}
+	}
+	return highest, err
+}
+
+// leadAway keeps a term while home is away.
+func (s *Store) leadAway(ctx context.Context, others []*ledger, c store.Candidate, why error) (store.Leadership, error) {
+	answers, errs := each(ctx, others, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) { return e.Adopt(ctx, c) })
+	var l store.Leadership
+	for i, a := range answers {
+		if errs[i] == nil && !a.Held && c.TTL > 0 {
+			return store.Leadership{Now: a.Now}, nil // somebody else was elected
+		}
+		if errs[i] == nil {
+			l = store.Leadership{Term: c.Term, Now: a.Now}
+		}
+	}
+	if l.Now.IsZero() {
+		return l, why
+	}
+	if c.TTL <= 0 {
+		l.Term = 0
+	}
+	return l, nil
+}
+
+// chore does something in one ledger after the other, with what is left of a limit. A
+// ledger that is away holds up no other.
+func (s *Store) chore(ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error)) error {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return err
+	}
+	var away error
+	answered := false
+	for _, l := range all {
+		if limit <= 0 {
+			break
+		}
+		done, err := do(ctx, l, limit)
+		switch {
+		case errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil:
+			away = errors.Join(away, err)
+		case err != nil:
+			return err
+		default:
+			answered = true
+		}
+		limit -= done
+	}
+	if answered {
+		return nil
+	}
+	return away
+}
+
+// Admit implements store.Keeper.
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	sum := store.Admitted{Next: -1}
+	err := s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
+		did, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Admitted, error) { return e.Admit(ctx, term, limit) })
+		if err != nil {
+			return 0, err
+		}
+		s.turns.heat(l.no, len(did.Queues) > 0)
+		sum.Count, sum.Cancelled = sum.Count+did.Count, sum.Cancelled+did.Cancelled
+		for _, q := range did.Queues {
+			if !slices.Contains(sum.Queues, q) {
+				sum.Queues = append(sum.Queues, q)
+			}
+		}
+		if did.Next >= 0 && (sum.Next < 0 || did.Next < sum.Next) {
+			sum.Next = did.Next
+		}
+		return did.Count, nil
+	})
+	if err == nil && sum.Count >= limit && limit > 0 {
+		sum.Next = 0 // ledgers that were not asked may have more
+	}
+	return sum, err
+}
+
+// Rescue implements store.Keeper.
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
+	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
+		got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) { return e.Rescue(ctx, term, limit) })
+		mark(got, l.no)
+		tasks = append(tasks, got...)
+		return len(got), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tasks, nil
+}
+
+// Prune implements store.Keeper.
+func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
+	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
+		n, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (int, error) { return e.Prune(ctx, term, keep, limit) })
+		deleted += n
+		return n, err
+	})
+	return deleted, err
+}
+
+var _ store.Maintainer = (*Store)(nil)
+
+// Maintain implements store.Maintainer.
+func (s *Store) Maintain(ctx context.Context, term int64) error {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return err
+	}
+	_, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
+		return struct{}{}, e.Maintain(ctx, term)
+	})
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, errAway) })...)
+}

@@ -1,0 +1,206 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// leases remember, of the workers of this process, which ledgers know them and which of
+// them a token has tasks from. It is a hint but for two things: a beat does not name a
+// token where the answer to its claim was lost, so that the ledger gives back what it
+// leased; and nobody claims where the last beat did not arrive.
+type leases struct {
+	mu      sync.Mutex
+	of      map[store.Token]*lease
+	strange map[store.ID]bits // ledgers that the last beat of a worker did not reach
+}
+
+// lease is what is known of a token.
+type lease struct {
+	worker     store.ID
+	held, lost bits // ledgers that answered with tasks, and those whose answer was lost
+	absent     int  // beats since it was last named
+}
+
+// bits is a set of ledgers.
+type bits uint64
+
+func (b bits) has(no int) bool { return b>>no&1 != 0 }
+
+// most tokens are remembered, for workers that do not count their beats.
+const mostLeases = 1 << 16
+
+func (a *leases) lease(worker store.ID, token store.Token) *lease {
+	if a.of == nil || len(a.of) > mostLeases {
+		a.of = map[store.Token]*lease{}
+	}
+	l := a.of[token]
+	if l == nil {
+		l = &lease{worker: worker}
+		a.of[token] = l
+	}
+	return l
+}
+
+func (a *leases) hold(worker store.ID, token store.Token, no int, tasks bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lease(worker, token)
+	if l.lost &^= 1 << no; tasks {
+		l.held |= 1 << no
+	}
+}
+
+func (a *leases) lose(worker store.ID, token store.Token, no int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lease(worker, token).lost |= 1 << no
+}
+
+// place is the one ledger that a token has tasks from.
+func (a *leases) place(token store.Token) (no int, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.of[token]
+	if l == nil || l.held == 0 || l.held&(l.held-1) != 0 {
+		return 0, false
+	}
+	for !l.held.has(no) {
+		no++
+	}
+	return no, true
+}
+
+// unmet reports whether the last beat of a worker did not reach a ledger.
+func (a *leases) unmet(worker store.ID, no int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.strange[worker].has(no)
+}
+
+// met takes note of the ledgers that a beat did not reach.
+func (a *leases) met(b *store.Beat, missed bits) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.strange == nil {
+		a.strange = map[store.ID]bits{}
+	}
+	if missed == 0 || b.TTL <= 0 {
+		delete(a.strange, b.Worker.ID)
+	} else {
+		a.strange[b.Worker.ID] = missed
+	}
+	for token, l := range a.of {
+		switch {
+		case l.worker != b.Worker.ID || b.Seq == 0 && b.TTL > 0:
+		case slices.Contains(b.Holds, token):
+			l.absent = 0
+		default:
+			if l.absent++; l.absent > 2 || b.TTL <= 0 {
+				delete(a.of, token)
+			}
+		}
+	}
+}
+
+// forget drops what is known of a worker that is dead.
+func (a *leases) forget(worker store.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.strange, worker)
+	maps.DeleteFunc(a.of, func(_ store.Token, l *lease) bool { return l.worker == worker })
+}
+
+// noted returns the tasks of notes that belong to a ledger for sure.
+func (a *leases) noted(notes []store.Note, no int) (tasks []store.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range notes {
+		if l := a.of[notes[i].Lease]; l != nil && l.held.has(no) {
+			tasks = append(tasks, notes[i].ID)
+		}
+	}
+	return tasks
+}
+
+// beat is the part of a beat that a ledger gets: the tokens that the worker holds there,
+// as far as is known, and the notes on their tasks.
+func (a *leases) beat(b store.Beat, no int) store.Beat {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	foreign := func(token store.Token) bool {
+		l := a.of[token]
+		return l != nil && !l.held.has(no) && (l.held != 0 || l.lost.has(no))
+	}
+	b.Holds = slices.DeleteFunc(slices.Clone(b.Holds), func(token store.Token) bool {
+		l := a.of[token]
+		return l != nil && l.lost.has(no) && !l.held.has(no)
+	})
+	b.Notes = slices.DeleteFunc(slices.Clone(b.Notes), func(n store.Note) bool { return foreign(n.Lease) })
+	return b
+}
+
+// Extend implements store.Leaser: a worker is known to all ledgers. A beat counts if it
+// reached one of them.
+func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]store.Beat, len(all))
+	for i := range all {
+		parts[i] = s.leases.beat(b, i)
+	}
+	stops := make([][]store.Stop, len(all))
+	errs := make([]error, len(all))
+	var done sync.WaitGroup
+	for i, l := range all {
+		done.Go(func() {
+			stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) { return e.Extend(ctx, parts[i]) })
+		})
+	}
+	done.Wait()
+	return s.beaten(&b, parts, slices.Concat(stops...), errs)
+}
+
+// beaten puts the answers to a beat together.
+func (s *Store) beaten(b *store.Beat, parts []store.Beat, stops []store.Stop, errs []error) ([]store.Stop, error) {
+	var missed bits
+	var held []store.ID
+	reached := false
+	failed := errors.Join(errs...)
+	for i, err := range errs {
+		h := new(store.HeldError)
+		switch {
+		case err == nil:
+			reached = true
+		case errors.As(err, &h):
+			reached, held = true, append(held, h.Tasks...)
+		default:
+			missed |= 1 << i
+			held = append(held, s.leases.noted(parts[i].Notes, i)...)
+		}
+	}
+	if errors.Is(failed, store.ErrWorkerDead) {
+		s.leases.forget(b.Worker.ID)
+	}
+	if !reached || errors.Is(failed, store.ErrWorkerDead) || errors.Is(failed, store.ErrLate) {
+		return nil, failed
+	}
+	s.leases.met(b, missed)
+	if len(held) > 0 {
+		return stops, heldError(failed, held)
+	}
+	return stops, nil
+}
+
+// heldError says which tasks of a call wait, and why.
+func heldError(why error, tasks []store.ID) error {
+	return errors.Join(&store.HeldError{Tasks: tasks}, why)
+}

@@ -1,0 +1,194 @@
+// Package ledgers is the engine for more than one PostgreSQL server: a queue in many
+// ledgers. Each ledger is a whole queue of package store/postgres in a schema of its own,
+// tusk_0_of_8 to tusk_7_of_8, on one server or spread over several. A task lives in one of
+// them for good.
+//
+// The engine is a router. It decides where a task lives (place.go), claims from one ledger
+// after the other (claim.go), has one leader for all of them (keep.go), and puts answers
+// together (read.go, sums.go). It asks store/postgres for everything else and writes no
+// statement of its own about tasks. No call waits for a server that is away (away.go).
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// Most is the largest number of ledgers.
+const Most = 64
+
+// Options are settings of an engine. Zero values are defaults.
+type Options struct {
+	// Schema begins the names of the schemas: NAME_0_of_8 and so on.
+	// postgres.DefaultSchema when empty.
+	Schema string
+	// Quiet sends no notifications: listeners find tasks when they poll.
+	Quiet bool
+}
+
+// Store is a queue in many ledgers. It is safe for use by many goroutines.
+type Store struct {
+	servers []*server
+	o       Options
+	owned   bool // the pools were opened here
+	pinned  func(queue string) bool
+	divide  atomic.Int32 // into how many ledgers Migrate divides an empty database
+
+	mu     sync.Mutex // held while ledgers are looked for
+	all    atomic.Pointer[[]*ledger]
+	life   context.Context
+	close  context.CancelFunc
+	probes sync.WaitGroup
+
+	turns  turns
+	leases leases
+}
+
+// server is where ledgers are.
+type server struct {
+	pool *pgxpool.Pool
+	name string // for people, without secrets
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open connects to the databases that the DSNs name and finds the ledgers in them. Each
+// is a DSN of store/postgres; the parameter tusk_schema is the same in all of them.
+func Open(ctx context.Context, dsns ...string) (*Store, error) {
+	var pools []*pgxpool.Pool
+	var o Options
+	fail := func(err error) (*Store, error) {
+		for _, p := range pools {
+			p.Close()
+		}
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	for i, dsn := range dsns {
+		pool, schema, err := postgres.Connect(ctx, dsn)
+		if err != nil {
+			return fail(err)
+		}
+		pools = append(pools, pool)
+		if i > 0 && schema != o.Schema {
+			return fail(fmt.Errorf("tusk_schema is %q for one database and %q for another: name the same", o.Schema, schema))
+		}
+		o.Schema = schema
+	}
+	s, err := New(ctx, pools, o)
+	if err != nil {
+		return fail(err)
+	}
+	s.owned = true
+	return s, nil
+}
+
+// New makes an engine on open pools, one for each database, which stay the caller's to
+// close. It looks for ledgers in all of them; an empty database gets them by Divide and
+// Migrate. The error is store.ErrUnavailable when no database answers.
+func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) {
+	if len(pools) == 0 {
+		return nil, errors.New("ledgers: no database is named")
+	}
+	if o.Schema == "" {
+		o.Schema = postgres.DefaultSchema
+	}
+	s := &Store{o: o, pinned: isPinned}
+	s.life, s.close = context.WithCancel(context.Background())
+	for _, pool := range pools {
+		at := pool.Config().ConnConfig
+		s.servers = append(s.servers, &server{pool: pool, name: fmt.Sprintf("%s:%d/%s", at.Host, at.Port, at.Database)})
+	}
+	if _, err := s.find(ctx); err != nil && !errors.Is(err, store.ErrSchemaMissing) {
+		s.close()
+		return nil, fmt.Errorf("ledgers: %w", err)
+	}
+	return s, nil
+}
+
+// Close closes the ledgers, and the pools if Open made them.
+func (s *Store) Close() error {
+	s.close()
+	s.probes.Wait()
+	var err error
+	if all := s.all.Load(); all != nil {
+		for _, l := range *all {
+			err = errors.Join(err, l.end())
+		}
+	}
+	for _, at := range s.servers {
+		if s.owned {
+			at.pool.Close()
+		}
+	}
+	return err
+}
+
+// ledgers returns all ledgers, home first. It looks for them if there were none before.
+func (s *Store) ledgers(ctx context.Context) ([]*ledger, error) {
+	if all := s.all.Load(); all != nil {
+		return *all, nil
+	}
+	if _, err := s.find(ctx); err != nil {
+		return nil, err
+	}
+	return *s.all.Load(), nil
+}
+
+// home is the ledger that keeps records and elects the leader.
+func (s *Store) home(ctx context.Context) (*ledger, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// atHome asks the first ledger.
+func atHome[T any](ctx context.Context, s *Store, do func(context.Context, *postgres.Store) (T, error)) (answer T, err error) {
+	l, err := s.home(ctx)
+	if err != nil {
+		return answer, err
+	}
+	return ask(ctx, l, do)
+}
+
+// each asks all ledgers at once. An answer is valid where its error is nil.
+func each[T any](ctx context.Context, all []*ledger, do func(context.Context, *postgres.Store) (T, error)) ([]T, []error) {
+	answers, errs := make([]T, len(all)), make([]error, len(all))
+	if len(all) == 1 {
+		answers[0], errs[0] = ask(ctx, all[0], do)
+		return answers, errs
+	}
+	var done sync.WaitGroup
+	for i, l := range all {
+		done.Go(func() { answers[i], errs[i] = ask(ctx, l, do) })
+	}
+	done.Wait()
+	return answers, errs
+}
+
+// fromAll asks all ledgers at once, every one of which has to answer.
+func fromAll[T any](ctx context.Context, s *Store, do func(context.Context, *postgres.Store) (T, error)) ([]T, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers, errs := each(ctx, all, do)
+	return answers, errors.Join(errs...)
+}
+
+// isPinned reports whether the plain tasks of a queue lie in one ledger.
+func isPinned(queue string) bool { return strings.HasSuffix(queue, PinnedSuffix) }
+
+// PinnedSuffix ends the names of queues whose tasks lie in one ledger, so that their order
+// is exact; but for those with a key or of a workflow, and for those that were moved there.
+const PinnedSuffix = ".pinned"

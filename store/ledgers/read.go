@@ -1,0 +1,108 @@
+package ledgers
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// pageOf is how many tasks a page has when a filter says limit.
+func pageOf(limit int) int {
+	if limit <= 0 {
+		limit = 100
+	}
+	return min(limit, store.MaxPage)
+}
+
+// List implements store.Reader. Tasks that are named are asked for where their ids say
+// that they are, first.
+func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if len(f.IDs) > 0 {
+		return s.listNamed(ctx, f)
+	}
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) { return e.List(ctx, f) })
+	if err != nil {
+		return nil, err
+	}
+	return page(slices.Concat(parts...), f.Limit), nil
+}
+
+// page is the newest of the tasks that ledgers have listed.
+func page(tasks []store.Task, limit int) []store.Task {
+	slices.SortFunc(tasks, func(a, b store.Task) int { return compareIDs(b.ID, a.ID) })
+	return tasks[:min(len(tasks), pageOf(limit))]
+}
+
+func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Task, err error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.Clone(f.IDs)
+	slices.SortFunc(ids, compareIDs)
+	err = inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
+		found, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+			part := f
+			part.IDs = ids
+			return listByID(ctx, e, part)
+		})
+		tasks = append(tasks, found...)
+		return without(ids, found), err
+	})
+	if tasks = page(tasks, f.Limit); err != nil && len(tasks) < min(len(ids), pageOf(f.Limit)) {
+		return nil, err // a ledger that is away may have the others
+	}
+	return tasks, nil
+}
+
+// without returns the ids of which no task was found.
+func without(ids []store.ID, found []store.Task) []store.ID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
+		return slices.ContainsFunc(found, func(t store.Task) bool { return t.ID == id })
+	})
+}
+
+var _ store.Searcher = (*Store)(nil)
+
+// Search implements store.Searcher. It has looked as far down as the ledger that stopped
+// first.
+func (s *Store) Search(ctx context.Context, f store.Filter, budget int) ([]store.Task, store.ID, error) {
+	type answer struct {
+		tasks []store.Task
+		last  store.ID
+	}
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, store.ID{}, err
+	}
+	if len(f.IDs) > 0 {
+		tasks, err := s.listNamed(ctx, f)
+		if len(tasks) < pageOf(f.Limit) {
+			return tasks, store.ID{}, err
+		}
+		return tasks, tasks[len(tasks)-1].ID, err
+	}
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (answer, error) {
+		tasks, last, err := e.Search(ctx, f, max(budget/len(all), 1))
+		return answer{tasks, last}, err
+	})
+	if err != nil {
+		return nil, store.ID{}, err
+	}
+	var last store.ID
+	var tasks []store.Task
+	for _, p := range parts {
+		if compareIDs(p.last, last) > 0 {
+			last = p.last
+		}
+		tasks = append(tasks, p.tasks...)
+	}
+	tasks = slices.DeleteFunc(tasks, func(t store.Task) bool { return compareIDs(t.ID, last) < 0 })
+	found := page(tasks, f.Limit)
+	if len(found) < len(tasks) {
+		last = found[len(found)-1].ID
+	}
+	return found, last, nil
+}

@@ -1,0 +1,174 @@
+package ledgers
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Transactor = (*Store)(nil)
+
+// Tx implements store.Transactor, with the types of store/postgres, for ledgers in the
+// database of the transaction. What has to live in another database is refused with
+// store.ErrUnsupported.
+func (s *Store) Tx(tx any) (store.Tx, error) {
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		return &userTx{s: s, tx: tx, names: func(ctx context.Context, text string) (names []string, err error) {
+			return names, tx.QueryRow(ctx, text).Scan(&names)
+		}}, nil
+	case *sql.Tx:
+		return &userTx{s: s, tx: tx, names: func(ctx context.Context, text string) ([]string, error) {
+			rows, err := tx.QueryContext(ctx, "select unnest(x) from ("+text+") q(x)")
+			if err != nil {
+				return nil, err
+			}
+			defer rows.Close()
+			var names []string
+			for rows.Next() {
+				var name string
+				if err := rows.Scan(&name); err != nil {
+					return nil, err
+				}
+				names = append(names, name)
+			}
+			return names, rows.Err()
+		}}, nil
+	}
+	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx, store.ErrUnsupported)
+}
+
+// userTx is somebody else's transaction.
+type userTx struct {
+	s     *Store
+	tx    any
+	names func(ctx context.Context, text string) ([]string, error) // asks it
+	here  []int                                                    // ledgers in its database; nil: not asked yet
+}
+
+// local returns all ledgers, and the numbers of those in the transaction's database.
+func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
+	all, err := u.s.ledgers(ctx)
+	if err != nil || u.here != nil {
+		return all, u.here, err
+	}
+	names, err := u.names(ctx, "select array_agg(nspname::text) from pg_catalog.pg_namespace where nspname ~ '^"+u.s.o.Schema+"_[0-9]+_of_[0-9]+$'")
+	if err != nil {
+		return nil, nil, err
+	}
+	u.here = []int{}
+	for _, l := range all {
+		if slices.Contains(names, l.name) {
+			u.here = append(u.here, l.no)
+		}
+	}
+	if len(u.here) == 0 {
+		return nil, nil, fmt.Errorf("%w: the transaction's database has no ledger of this queue", store.ErrUnsupported)
+	}
+	return all, u.here, nil
+}
+
+// at is the engine of a ledger, in the transaction.
+func (u *userTx) at(l *ledger) (store.Tx, error) {
+	engine, _, err := l.present()
+	if err != nil {
+		return nil, err
+	}
+	return engine.Tx(u.tx)
+}
+
+// Enqueue implements store.Enqueuer.
+func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	all, here, err := u.local(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	places, err := u.s.placesOf(ctx, all, tasks)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	results := make([]store.Enqueued, len(tasks))
+	for no, l := range all {
+		var part []store.NewTask
+		var index []int
+		for i, at := range places.at {
+			if places.free && !slices.Contains(here, at) {
+				at = here[at%len(here)]
+			}
+			if at == no {
+				part, index = append(part, tasks[i]), append(index, i)
+			}
+		}
+		if len(part) == 0 {
+			continue
+		}
+		if !slices.Contains(here, no) {
+			return nil, fmt.Errorf("enqueue: %w: task %v lives in the ledger %s, which is not in the transaction's database: "+
+				"leave out its key and workflow, or enqueue it outside of the transaction", store.ErrUnsupported, part[0].ID, l.name)
+		}
+		tx, err := u.at(l)
+		if err != nil {
+			return nil, err
+		}
+		got, err := tx.Enqueue(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for k := range got {
+			results[index[k]] = got[k]
+		}
+	}
+	return results, nil
+}
+
+// Finish implements store.Tx.
+func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	all, here, err := u.local(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	parts, unknown, err := u.s.partsOf(ctx, all, outcomes)
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	finish := func(l *ledger, part []store.Outcome) ([]store.ID, error) {
+		tx, err := u.at(l)
+		if err != nil {
+			return nil, err
+		}
+		return tx.Finish(ctx, part)
+	}
+	for no, part := range parts {
+		if len(part) == 0 {
+			continue
+		}
+		if !slices.Contains(here, no) {
+			return nil, fmt.Errorf("finish: %w: task %v lives in the ledger %s, which is not in the transaction's database",
+				store.ErrUnsupported, part[0].Task.ID, all[no].name)
+		}
+		l, err := finish(all[no], part)
+		if err != nil {
+			return nil, err
+		}
+		lost = append(lost, l...)
+	}
+	for _, no := range here { // an outcome whose ledger nobody knows ends where it is accepted
+		if len(unknown) == 0 {
+			break
+		}
+		refused, err := finish(all[no], unknown)
+		if err != nil {
+			return nil, err
+		}
+		unknown = slices.DeleteFunc(unknown, func(o store.Outcome) bool { return !slices.Contains(refused, o.Task.ID) })
+	}
+	return append(lost, idsOf(unknown)...), nil
+}
