@@ -2,6 +2,7 @@ package ledgers_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
@@ -348,5 +350,28 @@ func TestATransactionWritesInItsOwnDatabase(t *testing.T) {
 		if len(claimed) != 10+stored {
 			t.Errorf("claimed %d of %d", len(claimed), 10+stored)
 		}
+	}
+	db, err := sql.Open("pgx", dsns[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := add(t, in, newTask(nil))[0].ID
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if tasks, err := s.List(ctx, store.Filter{IDs: []store.ID{id}}); err != nil || len(tasks) != 0 {
+		t.Errorf("after a rollback: %+v, %v", tasks, err)
+	}
+	if _, err := s.Tx(db); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("no transaction: %v", err)
 	}
 }

@@ -66,21 +66,16 @@ func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store
 // partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows.
 func (s *Store) partsOf(ctx context.Context, all []*ledger, outcomes []store.Outcome) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
 	parts = make([][]store.Outcome, len(all))
-	for _, o := range outcomes {
+	tasks := make([]store.Task, len(outcomes)) // as their ledgers handed them out
+	for i, o := range outcomes {
 		no, known := s.placeOfOutcome(&o)
 		if len(o.Then) > 0 || len(o.Needs) > 0 {
-			if !known { // what comes with it has to be beside it
-				found, err := s.whereAre(ctx, all, []store.ID{o.Task.ID})
-				if err != nil {
-					return nil, nil, err
-				}
-				no, known = found[o.Task.ID]
-			}
-			if err := s.staysBeside(ctx, all, &o, no); known && err != nil {
+			if no, known, err = s.besideOutcome(ctx, all, &o, no, known); err != nil {
 				return nil, nil, err
 			}
 		}
-		o.Task = unmarked(o.Task)
+		tasks[i] = *unmarked(o.Task)
+		o.Task = &tasks[i]
 		if known && no < len(all) {
 			parts[no] = append(parts[no], o)
 		} else {
@@ -88,6 +83,21 @@ func (s *Store) partsOf(ctx context.Context, all []*ledger, outcomes []store.Out
 		}
 	}
 	return parts, unknown, nil
+}
+
+// besideOutcome finds out where a task is whose outcome brings others, which have to live
+// beside it; it fails where one may not.
+func (s *Store) besideOutcome(ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool) (int, bool, error) {
+	if !known {
+		found, err := s.whereAre(ctx, all, []store.ID{o.Task.ID})
+		if err != nil {
+			return 0, false, err
+		}
+		if no, known = found[o.Task.ID]; !known {
+			return 0, false, nil
+		}
+	}
+	return no, known, s.staysBeside(ctx, all, o, no)
 }
 
 // staysBeside fails unless all that comes with an outcome may live beside its task.

@@ -96,10 +96,14 @@ func (a *leases) met(b *store.Beat, missed bits) {
 	} else {
 		a.strange[b.Worker.ID] = missed
 	}
+	named := make(map[store.Token]bool, len(b.Holds))
+	for _, token := range b.Holds {
+		named[token] = true
+	}
 	for token, l := range a.of {
 		switch {
 		case l.worker != b.Worker.ID || b.Seq == 0 && b.TTL > 0:
-		case slices.Contains(b.Holds, token):
+		case named[token]:
 			l.absent = 0
 		default:
 			if l.absent++; l.absent > 2 || b.TTL <= 0 {

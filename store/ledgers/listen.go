@@ -20,7 +20,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 		return err
 	}
 	heard := make(chan func(), 1)
-	each := func(l *ledger) {
+	listen := func(l *ledger) {
 		for ctx.Err() == nil {
 			_, _ = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
 				return struct{}{}, e.Listen(ctx, func(queues ...string) {
@@ -38,7 +38,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 		}
 	}
 	for _, l := range all {
-		go each(l)
+		go listen(l)
 	}
 	for {
 		select {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,26 +20,9 @@ var _ store.Transactor = (*Store)(nil)
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		return &userTx{s: s, tx: tx, names: func(ctx context.Context, text string) (names []string, err error) {
-			return names, tx.QueryRow(ctx, text).Scan(&names)
-		}}, nil
+		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row { return tx.QueryRow(ctx, text) }}, nil
 	case *sql.Tx:
-		return &userTx{s: s, tx: tx, names: func(ctx context.Context, text string) ([]string, error) {
-			rows, err := tx.QueryContext(ctx, "select unnest(x) from ("+text+") q(x)")
-			if err != nil {
-				return nil, err
-			}
-			defer rows.Close()
-			var names []string
-			for rows.Next() {
-				var name string
-				if err := rows.Scan(&name); err != nil {
-					return nil, err
-				}
-				names = append(names, name)
-			}
-			return names, rows.Err()
-		}}, nil
+		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row { return tx.QueryRowContext(ctx, text) }}, nil
 	}
 	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx, store.ErrUnsupported)
 }
@@ -47,9 +31,12 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 type userTx struct {
 	s     *Store
 	tx    any
-	names func(ctx context.Context, text string) ([]string, error) // asks it
-	here  []int                                                    // ledgers in its database; nil: not asked yet
+	query func(ctx context.Context, text string) row
+	here  []int // ledgers in its database; nil: not asked yet
 }
+
+// row is the answer to a question of either driver.
+type row interface{ Scan(into ...any) error }
 
 // local returns all ledgers, and the numbers of those in the transaction's database.
 func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
@@ -57,13 +44,14 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 	if err != nil || u.here != nil {
 		return all, u.here, err
 	}
-	names, err := u.names(ctx, "select array_agg(nspname::text) from pg_catalog.pg_namespace where nspname ~ '^"+u.s.o.Schema+"_[0-9]+_of_[0-9]+$'")
-	if err != nil {
+	var names string
+	if err := u.query(ctx, "select coalesce(pg_catalog.string_agg(nspname, ' '), '') from pg_catalog.pg_namespace").Scan(&names); err != nil {
 		return nil, nil, err
 	}
+	schemas := strings.Fields(names)
 	u.here = []int{}
 	for _, l := range all {
-		if slices.Contains(names, l.name) {
+		if slices.Contains(schemas, l.name) {
 			u.here = append(u.here, l.no)
 		}
 	}
