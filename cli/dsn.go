@@ -79,12 +79,13 @@ func databasesOf(text string) []string {
 // checkDatabases finds the usual mistakes in the URLs of databases with ledgers.
 func checkDatabases(list []string) error {
 	if len(list) == 0 {
-		return badDSN(`write "ledgers: postgres://host1/database postgres://host2/database"`, "the database URL names no database")
+		return badDSN(`write "ledgers: postgres://host1/database postgres://host2/database"`,
+			"the database URL names no database")
 	}
 	for _, one := range list {
 		if scheme, _, _ := strings.Cut(one, ":"); engineOf[strings.ToLower(scheme)] != "postgres" {
-			return badDSN("ledgers are on PostgreSQL: write postgres://user@host/database, one for each server", "the database URL has the scheme %s in its list",
-				quote(scheme))
+			return badDSN("ledgers are on PostgreSQL: write postgres://user@host/database, one for each server",
+				"the database URL has the scheme %s in its list", quote(scheme))
 		}
 		if err := checkServerURL(one); err != nil {
 			return err

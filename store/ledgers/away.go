@@ -41,8 +41,11 @@ func newLedger(s *Store, no int, name string) *ledger {
 	return l
 }
 
+// question is what a ledger is asked.
+type question[T any] func(ctx context.Context, e *postgres.Store) (T, error)
+
 // ask asks a ledger. The error is store.ErrUnavailable, among others, where it is away.
-func ask[T any](ctx context.Context, l *ledger, do func(context.Context, *postgres.Store) (T, error)) (answer T, err error) {
+func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
 	engine, live, err := l.present()
 	if err != nil {
 		return answer, err

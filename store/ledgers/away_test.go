@@ -84,7 +84,8 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 	}
 	lost, err := s.Finish(ctx, outcomes)
 	wait := new(store.HeldError)
-	if len(lost) > 0 || !errors.As(err, &wait) || !errors.Is(err, store.ErrUnavailable) || len(wait.Tasks) == 0 || len(wait.Tasks) == 40 {
+	if len(lost) > 0 || !errors.As(err, &wait) || !errors.Is(err, store.ErrUnavailable) ||
+		len(wait.Tasks) == 0 || len(wait.Tasks) == 40 {
 		t.Fatalf("%d lost, %v", len(lost), err)
 	}
 	// What has to be told by all ledgers is not told by some.
@@ -120,7 +121,8 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 	})
 	// A claim may be lost in a crash; its task is available again then.
 	for _, id := range lost {
-		if tasks, err := s.List(ctx, store.Filter{IDs: []store.ID{id}}); err != nil || len(tasks) != 1 || tasks[0].State != store.Available {
+		tasks, err := s.List(ctx, store.Filter{IDs: []store.ID{id}})
+		if err != nil || len(tasks) != 1 || tasks[0].State != store.Available {
 			t.Errorf("an outcome was lost, and the task is %+v, %v", tasks, err)
 		}
 	}
@@ -129,7 +131,8 @@ func TestAServerIsLostAndComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range counts {
-		if c.Queue == "q" && (c.State == store.Running && c.Tasks != 40 || c.State == store.Available && c.Tasks != int64(stored+len(lost))) {
+		want := map[store.State]int{store.Running: 40, store.Available: stored + len(lost)}[c.State]
+		if c.Queue == "q" && c.Tasks != int64(want) {
 			t.Errorf("%+v, with %d keys stored and %d claims lost", c, stored, len(lost))
 		}
 	}
@@ -220,8 +223,8 @@ func TestALedgerMovesToAPromotedStandby(t *testing.T) {
 	}
 	enqueue(100)
 	id := add(t, s, newTask(func(n *store.NewTask) { n.Workflow = tusk.NewID() }))[0].ID
-	const fence = "alter schema tusk_1_of_2 rename to tusk_1_of_2_moved"
-	eventually(t, "the ledger is fenced", func() bool { return all[0].Exec(ctx, "set lock_timeout = '1s'; "+fence) == nil })
+	const fence = "set lock_timeout = '1s'; alter schema tusk_1_of_2 rename to tusk_1_of_2_moved"
+	eventually(t, "the ledger is fenced", func() bool { return all[0].Exec(ctx, fence) == nil })
 	enqueue(100) // into the other ledger
 	var upto string
 	scan(t, all[0].DSN, "select pg_current_wal_insert_lsn()::text", &upto)
@@ -230,7 +233,9 @@ func TestALedgerMovesToAPromotedStandby(t *testing.T) {
 		scan(t, standby.DSN, "select coalesce(pg_last_wal_replay_lsn() >= '"+upto+"', false)", &has)
 		return has
 	})
-	for _, text := range []string{"select pg_promote()", "drop schema tusk_0_of_2 cascade", "alter schema tusk_1_of_2_moved rename to tusk_1_of_2"} {
+	for _, text := range []string{
+		"select pg_promote()", "drop schema tusk_0_of_2 cascade", "alter schema tusk_1_of_2_moved rename to tusk_1_of_2",
+	} {
 		if err := standby.Exec(ctx, text); err != nil {
 			t.Fatal(err)
 		}
@@ -268,10 +273,12 @@ func TestServersAreNamedWrongly(t *testing.T) {
 	_, dsns := servers(t, 2)
 	ctx := context.Background()
 	s := open(t, dsns...)
-	if _, err := s.Enqueue(ctx, []store.NewTask{newTask(nil)}); !errors.Is(err, store.ErrSchemaMissing) || !errors.Is(err, store.ErrNotCommitted) {
+	_, err := s.Enqueue(ctx, []store.NewTask{newTask(nil)})
+	if !errors.Is(err, store.ErrSchemaMissing) || !errors.Is(err, store.ErrNotCommitted) {
 		t.Errorf("an enqueue without ledgers: %v", err)
 	}
-	if _, err := s.Migrate(ctx, -1); !errors.Is(err, store.ErrSchemaMissing) || !strings.Contains(err.Error(), "--ledgers") {
+	_, err = s.Migrate(ctx, -1)
+	if !errors.Is(err, store.ErrSchemaMissing) || !strings.Contains(err.Error(), "--ledgers") {
 		t.Errorf("a migration that does not know how many: %v", err)
 	}
 	if err := divide(2, dsns...); err != nil {
@@ -281,13 +288,13 @@ func TestServersAreNamedWrongly(t *testing.T) {
 		t.Errorf("another number of ledgers: %v", err)
 	}
 	half := open(t, dsns[0])
-	if _, err := half.Check(ctx); err == nil || !strings.Contains(err.Error(), "tusk_1_of_2") || !strings.Contains(err.Error(), "name its server") {
+	_, err = half.Check(ctx)
+	if err == nil || !strings.Contains(err.Error(), "tusk_1_of_2") || !strings.Contains(err.Error(), "name its server") {
 		t.Errorf("a server is left out: %v", err)
 	}
 	if _, err := half.Migrate(ctx, -1); err == nil {
 		t.Error("a ledger was made twice")
 	}
-	scan(t, dsns[0], "with x as (select 1) select count(*) from x", new(int))
 	c, err := pgx.Connect(ctx, dsns[0])
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +306,8 @@ func TestServersAreNamedWrongly(t *testing.T) {
 	if _, err := open(t, dsns...).Check(ctx); err == nil || !strings.Contains(err.Error(), "rename the schema") {
 		t.Errorf("a ledger on two servers: %v", err)
 	}
-	if _, err := ledgers.Open(ctx, dsns[0], dsns[1]+"&tusk_schema=other"); err == nil || !strings.Contains(err.Error(), "tusk_schema") {
+	_, err = ledgers.Open(ctx, dsns[0], dsns[1]+"&tusk_schema=other")
+	if err == nil || !strings.Contains(err.Error(), "tusk_schema") {
 		t.Errorf("two schemas: %v", err)
 	}
 }

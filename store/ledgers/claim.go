@@ -54,7 +54,8 @@ func (t *turns) order(all []*ledger) []*ledger {
 			cold = append(cold, l)
 		}
 	}
-	if last := t.cold.Load(); time.Since(time.Unix(0, last)) > coldEvery && t.cold.CompareAndSwap(last, time.Now().UnixNano()) {
+	last, now := t.cold.Load(), time.Now().UnixNano()
+	if time.Duration(now-last) > coldEvery && t.cold.CompareAndSwap(last, now) {
 		return append(cold, hot...)
 	}
 	return append(hot, cold...)
@@ -75,7 +76,9 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 }
 
 // claim asks ledgers one after the other, until it has enough.
-func (s *Store) claim(ctx context.Context, r store.ClaimRequest, order []*ledger, enough bool) (tasks []store.Task, err error) {
+func (s *Store) claim(
+	ctx context.Context, r store.ClaimRequest, order []*ledger, enough bool,
+) (tasks []store.Task, err error) {
 	answered, limit := false, r.Limit
 	for _, l := range order {
 		if enough && len(tasks) >= limit {
@@ -113,7 +116,9 @@ func (s *Store) claim(ctx context.Context, r store.ClaimRequest, order []*ledger
 
 // claimAt claims from one ledger, and remembers which of its leases the worker holds.
 func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([]store.Task, error) {
-	got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) { return e.Claim(ctx, r) })
+	got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		return e.Claim(ctx, r)
+	})
 	s.claimed(l, r, got, err)
 	return got, err
 }

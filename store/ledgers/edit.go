@@ -22,7 +22,9 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	slices.SortFunc(ids, compareIDs)
 	failed := inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
 		part := store.Edit{IDs: inOrder(e.IDs, ids), Change: e.Change}
-		edited, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Edited, error) { return e.Edit(ctx, part) })
+		edited, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Edited, error) {
+			return e.Edit(ctx, part)
+		})
 		if h := new(store.HeldError); errors.As(err, &h) {
 			held, err = append(held, h.Tasks...), nil
 		}

@@ -35,7 +35,9 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 
 // enqueueAt stores tasks in one ledger.
 func enqueueAt(ctx context.Context, l *ledger, tasks []store.NewTask) ([]store.Enqueued, error) {
-	results, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Enqueued, error) { return e.Enqueue(ctx, tasks) })
+	results, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Enqueued, error) {
+		return e.Enqueue(ctx, tasks)
+	})
 	l.s.turns.heat(l.no, err == nil)
 	if errors.Is(err, errAway) {
 		err = fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
@@ -44,7 +46,9 @@ func enqueueAt(ctx context.Context, l *ledger, tasks []store.NewTask) ([]store.E
 }
 
 // enqueueAnywhere stores tasks in a ledger, or in the next one that is not away.
-func enqueueAnywhere(ctx context.Context, all []*ledger, first int, tasks []store.NewTask) (results []store.Enqueued, err error) {
+func enqueueAnywhere(
+	ctx context.Context, all []*ledger, first int, tasks []store.NewTask,
+) (results []store.Enqueued, err error) {
 	for k := range all {
 		results, err = enqueueAt(ctx, all[(first+k)%len(all)], tasks)
 		if err == nil || !errors.Is(err, store.ErrNotCommitted) || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {

@@ -48,7 +48,8 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 			no, _ := strconv.Atoi(parts[2])
 			of, _ := strconv.Atoi(parts[3])
 			if l.of != 0 && of != l.of {
-				return l, fmt.Errorf("%s has the schema %s, another server has ledgers of %d: these servers belong to different queues", at.name, name, l.of)
+				return l, fmt.Errorf("%s has the schema %s, another server has ledgers of %d: "+
+					"these servers belong to different queues", at.name, name, l.of)
 			}
 			l.of = of
 			l.on[no] = append(l.on[no], at)
@@ -62,7 +63,8 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 func (s *Store) ledgersOn(ctx context.Context, at *server) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	rows, err := at.pool.Query(ctx, "select nspname::text from pg_catalog.pg_namespace where nspname ~ $1 and not pg_catalog.pg_is_in_recovery()",
+	rows, err := at.pool.Query(ctx,
+		"select nspname::text from pg_catalog.pg_namespace where nspname ~ $1 and not pg_catalog.pg_is_in_recovery()",
 		"^"+s.o.Schema+"_[0-9]+_of_[0-9]+$")
 	if err != nil {
 		return nil, err
@@ -117,7 +119,8 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 		s.turns.start(seen.of)
 		defer s.all.Store(all)
 	} else if len(*all) != seen.of {
-		return nil, fmt.Errorf("there were %d ledgers, now there are %d: these servers belong to another queue", len(*all), seen.of)
+		return nil, fmt.Errorf("there were %d ledgers, now there are %d: these servers belong to another queue",
+			len(*all), seen.of)
 	}
 	for _, l := range *all {
 		if err := s.place(l, &seen); err != nil {

@@ -55,16 +55,22 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 		}
 	}
 	done.Wait()
-	lost, err := finishAnywhere(all, unknown, func(l *ledger, part []store.Outcome) ([]store.ID, error) { return finishAt(ctx, l, part) })
+	lost, err := finishAnywhere(all, unknown, func(l *ledger, part []store.Outcome) ([]store.ID, error) {
+		return finishAt(ctx, l, part)
+	})
 	return f.end(lost, unknown, err)
 }
 
 func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store.ID, error) {
-	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) { return e.Finish(ctx, outcomes) })
+	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) {
+		return e.Finish(ctx, outcomes)
+	})
 }
 
 // partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows.
-func (s *Store) partsOf(ctx context.Context, all []*ledger, outcomes []store.Outcome) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
+func (s *Store) partsOf(
+	ctx context.Context, all []*ledger, outcomes []store.Outcome,
+) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
 	parts = make([][]store.Outcome, len(all))
 	tasks := make([]store.Task, len(outcomes)) // as their ledgers handed them out
 	for i, o := range outcomes {
@@ -87,7 +93,9 @@ func (s *Store) partsOf(ctx context.Context, all []*ledger, outcomes []store.Out
 
 // besideOutcome finds out where a task is whose outcome brings others, which have to live
 // beside it; it fails where one may not.
-func (s *Store) besideOutcome(ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool) (int, bool, error) {
+func (s *Store) besideOutcome(
+	ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool,
+) (int, bool, error) {
 	if !known {
 		found, err := s.whereAre(ctx, all, []store.ID{o.Task.ID})
 		if err != nil {
@@ -107,7 +115,8 @@ func (s *Store) staysBeside(ctx context.Context, all []*ledger, o *store.Outcome
 	for i := range o.Then {
 		n := &o.Then[i]
 		if at, _ := s.fixed(n, len(all)); n.Key != "" && at != no {
-			return fmt.Errorf("%w: a task with a key, which lives in another ledger, cannot come with an outcome", store.ErrUnsupported)
+			return fmt.Errorf("%w: a task with a key, which lives in another ledger, cannot come with an outcome",
+				store.ErrUnsupported)
 		}
 		own[n.ID] = true
 		for _, need := range n.Needs {

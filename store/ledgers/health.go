@@ -33,7 +33,9 @@ func (s *Store) Witnesses() bool {
 // Examine implements store.Examiner: sums over the ledgers, and the worst of what is no
 // sum. The clock, the version and who leads are those of home.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Health, error) { return e.Examine(ctx) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Health, error) {
+		return e.Examine(ctx)
+	})
 	if err != nil {
 		return store.UnknownHealth(), err
 	}
@@ -87,7 +89,9 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	}
 	var statements []string
 	for _, l := range all {
-		part, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]string, error) { return e.Roles(ctx, prefix, apply) })
+		part, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]string, error) {
+			return e.Roles(ctx, prefix, apply)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +103,9 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 
 // Measure implements store.Meter. What a server counts for all its ledgers is taken once.
 func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Measures, error) { return e.Measure(ctx) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Measures, error) {
+		return e.Measure(ctx)
+	})
 	if err != nil {
 		return sum, err
 	}

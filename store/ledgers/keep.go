@@ -19,7 +19,9 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 		return store.Leadership{}, fmt.Errorf("lead: %w", err)
 	}
 	home, others := all[0], all[1:]
-	l, err := ask(ctx, home, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) { return e.Lead(ctx, c) })
+	l, err := ask(ctx, home, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) {
+		return e.Lead(ctx, c)
+	})
 	switch {
 	case errors.Is(err, store.ErrUnavailable) && c.Term != 0 && len(others) > 0:
 		return s.leadAway(ctx, others, c, err)
@@ -43,7 +45,9 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 // adopt has ledgers adopt a term, or give it up. It returns the highest of the terms that
 // stand in its way, 0 if none does. Those that are away adopt it when they are back.
 func adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64, err error) {
-	answers, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) { return e.Adopt(ctx, c) })
+	answers, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) {
+		return e.Adopt(ctx, c)
+	})
 	for i, a := range answers {
 		switch {
 		case errs[i] != nil && !errors.Is(errs[i], store.ErrUnavailable):
@@ -56,8 +60,12 @@ func adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64
 }
 
 // leadAway keeps a term while home is away.
-func (s *Store) leadAway(ctx context.Context, others []*ledger, c store.Candidate, why error) (store.Leadership, error) {
-	answers, errs := each(ctx, others, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) { return e.Adopt(ctx, c) })
+func (s *Store) leadAway(
+	ctx context.Context, others []*ledger, c store.Candidate, why error,
+) (store.Leadership, error) {
+	answers, errs := each(ctx, others, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) {
+		return e.Adopt(ctx, c)
+	})
 	var l store.Leadership
 	for i, a := range answers {
 		if errs[i] == nil && !a.Held && c.TTL > 0 {
@@ -78,7 +86,9 @@ func (s *Store) leadAway(ctx context.Context, others []*ledger, c store.Candidat
 
 // chore does something in one ledger after the other, with what is left of a limit. A
 // ledger that is away holds up no other.
-func (s *Store) chore(ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error)) error {
+func (s *Store) chore(
+	ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error),
+) error {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return err
@@ -110,7 +120,9 @@ func (s *Store) chore(ctx context.Context, limit int, do func(ctx context.Contex
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	sum := store.Admitted{Next: -1}
 	err := s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
-		did, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Admitted, error) { return e.Admit(ctx, term, limit) })
+		did, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Admitted, error) {
+			return e.Admit(ctx, term, limit)
+		})
 		if err != nil {
 			return 0, err
 		}
@@ -135,7 +147,9 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 // Rescue implements store.Keeper.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
 	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
-		got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) { return e.Rescue(ctx, term, limit) })
+		got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+			return e.Rescue(ctx, term, limit)
+		})
 		mark(got, l.no)
 		tasks = append(tasks, got...)
 		return len(got), err
@@ -149,7 +163,9 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 // Prune implements store.Keeper.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
-		n, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (int, error) { return e.Prune(ctx, term, keep, limit) })
+		n, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (int, error) {
+			return e.Prune(ctx, term, keep, limit)
+		})
 		deleted += n
 		return n, err
 	})

@@ -166,7 +166,9 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	var done sync.WaitGroup
 	for i, l := range all {
 		done.Go(func() {
-			stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) { return e.Extend(ctx, parts[i]) })
+			stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+				return e.Extend(ctx, parts[i])
+			})
 		})
 	}
 	done.Wait()

@@ -153,7 +153,7 @@ func (s *Store) home(ctx context.Context) (*ledger, error) {
 }
 
 // atHome asks the first ledger.
-func atHome[T any](ctx context.Context, s *Store, do func(context.Context, *postgres.Store) (T, error)) (answer T, err error) {
+func atHome[T any](ctx context.Context, s *Store, do question[T]) (answer T, err error) {
 	l, err := s.home(ctx)
 	if err != nil {
 		return answer, err
@@ -162,7 +162,7 @@ func atHome[T any](ctx context.Context, s *Store, do func(context.Context, *post
 }
 
 // each asks all ledgers at once. An answer is valid where its error is nil.
-func each[T any](ctx context.Context, all []*ledger, do func(context.Context, *postgres.Store) (T, error)) ([]T, []error) {
+func each[T any](ctx context.Context, all []*ledger, do question[T]) ([]T, []error) {
 	answers, errs := make([]T, len(all)), make([]error, len(all))
 	if len(all) == 1 {
 		answers[0], errs[0] = ask(ctx, all[0], do)
@@ -177,7 +177,7 @@ func each[T any](ctx context.Context, all []*ledger, do func(context.Context, *p
 }
 
 // fromAll asks all ledgers at once, every one of which has to answer.
-func fromAll[T any](ctx context.Context, s *Store, do func(context.Context, *postgres.Store) (T, error)) ([]T, error) {
+func fromAll[T any](ctx context.Context, s *Store, do question[T]) ([]T, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return nil, err

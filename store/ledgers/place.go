@@ -69,7 +69,8 @@ func (p *placed) together() bool {
 }
 
 // errSpread refuses a task that needs others of another ledger.
-var errSpread = fmt.Errorf("%w: a task and those that it needs have to live in one ledger: give them one workflow, and no keys", store.ErrUnsupported)
+var errSpread = fmt.Errorf("%w: a task and those that it needs have to live in one ledger: "+
+	"give them one workflow, and no keys", store.ErrUnsupported)
 
 // placesOf says where the tasks of a call live.
 func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTask) (*placed, error) {

@@ -22,7 +22,9 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	if len(f.IDs) > 0 {
 		return s.listNamed(ctx, f)
 	}
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) { return e.List(ctx, f) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+		return e.List(ctx, f)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,9 @@ import (
 
 // Records implements store.Recorder.
 func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Record, error) { return e.Records(ctx, kind) })
+	return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Record, error) {
+		return e.Records(ctx, kind)
+	})
 }
 
 // PutRecord implements store.Recorder. Tasks that come with a record live at home with it.
@@ -62,7 +64,7 @@ func (s *Store) atHome(ctx context.Context, tasks []store.NewTask) error {
 	}
 	for i := range tasks {
 		if at, _ := s.fixed(&tasks[i], len(all)); tasks[i].Key != "" && at != 0 {
-			return fmt.Errorf("%w: %w: a task with a key lives in the ledger of its key, and cannot be stored together with a record",
+			return fmt.Errorf("%w: %w: a task with a key lives in the ledger of its key, not with a record",
 				store.ErrNotCommitted, store.ErrUnsupported)
 		}
 	}

@@ -30,7 +30,8 @@ func (s *Store) Divide(ledgers int) error {
 }
 
 // errUndivided says that nobody has said into how many ledgers to divide.
-var errUndivided = fmt.Errorf("%w: there are no ledgers: say how many to make, such as tusk migrate up --ledgers 8", store.ErrSchemaMissing)
+var errUndivided = fmt.Errorf("%w: there are no ledgers: say how many to make, such as tusk migrate up --ledgers 8",
+	store.ErrSchemaMissing)
 
 // Migrate implements store.Migrator. It brings all ledgers to a version, home last, and
 // makes them where there are none: spread over the servers, all of which have to answer.
@@ -91,7 +92,9 @@ func (s *Store) create(ctx context.Context) error {
 
 // Migrations implements store.Migrator. A step is applied when it is in all ledgers.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) { return e.Migrations(ctx) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
+		return e.Migrations(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +127,9 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]string, error) { return e.Check(ctx) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]string, error) {
+		return e.Check(ctx)
+	})
 	warnings = slices.Concat(parts...)
 	slices.Sort(warnings)
 	return slices.Compact(warnings), err

@@ -43,7 +43,8 @@ func worker(t *testing.T, s store.Store) store.ID {
 
 func claim(t *testing.T, s store.Store, worker store.ID, limit int) []store.Task {
 	t.Helper()
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: limit, Token: store.NewToken()})
+	r := store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: limit, Token: store.NewToken()}
+	tasks, err := s.Claim(context.Background(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,10 +171,12 @@ func TestWhatCannotBeAtomicIsRefused(t *testing.T) {
 		t.Errorf("%d refused, %d records, %v", refused, len(records), err)
 	}
 	tick := newTask(func(n *store.NewTask) { n.Key = store.ScheduleKeys + "nightly" })
-	if _, _, err := s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "schedule", Name: "nightly", Body: []byte("{}")}, Tasks: []store.NewTask{tick}}); err != nil {
+	nightly := store.Record{Kind: "schedule", Name: "nightly", Body: []byte("{}")}
+	if _, _, err := s.PutRecord(ctx, store.PutRecord{Record: nightly, Tasks: []store.NewTask{tick}}); err != nil {
 		t.Errorf("a schedule's task: %v", err)
 	}
-	if r := add(t, s, newTask(func(n *store.NewTask) { n.Key = tick.Key }))[0]; r.Result != store.Skipped || r.ID != tick.ID {
+	byHand := newTask(func(n *store.NewTask) { n.Key = tick.Key })
+	if r := add(t, s, byHand)[0]; r.Result != store.Skipped || r.ID != tick.ID {
 		t.Errorf("a schedule's task by hand: %+v", r)
 	}
 }

@@ -30,7 +30,9 @@ func sums[K comparable, V any](parts [][]V, key func(*V) K, add func(sum, one *V
 
 // Count implements store.Reader.
 func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Count, error) { return e.Count(ctx) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Count, error) {
+		return e.Count(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +51,9 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 
 // Stats implements store.Reader.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Stat, error) { return e.Stats(ctx, f) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Stat, error) {
+		return e.Stats(ctx, f)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +73,9 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	limit := pageOf(f.Limit)
 	f.Limit = store.MaxPage
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) { return e.Errors(ctx, f) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.ErrorGroup, error) {
+		return e.Errors(ctx, f)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +97,9 @@ func addErrors(sum, g *store.ErrorGroup) {
 
 // Workers implements store.Reader. A worker lives if it does in one ledger.
 func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Worker, error) { return e.Workers(ctx) })
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Worker, error) {
+		return e.Workers(ctx)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,9 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	if err != nil {
 		return 0, err
 	}
-	counts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (int, error) { return e.Grant(ctx, term, ids) })
+	counts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (int, error) {
+		return e.Grant(ctx, term, ids)
+	})
 	for no, n := range counts {
 		s.turns.heat(no, n > 0)
 		if granted += n; errs[no] != nil {

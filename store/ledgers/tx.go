@@ -20,11 +20,16 @@ var _ store.Transactor = (*Store)(nil)
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row { return tx.QueryRow(ctx, text) }}, nil
+		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row {
+			return tx.QueryRow(ctx, text)
+		}}, nil
 	case *sql.Tx:
-		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row { return tx.QueryRowContext(ctx, text) }}, nil
+		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row {
+			return tx.QueryRowContext(ctx, text)
+		}}, nil
 	}
-	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx, store.ErrUnsupported)
+	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx,
+		store.ErrUnsupported)
 }
 
 // userTx is somebody else's transaction.
@@ -45,7 +50,8 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 		return all, u.here, err
 	}
 	var names string
-	if err := u.query(ctx, "select coalesce(pg_catalog.string_agg(nspname, ' '), '') from pg_catalog.pg_namespace").Scan(&names); err != nil {
+	err = u.query(ctx, "select pg_catalog.string_agg(nspname, ' ') from pg_catalog.pg_namespace").Scan(&names)
+	if err != nil {
 		return nil, nil, err
 	}
 	schemas := strings.Fields(names)
@@ -100,7 +106,8 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		}
 		if !slices.Contains(here, no) {
 			return nil, fmt.Errorf("enqueue: %w: task %v lives in the ledger %s, which is not in the transaction's database: "+
-				"leave out its key and workflow, or enqueue it outside of the transaction", store.ErrUnsupported, part[0].ID, l.name)
+				"leave out its key and workflow, or enqueue it outside of the transaction",
+				store.ErrUnsupported, part[0].ID, l.name)
 		}
 		tx, err := u.at(l)
 		if err != nil {

@@ -95,7 +95,7 @@ var recordClauses = []clause{
 		if all, _ := t.Records(t.ctx(), "x"); all[0].Version != v {
 			t.Errorf("%+v", all)
 		}
-		_, results, err = t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(key("k")), newTask(key("k"))}})
+		_, results, err = t.PutRecord(t.ctx(), store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(key(store.ScheduleKeys + "k")), newTask(key(store.ScheduleKeys + "k"))}})
 		if err != nil || results[0].Result != store.Added || results[1].Result != store.Skipped {
 			t.Errorf("%+v, %v", results, err)
 		}
@@ -109,7 +109,7 @@ var recordClauses = []clause{
 				t.Fatal(err)
 			}
 			r.Version, r.Body = v, []byte(name)
-			puts = append(puts, store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(), newTask(key("k"))}})
+			puts = append(puts, store.PutRecord{Record: r, Tasks: []store.NewTask{newTask(), newTask(key(store.ScheduleKeys + "k"))}})
 		}
 		puts[1].Record.Version++
 		puts = append(puts, store.PutRecord{Record: store.Record{Kind: "x", Name: "none", Version: 1, Body: []byte(`1`)}, Tasks: []store.NewTask{newTask()}})
