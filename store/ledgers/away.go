@@ -82,12 +82,6 @@ func (l *ledger) present() (*postgres.Store, context.Context, error) {
 	return l.engine, l.live, nil
 }
 
-func (l *ledger) isAway() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.why != nil
-}
-
 // found says where the ledger is. Whether it answers there is yet to be seen.
 func (l *ledger) found(at *server, engine *postgres.Store) {
 	l.mu.Lock()
