@@ -247,3 +247,30 @@ type End struct {
 
 // MostEnds is how many ends an engine keeps that has to keep them for readers.
 const MostEnds = 1_000_000
+
+// Archiver is an engine that hands finished tasks over to an archive before it deletes them:
+// it says which are due for deletion, and deletes exactly those that were taken. One process
+// archives at a time.
+type Archiver interface {
+	// Due returns finished tasks whose retention is over, with their whole history, about
+	// limit of them or fewer. It changes nothing. From is empty for the first page and Next
+	// of the page before for each other one. No task comes in two pages, unless it has ended
+	// again in between. A task may become due only with the next Prune, even one that keeps
+	// it, and while a transaction is open that was open when it ended.
+	Due(ctx context.Context, keep Retention, from string, limit int) (Due, error)
+
+	// Release deletes the tasks of a page, as Prune would, unless they have been brought back
+	// since: those it leaves alone and returns. It may be repeated, and returns those that
+	// have come back each time, and from every process.
+	//
+	// A HeldError means that some tasks of the page could not be deleted because somebody else
+	// holds a row that they need; the same call is to be made again.
+	Release(ctx context.Context, receipt []byte) (back []ID, err error)
+}
+
+// Due is a page of an Archiver.
+type Due struct {
+	Tasks   []Task // with Detail
+	Receipt []byte // the engine's note of which tasks these are, for Release; nil: of none
+	Next    string // where the next page begins; empty: this is the last one
+}

@@ -128,6 +128,8 @@ type pruning struct {
 	dropped int64 // the days below this place are gone
 	gone    int   // tasks that went with them
 	kept    int   // tasks that are held
+	held    []store.ID
+	back    []store.ID // tasks that have come back since their list was written
 }
 
 // maxPruned is how many tasks one transaction deletes.
@@ -186,9 +188,7 @@ func (p *pruning) delete() (int, error) {
 		at[i] = ref{r.place, r.n, 0}
 		laps[at[i]] = r.lap
 	}
-	expired := func(r *row) bool {
-		return r.State == p.of.state && r.Queue == p.of.queue && r.lap == laps[ref{r.place, r.n, 0}]
-	}
+	expired := func(r *row) bool { return p.of.ended(r, laps[ref{r.place, r.n, 0}]) }
 	found, err := p.read("task.read", spansOf(at))
 	if err != nil {
 		return 0, err
@@ -204,6 +204,11 @@ func (p *pruning) delete() (int, error) {
 		return 0, err
 	}
 	p.keepHeld(found, rows)
+	for _, r := range rows {
+		if !expired(r) {
+			p.back = append(p.back, r.ID)
+		}
+	}
 	rows = slices.DeleteFunc(rows, func(r *row) bool { return !expired(r) })
 	for _, r := range rows {
 		p.tally(r, -1)
@@ -251,6 +256,7 @@ func (p *pruning) keepHeld(found map[ref]*row, locked []*row) {
 	for _, l := range p.lists {
 		for _, r := range l.chosen {
 			if at := (ref{r.place, r.n, 0}); found[at] != nil && !free[at] {
+				p.held = append(p.held, found[at].ID)
 				l.rest = append(l.rest, span{r.place, r.n, r.n, r.lap})
 				p.kept++
 			}

@@ -76,19 +76,12 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 
 // Prune implements store.Keeper.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
-	queues, completed, cancelled, discarded := []int64{}, []int64{}, []int64{}, []int64{}
-	for queue, own := range keep.Queues {
-		queues = append(queues, hashOf(queue))
-		completed = append(completed, kept(own.Completed))
-		cancelled = append(cancelled, kept(own.Cancelled))
-		discarded = append(discarded, kept(own.Discarded))
-	}
-	all := []int64{kept(keep.Completed), kept(keep.Cancelled), kept(keep.Discarded)}
+	r := retentionsOf(keep)
 	err = s.query(ctx, "prune", func(raw [][]byte) error {
 		deleted = int(int32Of(raw[0]))
 		s.hand.Store(int64Of(raw[1]))
 		return nil
-	}, term, limit, all, queues, completed, cancelled, discarded, kept(keep.Stats), forgetAfter.Microseconds(), s.hand.Load(), s.pruneLooks)
+	}, term, limit, r.all, r.queues, r.completed, r.cancelled, r.discarded, kept(keep.Stats), forgetAfter.Microseconds(), s.hand.Load(), s.pruneLooks)
 	if err != nil {
 		return 0, fmt.Errorf("prune: %w", err)
 	}

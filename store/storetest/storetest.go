@@ -64,7 +64,7 @@ type clause struct {
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
 		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses, crowdClauses)
+		raceCommitClauses, endClauses, archiveClauses, crowdClauses)
 }
 
 // T is a test of one clause on a database of its own.

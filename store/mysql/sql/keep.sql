@@ -88,6 +88,13 @@ where queue = ? and state = ? and finished_at <= ?
 order by finished_at, seq
 limit ?
 
+-- name: due.lists
+select finished_at, seq, refs
+from tusk_finished force index (primary)
+where queue = ? and state = ? and finished_at <= ? and finished_at >= ? and (finished_at > ? or seq > ?)
+order by finished_at, seq
+limit ?
+
 -- name: prune.shorten
 update tusk_finished set refs = ? where queue = ? and state = ? and finished_at = ? and seq = ?
 

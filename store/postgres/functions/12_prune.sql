@@ -43,9 +43,6 @@ declare
   _look  int := 0;
   _ids   uuid[];
   _all   uuid[];
-  _named uuid[]; -- those of them that have keys
-  _keys  text[];
-  _of    bigint[];
   _upto  xid8;
   _late  xid8[];
   _old   timestamptz;
@@ -100,21 +97,13 @@ begin
       exit;
     end if;
     continue when f.over is not true or tusk_fn.may_go(f.xid, _over) is not true;
-    select x.ctid as at, x.xid, x.finished_at, x.stats, x.firsts, x.counts, x.lane, x.keyed into o
+    select x.ctid as at, x.firsts, x.counts, x.lane, x.keyed into o
     from tusk.outcome x where x.ctid = f.at
     for update skip locked;
     continue when not found;
     _all := array(select i.id from tusk_fn.ids_of(o.firsts, o.counts) i order by i.place);
     _ids := _all[1 : _limit - deleted];
-    if o.keyed > 0 then
-      select array_agg(t.id), array_agg(t.key), array_agg(o.lane >> 16) into _named, _keys, _of
-      from (
-        select distinct t.id, tusk_fn.tenant_key(t.tenant, t.key) as key
-        from tusk.log t
-        where t.id = any(_ids) and t.packed is null and t.lane = o.lane and t.key is not null) t;
-      continue when not tusk_fn.try_keys(_of, _keys);
-      perform tusk_fn.forget_key(o.lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
-    end if;
+    continue when o.keyed > 0 and not tusk_fn.forget_keys_of(o.lane, _ids);
     perform tusk_fn.forget_tasks(_ids);
     deleted := deleted + cardinality(_ids);
     if cardinality(_ids) < cardinality(_all) then
@@ -122,8 +111,7 @@ begin
       hand := f.xid::text::bigint;
       exit;
     else
-      insert into tusk.stat (at, stats) select o.finished_at, o.stats where o.stats is not null and (o.xid >= _upto or o.xid = any(_late));
-      delete from tusk.outcome x where x.ctid = o.at;
+      perform tusk_fn.drop_flush(o.at, _upto, _late);
     end if;
   end loop;
   if _keep_stats > 0 then
@@ -153,6 +141,34 @@ begin
     perform tusk_fn.hold_lead(_term);
   end if;
 end $$;
+
+-- Forgets the keys of tasks that were completed in a lane. False: somebody holds one, and
+-- nothing is forgotten.
+create function tusk_fn.forget_keys_of(_lane bigint, _ids uuid[]) returns boolean language plpgsql as $$
+declare
+  _named uuid[];
+  _keys  text[];
+begin
+  select array_agg(t.id), array_agg(t.key) into _named, _keys
+  from (
+    select distinct t.id, tusk_fn.tenant_key(t.tenant, t.key) as key
+    from tusk.log t
+    where t.id = any(_ids) and t.packed is null and t.lane = _lane and t.key is not null) t;
+  if not tusk_fn.try_keys(array_fill(_lane >> 16, array[cardinality(_keys)]), _keys) then
+    return false;
+  end if;
+  perform tusk_fn.forget_key(_lane >> 16, t.key, t.id) from unnest(_named, _keys) t(id, key);
+  return true;
+end $$;
+
+-- Deletes a flush, but keeps its statistics where nobody has summed them up yet: those of xids
+-- from _upto on, and of _late ones.
+create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns void language sql volatile as $$
+  with gone as (
+    delete from tusk.outcome x where x.ctid = _at returning x.xid, x.finished_at, x.stats)
+  insert into tusk.stat (at, stats)
+  select g.finished_at, g.stats from gone g where g.stats is not null and (g.xid >= _upto or g.xid = any(_late))
+$$;
 
 -- Notes which queues keep completed tasks for much less than others, or for much longer.
 create function tusk_fn.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void language plpgsql as $$

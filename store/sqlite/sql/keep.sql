@@ -80,6 +80,13 @@ where kind = ? and state = ? and finished_at <= ?
 order by finished_at
 limit 0 + ?;
 
+-- name: due.tasks
+-- Old tasks behind one of them, in the order of the index.
+select id, finished_at, num from tusk_task indexed by tusk_task_finished
+where kind = ? and state = ? and finished_at <= ? and (finished_at, num) > (?, ?)
+order by finished_at, num
+limit 0 + ?;
+
 -- name: prune.stats
 delete from tusk_stat where at <= ?;
 

@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Archiver = (*Store)(nil)
+
+// dueLooks is how many flushes one page looks at for those that are due.
+const dueLooks = 100_000
+
+// dueCursor is where a page begins: the dead come first, then flushes by xid.
+type dueCursor struct {
+	Dead bool      `json:"dead,omitempty"` // behind a dead task
+	At   time.Time `json:"at,omitzero"`
+	ID   store.ID  `json:"id,omitzero"`
+	XID  int64     `json:"xid,omitempty"` // behind the flushes of an xid
+}
+
+// Due implements store.Archiver.
+func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
+	after := dueCursor{Dead: true, At: lower(time.Time{})}
+	if from != "" {
+		after = dueCursor{}
+		if err := json.Unmarshal([]byte(from), &after); err != nil {
+			return due, fmt.Errorf("due: the cursor %q is none", from)
+		}
+	}
+	next := &dueCursor{}
+	for next != nil && len(due.Tasks) == 0 && err == nil {
+		if after.Dead {
+			next, err = s.dueDead(ctx, keep, after, limit, &due)
+		} else {
+			next, err = s.dueFlushes(ctx, keep, after, limit, &due)
+		}
+		if next != nil {
+			after = *next
+		}
+	}
+	if err != nil {
+		return store.Due{}, fmt.Errorf("due: %w", err)
+	}
+	if next != nil {
+		text, err := json.Marshal(next)
+		if err != nil {
+			return store.Due{}, fmt.Errorf("due: %w", err)
+		}
+		due.Next = string(text)
+	}
+	return due, nil
+}
+
+// dueDead reads a page of dead tasks.
+func (s *Store) dueDead(ctx context.Context, keep store.Retention, after dueCursor, limit int, due *store.Due) (*dueCursor, error) {
+	r := retentionsOf(keep)
+	var receipt deadReceipt
+	err := s.query(ctx, "due_dead", func(raw [][]byte) error {
+		var t store.Task
+		readTask(&t, raw)
+		t.Queue, t.State, t.Reason, t.FinishedAt = string(raw[17]), stateOf(raw[18]), string(raw[19]), timeOf(raw[20])
+		due.Tasks = append(due.Tasks, t)
+		receipt.IDs, receipt.XIDs = append(receipt.IDs, t.ID), append(receipt.XIDs, int64Of(raw[21]))
+		return nil
+	}, r.all, r.queues, r.completed, r.cancelled, r.discarded, after.At, [16]byte(after.ID), limit)
+	if err != nil || len(due.Tasks) == 0 {
+		return &dueCursor{}, err
+	}
+	if err := s.addDetails(ctx, due.Tasks, nil); err != nil {
+		return nil, err
+	}
+	due.Receipt = receipt.encode()
+	if last := &due.Tasks[len(due.Tasks)-1]; len(due.Tasks) == limit {
+		return &dueCursor{Dead: true, At: last.FinishedAt, ID: last.ID}, nil
+	}
+	return &dueCursor{}, nil
+}
+
+// dueFlushes reads a page of completed tasks, by the flushes in which they ended.
+func (s *Store) dueFlushes(ctx context.Context, keep store.Retention, after dueCursor, limit int, due *store.Due) (*dueCursor, error) {
+	r := retentionsOf(keep)
+	var next *dueCursor
+	var page duePage
+	err := s.query(ctx, "due_flushes", func(raw [][]byte) error {
+		if raw[7] == nil {
+			next = &dueCursor{XID: int64Of(raw[0])}
+			return nil
+		}
+		page.add(raw)
+		return nil
+	}, r.all[0], r.queues, r.completed, after.XID, limit, dueLooks)
+	if err != nil || len(page.flushes) == 0 {
+		return next, err
+	}
+	if due.Tasks, err = s.readFlushes(ctx, &page); err != nil {
+		return nil, err
+	}
+	due.Receipt = page.receipt()
+	completed := make(map[store.ID]store.Attempt, len(due.Tasks))
+	for i := range due.Tasks {
+		completed[due.Tasks[i].ID] = due.Tasks[i].Detail.Attempts[0]
+	}
+	return next, s.addDetails(ctx, due.Tasks, completed)
+}
+
+// retentions are a store.Retention as functions of the database take it.
+type retentions struct {
+	all                                     []int64
+	queues, completed, cancelled, discarded []int64
+}
+
+func retentionsOf(keep store.Retention) retentions {
+	r := retentions{all: []int64{kept(keep.Completed), kept(keep.Cancelled), kept(keep.Discarded)},
+		queues: []int64{}, completed: []int64{}, cancelled: []int64{}, discarded: []int64{}}
+	for queue, own := range keep.Queues {
+		r.queues = append(r.queues, hashOf(queue))
+		r.completed = append(r.completed, kept(own.Completed))
+		r.cancelled = append(r.cancelled, kept(own.Cancelled))
+		r.discarded = append(r.discarded, kept(own.Discarded))
+	}
+	return r
+}
