@@ -33,6 +33,7 @@ release:
 deps:
 	@./scripts/deps
 	@./scripts/schemathesis-deps
+	@./scripts/duckdb-deps
 
 check: deps
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }

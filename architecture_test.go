@@ -16,6 +16,8 @@ const module = "github.com/tuskqueue/tusk"
 var mayImport = map[string][]string{
 	"":                   {"store", "internal", "cron"},
 	"cron":               {"internal/duration"},
+	"archive":            {"store"},
+	"archive/place":      {},
 	"store":              {},
 	"store/storetest":    {"store", "store/memory"},
 	"store/memory":       {"store", "store/rules"},

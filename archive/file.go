@@ -1,0 +1,192 @@
+package archive
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/zstd"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Partition is what files are apart by: the UTC day on which their tasks ended, and the queue.
+type Partition struct {
+	Day   string // 2006-01-02
+	Queue string
+}
+
+func partitionOf(t *store.Task) Partition {
+	return Partition{t.FinishedAt.UTC().Format(time.DateOnly), t.Queue}
+}
+
+// path is that of a file of a batch, in the form of Hive.
+func (p Partition) path(batch store.ID, n int) string {
+	return "day=" + p.Day + "/queue=" + url.PathEscape(p.Queue) + "/" + batch.String() + "-" + strconv.Itoa(n) + ".parquet"
+}
+
+const (
+	codecLevel  = zstd.SpeedFastest
+	bloomBits   = 10       // of the Bloom filter, for each id: one id in a hundred is looked for in vain
+	pageBytes   = 64 << 10 // of a column
+	schemaKey   = "tusk.schema"
+	queueKey    = "tusk.queue"
+	groupRows   = 32 << 10  // most of a row group: what a look-up by id reads
+	groupMemory = 16 << 20  // most bytes of its rows in memory
+	fileTarget  = 128 << 20 // bytes after which a file is ended
+)
+
+// file is a Parquet file under way, on the local disk until it is whole. Rows wait in memory
+// until they make a row group, in which they are sorted by id.
+type file struct {
+	partition Partition
+	spool     *os.File
+	buffer    *bufio.Writer
+	sum       hash.Hash
+	parquet   *parquet.GenericWriter[Row]
+	rows      []Row
+	size      int // of rows, in memory
+	about     File
+}
+
+// newFile begins a file in a folder for such files.
+func newFile(dir string, p Partition) (*file, error) {
+	spool, err := os.CreateTemp(dir, "tusk-archive-*")
+	if err != nil {
+		return nil, err
+	}
+	f := &file{partition: p, spool: spool, sum: sha256.New()}
+	f.buffer = bufio.NewWriterSize(io.MultiWriter(spool, f.sum), 64<<10)
+	f.parquet = parquet.NewGenericWriter[Row](f.buffer,
+		parquet.Compression(&zstd.Codec{Level: codecLevel, Concurrency: 1}),
+		parquet.BloomFilters(parquet.SplitBlockFilter(bloomBits, "id")),
+		parquet.SortingWriterConfig(parquet.SortingColumns(parquet.Ascending("id"))),
+		parquet.PageBufferSize(pageBytes),
+		parquet.WriteBufferSize(0),
+		parquet.CreatedBy("tusk", strconv.Itoa(SchemaVersion), ""),
+		parquet.KeyValueMetadata(schemaKey, strconv.Itoa(SchemaVersion)),
+		parquet.KeyValueMetadata(queueKey, p.Queue),
+	)
+	f.about = File{Day: p.Day, Queue: p.Queue}
+	return f, nil
+}
+
+// add takes a row in.
+func (f *file) add(r Row) error {
+	f.about.count(&r)
+	f.rows = append(f.rows, r)
+	f.size += r.size()
+	if len(f.rows) >= groupRows || f.size >= groupMemory {
+		return f.flush()
+	}
+	return nil
+}
+
+// flush writes the rows that wait as a row group.
+func (f *file) flush() error {
+	if len(f.rows) == 0 {
+		return nil
+	}
+	slices.SortFunc(f.rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
+	if _, err := f.parquet.Write(f.rows); err != nil {
+		return fmt.Errorf("write rows: %w", err)
+	}
+	clear(f.rows)
+	f.rows, f.size = f.rows[:0], 0
+	return f.parquet.Flush()
+}
+
+// written is how many bytes the file has on the disk.
+func (f *file) written() int64 { return f.parquet.Size() }
+
+// close ends the file. What it returns says what is in it.
+func (f *file) close() (File, error) {
+	if err := f.flush(); err != nil {
+		return File{}, err
+	}
+	if err := f.parquet.Close(); err != nil {
+		return File{}, err
+	}
+	if err := f.buffer.Flush(); err != nil {
+		return File{}, err
+	}
+	size, err := f.spool.Seek(0, io.SeekEnd)
+	f.about.Bytes, f.about.SHA256 = size, hex.EncodeToString(f.sum.Sum(nil))
+	return f.about, err
+}
+
+// discard forgets the file on the local disk.
+func (f *file) discard() {
+	_ = f.spool.Close()
+	_ = os.Remove(f.spool.Name())
+}
+
+// File is what a manifest says of a file.
+type File struct {
+	Path     string           `json:"path"`
+	Day      string           `json:"day"`
+	Queue    string           `json:"queue"`
+	Tasks    int64            `json:"tasks"`
+	Bytes    int64            `json:"bytes"`
+	SHA256   string           `json:"sha256"`
+	MinID    string           `json:"min_id"`
+	MaxID    string           `json:"max_id"`
+	From     time.Time        `json:"from"`  // when the first of its tasks ended
+	Until    time.Time        `json:"until"` // and the last
+	States   map[string]int64 `json:"states"`
+	Kinds    []string         `json:"kinds,omitempty"`   // sorted; none: more than most
+	Tenants  []string         `json:"tenants,omitempty"` // the same; "" is that of tasks without one
+	manyKind bool
+	manyTen  bool
+}
+
+// mostNames is how many kinds and tenants a manifest names.
+const mostNames = 100
+
+// count takes a row into the account.
+func (f *File) count(r *Row) {
+	end := instant(r.FinishedAt)
+	if f.Tasks == 0 || r.ID < f.MinID {
+		f.MinID = r.ID
+	}
+	f.MaxID = max(f.MaxID, r.ID)
+	if f.Tasks == 0 || end.Before(f.From) {
+		f.From = end
+	}
+	if end.After(f.Until) {
+		f.Until = end
+	}
+	f.Tasks++
+	if f.States == nil {
+		f.States = map[string]int64{}
+	}
+	f.States[r.State]++
+	f.Kinds = nameOne(f.Kinds, r.Kind, &f.manyKind)
+	f.Tenants = nameOne(f.Tenants, r.Tenant, &f.manyTen)
+}
+
+// nameOne adds a name to a sorted list, unless there are too many.
+func nameOne(names []string, name string, many *bool) []string {
+	if *many {
+		return nil
+	}
+	at, known := slices.BinarySearch(names, name)
+	if known {
+		return names
+	}
+	if *many = len(names) == mostNames; *many {
+		return nil
+	}
+	return slices.Insert(names, at, strings.Clone(name))
+}

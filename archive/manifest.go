@@ -1,0 +1,101 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// What is no data is below a name that begins with an underscore, which readers of Hive's
+// layout pass over.
+const (
+	manifestPrefix = "_tusk/manifests/"
+	receiptPrefix  = "_tusk/receipts/"
+)
+
+// Manifest lists the files of a batch: tasks that were moved together.
+type Manifest struct {
+	Schema  int       `json:"schema"`
+	Batch   store.ID  `json:"batch"`
+	Written time.Time `json:"written"` // by the clock of the process that wrote it
+	// Open says that the database may still have some of the tasks: they are not counted yet.
+	Open  bool   `json:"open,omitempty"`
+	Files []File `json:"files"`
+}
+
+// Tasks is how many tasks the manifest counts.
+func (m *Manifest) Tasks() (tasks int64) {
+	if m.Open {
+		return 0
+	}
+	for _, f := range m.Files {
+		tasks += f.Tasks
+	}
+	return tasks
+}
+
+func manifestPath(batch store.ID) string { return manifestPrefix + batch.String() + ".json" }
+
+func receiptPath(batch store.ID) string { return receiptPrefix + batch.String() }
+
+// put writes a manifest.
+func (m *Manifest) put(ctx context.Context, b *blob.Bucket) error {
+	body, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := b.WriteAll(ctx, manifestPath(m.Batch), body, &blob.WriterOptions{ContentType: "application/json"}); err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	return nil
+}
+
+// readManifest reads the manifest of an object.
+func readManifest(ctx context.Context, b *blob.Bucket, path string) (m Manifest, err error) {
+	body, err := b.ReadAll(ctx, path)
+	if err != nil {
+		return m, fmt.Errorf("read manifest: %w", err)
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, fmt.Errorf("manifest %s is damaged: %w", path, err)
+	}
+	if m.Schema > SchemaVersion {
+		return m, fmt.Errorf("manifest %s has schema %d: this program knows %d", path, m.Schema, SchemaVersion)
+	}
+	return m, nil
+}
+
+// each calls fn for each object below a prefix.
+func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.ListObject) error) error {
+	for list := b.List(&blob.ListOptions{Prefix: prefix}); ; {
+		o, err := list.Next(ctx)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list %s: %w", prefix, err)
+		}
+		if strings.HasSuffix(o.Key, "/") {
+			continue
+		}
+		if err := fn(o); err != nil {
+			return err
+		}
+	}
+}
+
+// remove deletes an object, which may be gone.
+func remove(ctx context.Context, b *blob.Bucket, path string) error {
+	if err := b.Delete(ctx, path); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return fmt.Errorf("delete %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,354 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"gocloud.dev/blob"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// The records of the archive in the database.
+const (
+	recordKind = "archive"
+	noteName   = "batch"  // the batch under way
+	statusName = "status" // how archiving is doing
+)
+
+// Note is the batch under way, as the database has it. It names every file before that is
+// written, so that whoever goes on knows what to remove.
+type Note struct {
+	Holder store.ID `json:"holder"` // of the process that is at it
+	Batch  store.ID `json:"batch"`
+	// Written says that all is in its place, and the manifest there: the tasks are the archive's.
+	Written bool     `json:"written,omitempty"`
+	Paths   []string `json:"paths,omitempty"`
+}
+
+// Status is how archiving is doing.
+type Status struct {
+	Succeeded time.Time `json:"succeeded,omitzero"` // when there was last nothing left to archive; by the database's clock
+	Failing   string    `json:"failing,omitempty"`  // why it does not go on; empty: it does
+	Tasks     int64     `json:"tasks"`              // moved since the database was made
+	Bytes     int64     `json:"bytes"`              // that they took in the archive
+}
+
+// Options of a Runner. All but Every, Patience, Dir and Log are needed.
+type Options struct {
+	Store  store.Store // an Archiver
+	Bucket *blob.Bucket
+	ID     store.ID        // of the process, fresh
+	NewID  func() store.ID // for batches
+	// Keep returns how long finished tasks of the archived queues are kept in the database;
+	// those of others for ever.
+	Keep func(ctx context.Context) (store.Retention, error)
+	// Every is how often a batch is begun where few tasks are due, so that files do not become
+	// small: an hour when it is zero.
+	Every time.Duration
+	// Patience is how long a note of another process may stand unchanged before this one goes
+	// on in its place: a minute when it is zero.
+	Patience time.Duration
+	Dir      string // for files that are not whole yet; empty: that for temporary files
+	Log      *slog.Logger
+}
+
+// Runner moves finished tasks into an archive. Of several, one does at a time.
+type Runner struct {
+	o       Options
+	engine  store.Archiver
+	next    time.Time // when the next batch is due
+	version int64     // of the note, as it was last read or written
+	since   time.Time // when it was first seen so
+}
+
+// ErrEngine says that an engine hands nothing over.
+var ErrEngine = errors.New("the database's engine does not support archiving")
+
+// NewRunner makes a Runner. The error is ErrEngine.
+func NewRunner(o Options) (*Runner, error) {
+	engine, ok := store.As[store.Archiver](o.Store)
+	if !ok {
+		return nil, ErrEngine
+	}
+	if o.Every == 0 {
+		o.Every = time.Hour
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Runner{o: o, engine: engine}, nil
+}
+
+const look = 5 * time.Second // between two looks at whether something is to be done
+
+// Step goes on with the batch under way, or begins one when it is due. It returns after what
+// pause the next step is.
+func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
+	note, err := r.read(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if note != nil && note.Holder != r.o.ID && time.Since(r.since) < r.o.Patience {
+		return look, nil
+	}
+	if note == nil && time.Now().Before(r.next) {
+		return look, nil
+	}
+	more, err := r.work(ctx, note)
+	if errors.Is(err, store.ErrConflict) { // another process has taken over
+		return look, nil
+	}
+	if err != nil {
+		return 0, errors.Join(err, r.tell(ctx, func(s *Status) { s.Failing = err.Error() }))
+	}
+	if more {
+		return 0, nil
+	}
+	r.next = time.Now().Add(r.o.Every)
+	return look, nil
+}
+
+// work ends what was begun, and then moves what is due. It reports whether more may be due.
+func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
+	if note != nil {
+		note.Holder = r.o.ID
+		if err := r.write(ctx, note); err != nil {
+			return false, err
+		}
+		return true, r.resume(ctx, note)
+	}
+	keep, err := r.o.Keep(ctx)
+	if err != nil {
+		return false, err
+	}
+	first, err := r.engine.Due(ctx, keep, "", pageTasks)
+	if err != nil {
+		return false, err
+	}
+	if len(first.Tasks) == 0 {
+		return false, r.tell(ctx, func(s *Status) { s.Failing = "" })
+	}
+	note = &Note{Holder: r.o.ID, Batch: r.o.NewID()}
+	if err := r.write(ctx, note); err != nil {
+		return false, err
+	}
+	more, err = r.fill(ctx, note, keep, first)
+	if err != nil {
+		return false, err
+	}
+	return more, r.settle(ctx, note)
+}
+
+// resume ends a batch that somebody, or an earlier step, left behind.
+func (r *Runner) resume(ctx context.Context, note *Note) error {
+	if note.Written {
+		return r.settle(ctx, note)
+	}
+	for _, path := range append(note.Paths, receiptPath(note.Batch), manifestPath(note.Batch)) {
+		if err := remove(ctx, r.o.Bucket, path); err != nil {
+			return err
+		}
+	}
+	return r.clear(ctx)
+}
+
+// fill writes files until nothing is due or the batch is full, and notes them. It reports
+// whether more is due.
+func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, page store.Due) (more bool, err error) {
+	beaten := time.Now()
+	w, err := newBatch(r.o.Bucket, note.Batch, r.o.Dir, func(ctx context.Context, path string) error {
+		note.Paths = append(note.Paths, path)
+		beaten = time.Now()
+		return r.write(ctx, note)
+	})
+	if err != nil {
+		return false, err
+	}
+	defer w.discard()
+	for {
+		if err := w.add(ctx, &page); err != nil {
+			return false, err
+		}
+		if page.Next == "" || w.full {
+			break
+		}
+		if time.Since(beaten) > r.o.Patience/4 {
+			if err := r.write(ctx, note); err != nil {
+				return false, err
+			}
+			beaten = time.Now()
+		}
+		if page, err = r.engine.Due(ctx, keep, page.Next, pageTasks); err != nil {
+			return false, err
+		}
+	}
+	files, err := w.finish(ctx)
+	if err != nil {
+		return false, err
+	}
+	m := &Manifest{Schema: SchemaVersion, Batch: note.Batch, Written: time.Now().UTC(), Open: true, Files: files}
+	if err := m.put(ctx, r.o.Bucket); err != nil {
+		return false, err
+	}
+	note.Written = true
+	return w.full, r.write(ctx, note)
+}
+
+// settle has the engine delete what was noted, takes out of the files what came back, and
+// closes the manifest.
+func (r *Runner) settle(ctx context.Context, note *Note) error {
+	m, err := readManifest(ctx, r.o.Bucket, manifestPath(note.Batch))
+	if err != nil {
+		return err
+	}
+	if m.Open {
+		back := map[string]bool{}
+		beaten := time.Now()
+		err := eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
+			ids, err := r.engine.Release(ctx, receipt)
+			for _, id := range ids {
+				back[id.String()] = true
+			}
+			if err == nil && time.Since(beaten) > r.o.Patience/4 {
+				beaten = time.Now()
+				err = r.write(ctx, note)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := r.write(ctx, note); err != nil { // nobody has taken over
+			return err
+		}
+		if err := m.drop(ctx, r.o.Bucket, r.o.Dir, back); err != nil {
+			return err
+		}
+		m.Open = false
+		if err := r.write(ctx, note); err != nil {
+			return err
+		}
+		if err := m.put(ctx, r.o.Bucket); err != nil {
+			return err
+		}
+		err = r.tell(ctx, func(s *Status) {
+			s.Failing = ""
+			s.Tasks += m.Tasks()
+			for _, f := range m.Files {
+				s.Bytes += f.Bytes
+			}
+		})
+		if err != nil {
+			return err
+		}
+		r.o.Log.Info("archived", "batch", m.Batch, "tasks", m.Tasks(), "files", len(m.Files), "back", len(back))
+	}
+	if err := remove(ctx, r.o.Bucket, receiptPath(note.Batch)); err != nil {
+		return err
+	}
+	return r.clear(ctx)
+}
+
+// read returns the note, and remembers since when it has stood so.
+func (r *Runner) read(ctx context.Context) (*Note, error) {
+	record, err := find(ctx, r.o.Store, noteName)
+	if err != nil {
+		return nil, err
+	}
+	if record.Version != r.version || r.since.IsZero() {
+		r.version, r.since = record.Version, time.Now()
+	}
+	if record.Version == 0 {
+		return nil, nil
+	}
+	note := new(Note)
+	if err := json.Unmarshal(record.Body, note); err != nil {
+		return nil, fmt.Errorf("the note of a batch is damaged: %w", err)
+	}
+	return note, nil
+}
+
+// write writes the note, if nobody else has since.
+func (r *Runner) write(ctx context.Context, note *Note) error {
+	body, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	version, _, err := r.o.Store.PutRecord(ctx, store.PutRecord{
+		Record: store.Record{Kind: recordKind, Name: noteName, Version: r.version, Body: body}})
+	if err != nil {
+		return fmt.Errorf("note the batch: %w", err)
+	}
+	r.version, r.since = version, time.Now()
+	return nil
+}
+
+// clear deletes the note.
+func (r *Runner) clear(ctx context.Context) error {
+	_, _, err := r.o.Store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName, Version: r.version}})
+	if err != nil {
+		return fmt.Errorf("note the batch: %w", err)
+	}
+	r.version = 0
+	return nil
+}
+
+// tell changes the status. Who succeeds says so each time; who fails says so once.
+func (r *Runner) tell(ctx context.Context, change func(*Status)) error {
+	record, err := find(ctx, r.o.Store, statusName)
+	if err != nil {
+		return err
+	}
+	var s Status
+	if record.Version != 0 {
+		if err := json.Unmarshal(record.Body, &s); err != nil {
+			s = Status{}
+		}
+	}
+	if s.Failing == "" && record.Version != 0 {
+		s.Succeeded = record.UpdatedAt
+	}
+	before := s
+	if change(&s); s == before && s.Failing != "" {
+		return nil
+	}
+	record.Kind, record.Name = recordKind, statusName
+	if record.Body, err = json.Marshal(s); err != nil {
+		return err
+	}
+	_, _, err = r.o.Store.PutRecord(ctx, store.PutRecord{Record: record})
+	return err
+}
+
+// ReadStatus returns how archiving is doing, as the processes that archive tell it.
+func ReadStatus(ctx context.Context, s store.Recorder) (status Status, err error) {
+	record, err := find(ctx, s, statusName)
+	if err != nil || record.Version == 0 {
+		return status, err
+	}
+	if err := json.Unmarshal(record.Body, &status); err != nil {
+		return status, fmt.Errorf("the status of the archive is damaged: %w", err)
+	}
+	if status.Failing == "" {
+		status.Succeeded = record.UpdatedAt
+	}
+	return status, nil
+}
+
+// find returns a record of the archive; without a version if there is none.
+func find(ctx context.Context, s store.Recorder, name string) (store.Record, error) {
+	records, err := s.Records(ctx, recordKind)
+	if i := slices.IndexFunc(records, func(r store.Record) bool { return r.Name == name }); i >= 0 {
+		return records[i], err
+	}
+	return store.Record{}, err
+}

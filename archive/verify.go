@@ -1,0 +1,83 @@
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
+
+	"gocloud.dev/blob"
+)
+
+// Problem is something that is wrong with an archive.
+type Problem struct {
+	Path string `json:"path"`
+	Text string `json:"problem"`
+}
+
+// Verified sums up what Verify has read.
+type Verified struct {
+	Files    int       `json:"files"`
+	Tasks    int64     `json:"tasks"`
+	Bytes    int64     `json:"bytes"`
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Verify reads all files and compares their checksums with the manifests. It tells of each
+// file, and of files that no manifest lists: what a process left that died while it wrote, or
+// is writing now.
+func (a *Archive) Verify(ctx context.Context, tell func(f File)) (v Verified, err error) {
+	manifests, err := a.Manifests(ctx)
+	if err != nil {
+		return v, err
+	}
+	listed := map[string]bool{}
+	for _, m := range manifests {
+		if m.Open {
+			v.Problems = append(v.Problems, Problem{manifestPath(m.Batch), "the batch has not ended: its tasks may still be in the database"})
+		}
+		for _, f := range m.Files {
+			listed[f.Path] = true
+			if problem := a.check(ctx, f); problem != "" {
+				v.Problems = append(v.Problems, Problem{f.Path, problem})
+			}
+			if ctx.Err() != nil {
+				return v, ctx.Err()
+			}
+			v.Files++
+			v.Tasks += f.Tasks
+			v.Bytes += f.Bytes
+			if tell != nil {
+				tell(f)
+			}
+		}
+	}
+	return v, each(ctx, a.bucket, "day=", func(o *blob.ListObject) error {
+		if strings.HasSuffix(o.Key, ".parquet") && !listed[o.Key] {
+			v.Problems = append(v.Problems, Problem{o.Key, "no manifest lists this file"})
+		}
+		return nil
+	})
+}
+
+// check reads a file and says what is wrong with it.
+func (a *Archive) check(ctx context.Context, f File) string {
+	r, err := a.bucket.NewReader(ctx, f.Path, nil)
+	if err != nil {
+		return "it cannot be read: " + err.Error()
+	}
+	defer r.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, r)
+	switch got := hex.EncodeToString(sum.Sum(nil)); {
+	case err != nil:
+		return "it cannot be read: " + err.Error()
+	case n != f.Bytes:
+		return fmt.Sprintf("it has %d bytes, and the manifest says %d", n, f.Bytes)
+	case got != f.SHA256:
+		return "its checksum is not that of the manifest"
+	}
+	return ""
+}
