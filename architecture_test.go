@@ -16,7 +16,7 @@ const module = "github.com/tuskqueue/tusk"
 var mayImport = map[string][]string{
 	"":                   {"store", "internal", "cron"},
 	"cron":               {"internal/duration"},
-	"archive":            {"store"},
+	"archive":            {"store", "internal/loop"},
 	"archive/place":      {},
 	"store":              {},
 	"store/storetest":    {"store", "store/memory"},
@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"server/herald":      {"store"},
 	"server":             {"", "store", "server/herald", "cron", "why", "doctor", "internal/tick", "internal/reach"},
 	"tusktest":           {"", "store", "store/memory"},
-	"cli":                {"", "store", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration", "cli/top"},
+	"cli":                {"", "store", "archive", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration", "cli/top"},
 	"cli/top":            {"", "store", "why"},
 	"cmd/tusk":           {"cli"},
 	"examples":           {"", "store", "builtin", "cron"},

@@ -167,3 +167,20 @@ func ExampleWithStallTimeout() {
 	// hung no progress for 20ms 1
 	// completed
 }
+
+// Which queues are archived is a setting in the database; package archive moves their tasks.
+func ExampleClient_SetArchive() {
+	ctx, client := context.Background(), newClient()
+	no := false
+	fmt.Println(client.SetArchiveAll(ctx, true), client.SetArchive(ctx, "thumbnails", &no))
+	fmt.Println(client.ArchivesAll(ctx))
+	leader, _ := client.NewLeader(&tusk.WorkerConfig{Retention: tusk.Retention{Completed: 24 * time.Hour}})
+	keep, err := leader.Archivable(ctx)
+	fmt.Println(keep.Of("mail", store.Completed), keep.Of("thumbnails", store.Completed), err)
+	fmt.Println(client.Describe(store.Task{Queue: "mail"}).MaxAttempts)
+	// Output:
+	// <nil> <nil>
+	// true <nil>
+	// 24h0m0s 0s <nil>
+	// 25
+}

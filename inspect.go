@@ -78,6 +78,9 @@ func (c *Client) infos(tasks []store.Task) []TaskInfo {
 	return infos
 }
 
+// Describe reads what the settings of a task say that came from elsewhere, such as an archive.
+func (c *Client) Describe(t store.Task) TaskInfo { return c.infos([]store.Task{t})[0] }
+
 // Stats returns what attempts came to, by queue, kind and slice of time, oldest slice
 // first. The error is an *InvalidError when Bucket is no minute, hour or day.
 func (c *Client) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {

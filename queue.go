@@ -27,6 +27,7 @@ type Queue struct {
 	Paused    bool
 	Aging     Aging
 	Retention QueueRetention
+	Archive   *bool           // whether its finished tasks are archived; nil: as SetArchiveAll says
 	Tasks     map[State]int64 // unfinished ones
 	Oldest    time.Duration   // how long the oldest available task has been due
 }
@@ -35,6 +36,7 @@ type queueSettings struct {
 	Paused    bool           `json:"paused,omitempty"`
 	Aging     Aging          `json:"aging,omitzero"`
 	Retention QueueRetention `json:"retention,omitzero"`
+	Archive   *bool          `json:"archive,omitempty"`
 }
 
 // Aging lets the tasks of a queue rise while they wait, so that none waits for ever
@@ -159,7 +161,7 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 			return nil, fmt.Errorf("queues: settings of %s: %w", r.Name, err)
 		}
 		q := find(r.Name)
-		q.Paused, q.Aging, q.Retention = s.Paused, s.Aging, s.Retention
+		q.Paused, q.Aging, q.Retention, q.Archive = s.Paused, s.Aging, s.Retention, s.Archive
 	}
 	for _, r := range limits {
 		find(r.Name)

@@ -11,6 +11,7 @@ import (
 
 	"gocloud.dev/blob"
 
+	"github.com/tuskqueue/tusk/internal/loop"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -63,8 +64,10 @@ type Runner struct {
 	o       Options
 	engine  store.Archiver
 	next    time.Time // when the next batch is due
+	more    bool      // it is due at once: the last one was full
 	version int64     // of the note, as it was last read or written
 	since   time.Time // when it was first seen so
+	loop    *loop.Loop
 }
 
 // ErrEngine says that an engine hands nothing over.
@@ -85,7 +88,23 @@ func NewRunner(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Runner{o: o, engine: engine}, nil
+	r := &Runner{o: o, engine: engine}
+	r.loop = loop.New("archive", longest, o.Log, r.Step)
+	return r, nil
+}
+
+// longest is the time after which a step is given up.
+const longest = time.Hour
+
+// Run archives until ctx ends. A Runner runs once.
+func (r *Runner) Run(ctx context.Context) error {
+	r.loop.Run(ctx, nil)
+	return nil
+}
+
+// Health returns how long ago a step last succeeded.
+func (r *Runner) Health() map[string]time.Duration {
+	return map[string]time.Duration{r.loop.Name: r.loop.Age()}
 }
 
 const look = 5 * time.Second // between two looks at whether something is to be done
@@ -100,20 +119,19 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	if note != nil && note.Holder != r.o.ID && time.Since(r.since) < r.o.Patience {
 		return look, nil
 	}
-	if note == nil && time.Now().Before(r.next) {
+	if note == nil && !r.more && time.Now().Before(r.next) {
 		return look, nil
 	}
-	more, err := r.work(ctx, note)
+	r.more, err = r.work(ctx, note)
 	if errors.Is(err, store.ErrConflict) { // another process has taken over
 		return look, nil
 	}
 	if err != nil {
 		return 0, errors.Join(err, r.tell(ctx, func(s *Status) { s.Failing = err.Error() }))
 	}
-	if more {
+	if r.more {
 		return 0, nil
 	}
-	r.next = time.Now().Add(r.o.Every)
 	return look, nil
 }
 
@@ -135,6 +153,7 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 		return false, err
 	}
 	if len(first.Tasks) == 0 {
+		r.next = time.Now().Add(min(r.o.Every, time.Minute))
 		return false, r.tell(ctx, func(s *Status) { s.Failing = "" })
 	}
 	note = &Note{Holder: r.o.ID, Batch: r.o.NewID()}
@@ -145,6 +164,7 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	r.next = time.Now().Add(r.o.Every)
 	return more, r.settle(ctx, note)
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +27,7 @@ func newServeCommand(app *App) *cobra.Command {
 		Long: `Serve the web pages, the HTTP API and health checks, and do the leader's chores when
 this process gets to lead: make due tasks available, rescue the tasks of dead
 workers, fire schedules, prune what is past its retention. It runs no tasks.
+With --archive it moves finished tasks of archived queues there (tusk archive).
 
 Everybody needs a login or a token: make the first with tusk users put NAME
 --role admin, or tusk tokens create NAME --role admin. Beyond loopback it asks for
@@ -57,8 +60,23 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	archiver, closeArchive, err := app.archiver(ctx, client.Store(), leader)
+	if err != nil {
+		return err
+	}
+	defer closeArchive()
+	chores := []func(context.Context) error{leader.Run}
+	if archiver != nil {
+		chores = append(chores, archiver.Run)
+	}
 	app.metrics.Watch(client)
-	app.metrics.Loops(leader.Health)
+	app.metrics.Loops(func() map[string]time.Duration {
+		ages := leader.Health()
+		if archiver != nil {
+			maps.Copy(ages, archiver.Health())
+		}
+		return ages
+	})
 	app.observeServer(&config)
 	config.Database = hideDSN(app.flags.db)
 	config.Ready = func(ctx context.Context) error { return app.readySchema(ctx, client.Store(), false) }
@@ -78,9 +96,8 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	url := scheme + listener.Addr().String() + config.Prefix
 	app.Log.Info("serve", "url", url+"/", "health", url+"/healthz", "db", hideDSN(app.flags.db))
 	app.warnOfNobody(ctx, site)
-	err = together(ctx,
-		func(ctx context.Context) error { return site.Serve(ctx, listener, s.cert(), s.insecure) },
-		leader.Run)
+	serve := func(ctx context.Context) error { return site.Serve(ctx, listener, s.cert(), s.insecure) }
+	err = together(ctx, append(chores, serve)...)
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -56,6 +57,13 @@ func newTasksShowCommand(app *App) *cobra.Command {
 					return err
 				}
 				task, err := client.Get(cmd.Context(), id)
+				if errors.Is(err, tusk.ErrNotFound) && app.flags.archive != "" {
+					archived, err := app.findArchived(cmd.Context(), client, id)
+					if err != nil {
+						return err
+					}
+					return app.printTask(viewOf(archived))
+				}
 				if err != nil {
 					return err
 				}

@@ -3,9 +3,7 @@ package tend
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -36,39 +34,10 @@ func (q QueueRetention) over(all store.Retention) store.Retention {
 		Discarded: keep(q.Discarded, all.Discarded)}
 }
 
-// retention is what this process was told, and what was set for queues.
-func (l *Leader) retention(ctx context.Context) (store.Retention, error) {
-	keep := l.o.Retention()
-	records, err := l.store.Records(ctx, QueueKind)
-	if err != nil {
-		return keep, err
-	}
-	own := map[string]store.Retention{}
-	maps.Copy(own, keep.Queues)
-	for _, r := range records {
-		var settings struct{ Retention QueueRetention }
-		if err := json.Unmarshal(r.Body, &settings); err != nil {
-			l.o.Log.Error("prune: settings cannot be read, keeping all that the queue has", "queue", r.Name, "error", err)
-			own[r.Name] = store.Retention{}
-			continue
-		}
-		if settings.Retention == (QueueRetention{}) {
-			continue
-		}
-		base, named := own[r.Name]
-		if !named {
-			base = keep
-		}
-		own[r.Name] = settings.Retention.over(base)
-	}
-	keep.Queues = own
-	return keep, nil
-}
-
 // prune deletes what is past its retention, a batch at a time.
 func (l *Leader) prune(ctx context.Context, term int64) (time.Duration, error) {
 	forgotten := l.forgetSuspects(ctx, term)
-	keep, err := l.retention(ctx)
+	keep, _, err := l.Retentions(ctx)
 	if err != nil {
 		return 0, errors.Join(forgotten, err)
 	}

@@ -422,7 +422,7 @@ func TestSettingsThatCannotBeReadStopNoPruning(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := New(s, Options{NewID: newID, Log: slog.New(slog.DiscardHandler), Retention: func() store.Retention { return store.Retention{Completed: time.Hour} }})
-		keep, err := l.retention(t.Context())
+		keep, _, err := l.Retentions(t.Context())
 		if err != nil || keep.Completed != time.Hour {
 			t.Fatal(keep, err)
 		}

@@ -1,0 +1,67 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/internal/tend"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// SetArchive has the finished tasks of a queue archived when their retention is over, or
+// deleted; nil: whichever SetArchiveAll says. They stay in the database until a process that
+// archives takes them (package archive, or tusk serve --archive), however long that is.
+//
+// The error is ErrUnsupported where the engine hands nothing over to an archive, and an
+// *InvalidError for what was passed in.
+func (c *Client) SetArchive(ctx context.Context, queue string, on *bool) error {
+	if err := c.canArchive(on != nil && *on); err != nil {
+		return err
+	}
+	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Archive = on })
+}
+
+// SetArchiveAll is SetArchive for all queues that say nothing themselves. At first they are
+// not archived.
+func (c *Client) SetArchiveAll(ctx context.Context, on bool) error {
+	if err := c.canArchive(on); err != nil {
+		return err
+	}
+	body, err := json.Marshal(tend.Archiving{All: on})
+	if err == nil {
+		err = c.changeRecord(ctx, tend.ArchiveKind, tend.ArchiveSettings, func([]byte) ([]byte, error) { return body, nil })
+	}
+	if err != nil {
+		return fmt.Errorf("settings of the archive: %w", err)
+	}
+	return nil
+}
+
+// ArchivesAll reports what SetArchiveAll said last.
+func (c *Client) ArchivesAll(ctx context.Context) (bool, error) {
+	r, err := c.record(ctx, tend.ArchiveKind, tend.ArchiveSettings)
+	if err != nil || len(r.Body) == 0 {
+		return false, err
+	}
+	var settings tend.Archiving
+	if err := json.Unmarshal(r.Body, &settings); err != nil {
+		return false, fmt.Errorf("settings of the archive: %w", err)
+	}
+	return settings.All, nil
+}
+
+func (c *Client) canArchive(on bool) error {
+	if _, ok := store.As[store.Archiver](c.store); !ok && on {
+		return fmt.Errorf("archive: the engine: %w", ErrUnsupported)
+	}
+	return nil
+}
+
+// Archivable returns how long finished tasks of the archived queues are kept, by this leader's
+// retention and what was set for queues; those of other queues for ever. It is what a process
+// that archives asks an engine for.
+func (l *Leader) Archivable(ctx context.Context) (store.Retention, error) {
+	_, archived, err := l.leader.Retentions(ctx)
+	return archived, err
+}
