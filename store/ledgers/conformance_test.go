@@ -45,13 +45,16 @@ func open(t testing.TB, dsns ...string) *ledgers.Store {
 }
 
 // engine makes databases of three ledgers for the suite.
-func engine(prepare func(*ledgers.Store)) storetest.Engine {
+func engine(prepare func(*ledgers.Store)) storetest.Engine { return engineOf(three, prepare) }
+
+// engineOf makes databases from a template.
+func engineOf(template *pgtest.Template, prepare func(*ledgers.Store)) storetest.Engine {
 	var dsns sync.Map
 	return storetest.Engine{
 		Shared: true,
 		Apart:  true,
 		New: func(t testing.TB) func() store.Store {
-			dsn := three.DSN(t, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
+			dsn := template.DSN(t, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
 			return func() store.Store {
 				s := open(t, dsn)
 				prepare(s)
@@ -101,7 +104,11 @@ func TestConformanceSpread(t *testing.T) {
 	storetest.Run(t, e)
 }
 
-func TestComparePinned(t *testing.T) { storetest.Compare(t, engine((*ledgers.Store).PinAll)) }
+// With one ledger nothing lies apart, and nothing is refused.
+func TestCompareOnOneLedger(t *testing.T) {
+	one := &pgtest.Template{Prepare: func(dsn string) error { return divide(1, dsn) }}
+	storetest.Compare(t, engineOf(one, func(*ledgers.Store) {}))
+}
 
 // In pinned queues the whole contract holds, order included.
 func TestConformancePinned(t *testing.T) { storetest.Run(t, engine((*ledgers.Store).PinAll)) }
