@@ -223,7 +223,10 @@ func TestALedgerMovesToAPromotedStandby(t *testing.T) {
 		}
 	}
 	enqueue(100)
-	id := add(t, s, newTask(func(n *store.NewTask) { n.Workflow = tusk.NewID() }))[0].ID
+	var ids []store.ID // of tasks in both ledgers
+	for range 20 {
+		ids = append(ids, add(t, s, newTask(func(n *store.NewTask) { n.Workflow = tusk.NewID() }))[0].ID)
+	}
 	const fence = "set lock_timeout = '1s'; alter schema tusk_1_of_2 rename to tusk_1_of_2_moved"
 	eventually(t, "the ledger is fenced", func() bool { return all[0].Exec(ctx, fence) == nil })
 	enqueue(100) // into the other ledger
@@ -242,8 +245,8 @@ func TestALedgerMovesToAPromotedStandby(t *testing.T) {
 		}
 	}
 	eventually(t, "the ledger is back", func() bool {
-		tasks, err := s.List(ctx, store.Filter{IDs: []store.ID{id}})
-		return err == nil && len(tasks) == 1
+		tasks, err := s.List(ctx, store.Filter{IDs: ids})
+		return err == nil && len(tasks) == len(ids)
 	})
 	enqueue(100)
 	eventually(t, "all tasks are done", func() bool { return done.Load() >= 300 })
