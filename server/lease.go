@@ -119,7 +119,7 @@ const copies = 4
 
 // LeaseAction is what to do with one leased task.
 type LeaseAction struct {
-	Action string `json:"action" enum:"complete,fail,extend,release"`
+	Action string `json:"action" doc:"complete, fail, extend or release; any other is this item's error invalid_action"`
 	LeaseActionInput
 }
 

@@ -26,7 +26,7 @@ const plainText = "[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u
 const (
 	namePattern     = `[a-z0-9]([a-z0-9_:\-]|\.[a-z0-9_:\-])*\.?`
 	idPattern       = `[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`
-	durationPattern = `([0-9]{1,5}(\.[0-9]{1,9})?(h|m|s|ms|us|µs|ns))+`
+	durationPattern = `(0|([0-9]{1,5}(\.[0-9]{1,9})?(h|m|s|ms|us|µs|ns))+)`
 	maxNumber       = 1000000 // of limits and weights
 )
 
