@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// bouncerPool is how many connections to the server one has.
-const bouncerPool = 12
+// bouncerPool is how many connections to the server one has: more than the ten transactions that F39 leaves open, each of
+// which keeps one, and those of handlers.
+const bouncerPool = 24
 
 // bouncer is a pgbouncer in transaction mode. When it ends by itself it is started
 // again, as by whoever looks after a server's services.
