@@ -1,11 +1,13 @@
 package archive
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gocloud.dev/blob"
@@ -17,16 +19,23 @@ import (
 // ErrNotFound says that a task is not in the archive.
 var ErrNotFound = errors.New("not in the archive")
 
-// Archive reads what Runners have written. It remembers manifests and the footers of files,
+// Archive reads what Runners have written. It remembers the catalogue and the footers of files,
 // and may be used by many goroutines at once.
 type Archive struct {
-	bucket *blob.Bucket
-	dir    string // for files that are read as a whole
+	bucket   *blob.Bucket
+	dir      string       // for files that are read as a whole
+	requests atomic.Int64 // sent to the place
 
 	mu        sync.Mutex
 	manifests map[string]known
-	files     map[string]*openFile
-	used      int64 // counts uses of files
+
+	catalogueMu sync.Mutex
+	catalogue   catalogue
+
+	footerMu sync.Mutex
+	footers  map[string]*list.Element // of *openFile, by path
+	recent   list.List                // the same, the latest used first
+	kept     int64                    // bytes that they take, about
 }
 
 // known is a manifest as it was at a time.
@@ -38,20 +47,32 @@ type known struct {
 // New makes an Archive of a place. Files that are read as a whole wait in dir; empty: where
 // temporary files are.
 func New(b *blob.Bucket, dir string) *Archive {
-	return &Archive{bucket: b, dir: dir, manifests: map[string]known{}, files: map[string]*openFile{}}
+	return &Archive{bucket: b, dir: dir, manifests: map[string]known{}, footers: map[string]*list.Element{}}
 }
 
-// Manifests returns all manifests, oldest first. It reads those that are new or have changed.
+// Requests is how many requests the Archive has sent to the place.
+func (a *Archive) Requests() int64 { return a.requests.Load() }
+
+// Reach reports why the place cannot be reached; nil: it can.
+func (a *Archive) Reach(ctx context.Context) error {
+	_, _, err := a.catalogued(ctx, true)
+	return err
+}
+
+// Manifests returns all manifests, oldest first, as the place lists them. It reads those that are
+// new or have changed.
 func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 	a.mu.Lock()
 	before := a.manifests
 	a.mu.Unlock()
 	now := make(map[string]known, len(before))
+	a.requests.Add(1)
 	err := each(ctx, a.bucket, manifestPrefix, func(o *blob.ListObject) error {
 		if was, ok := before[o.Key]; ok && !was.Open && was.at.Equal(o.ModTime) {
 			now[o.Key] = was
 			return nil
 		}
+		a.requests.Add(1)
 		m, err := readManifest(ctx, a.bucket, o.Key)
 		if gcerrors.Code(err) == gcerrors.NotFound { // just now
 			return nil
@@ -69,36 +90,55 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 	for _, m := range now {
 		all = append(all, m.Manifest)
 	}
-	slices.SortFunc(all, func(x, y Manifest) int { return slices.Compare(x.Batch[:], y.Batch[:]) })
-	return all, nil
+	return inForce(all), nil
 }
 
-// Find returns a task by its id, as it last ended. The error is ErrNotFound.
+// Find returns a task by its id. The error is ErrNotFound.
 func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err error) {
-	manifests, err := a.Manifests(ctx)
-	if err != nil {
-		return task, err
-	}
-	return a.findIn(ctx, manifests, id)
-}
-
-// findIn looks for a task in the files of manifests whose ids go round it, newest first.
-func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID) (task store.Task, err error) {
-	text := id.String()
-	for _, m := range slices.Backward(manifests) {
-		for _, f := range m.Files {
-			if text < f.MinID || text > f.MaxID {
-				continue
-			}
-			row, err := a.rowOf(ctx, f, text)
-			switch {
-			case errors.Is(err, ErrNotFound):
-				continue
-			case err != nil:
-				return task, fmt.Errorf("read %s: %w", f.Path, err)
-			}
-			return row.Task(f.Queue)
+	for now := false; ; now = true {
+		manifests, asked, err := a.catalogued(ctx, now)
+		if err != nil {
+			return task, err
+		}
+		task, err = a.findIn(ctx, manifests, id)
+		stale := errors.Is(err, ErrNotFound) || gcerrors.Code(err) == gcerrors.NotFound // a file went just now
+		if !stale || asked && errors.Is(err, ErrNotFound) || now {
+			return task, err
 		}
 	}
+}
+
+// findIn looks for a task in the files that may have its id. It begins with those whose tasks
+// ended first: most tasks end soon after they were enqueued.
+func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID) (task store.Task, err error) {
+	text := id.String()
+	var may []File
+	for _, m := range manifests {
+		for _, f := range m.Files {
+			if f.mayHave(text) {
+				may = append(may, f)
+			}
+		}
+	}
+	slices.SortStableFunc(may, func(x, y File) int { return x.From.Compare(y.From) })
+	for _, f := range may {
+		row, err := a.rowOf(ctx, f, text)
+		switch {
+		case errors.Is(err, ErrNotFound):
+			continue
+		case err != nil:
+			return task, fmt.Errorf("read %s: %w", f.Path, err)
+		}
+		return row.Task(f.Queue)
+	}
 	return task, ErrNotFound
+}
+
+// mayHave reports whether a file may have a task.
+func (f *File) mayHave(id string) bool {
+	if id < f.MinID || id > f.MaxID {
+		return false
+	}
+	_, holds := f.Spans.find(secondOf(id))
+	return holds || len(f.Spans) == 0
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -71,6 +72,7 @@ func newFile(dir string, p Partition) (*file, error) {
 	f.parquet = parquet.NewGenericWriter[Row](f.buffer,
 		parquet.Compression(&zstd.Codec{Level: codecLevel, Concurrency: 1}),
 		parquet.BloomFilters(parquet.SplitBlockFilter(bloomBits, "id")),
+		parquet.DeferBloomFiltersWithBuffers(parquet.NewBufferPool()), // beside the footer: both are read at once
 		parquet.SortingWriterConfig(parquet.SortingColumns(parquet.Ascending("id"))),
 		parquet.PageBufferSize(pageBytes),
 		parquet.WriteBufferSize(0),
@@ -112,17 +114,15 @@ func (f *file) written() int64 { return f.parquet.Size() }
 
 // close ends the file. What it returns says what is in it.
 func (f *file) close() (File, error) {
-	if err := f.flush(); err != nil {
+	if err := errors.Join(f.flush(), f.buffer.Flush()); err != nil {
 		return File{}, err
 	}
-	if err := f.parquet.Close(); err != nil {
-		return File{}, err
-	}
-	if err := f.buffer.Flush(); err != nil {
+	pages, err := f.spool.Seek(0, io.SeekEnd)
+	if err := errors.Join(err, f.parquet.Close(), f.buffer.Flush()); err != nil {
 		return File{}, err
 	}
 	size, err := f.spool.Seek(0, io.SeekEnd)
-	f.about.Bytes, f.about.SHA256 = size, hex.EncodeToString(f.sum.Sum(nil))
+	f.about.Bytes, f.about.Tail, f.about.SHA256 = size, size-pages, hex.EncodeToString(f.sum.Sum(nil))
 	return f.about, err
 }
 
@@ -139,9 +139,11 @@ type File struct {
 	Queue    string           `json:"queue"`
 	Tasks    int64            `json:"tasks"`
 	Bytes    int64            `json:"bytes"`
+	Tail     int64            `json:"tail"` // bytes of its footer and what goes with it
 	SHA256   string           `json:"sha256"`
 	MinID    string           `json:"min_id"`
 	MaxID    string           `json:"max_id"`
+	Spans    spans            `json:"spans"` // the seconds that its ids begin with
 	From     time.Time        `json:"from"`  // when the first of its tasks ended
 	Until    time.Time        `json:"until"` // and the last
 	States   map[string]int64 `json:"states"`
@@ -161,6 +163,7 @@ func (f *File) count(r *Row) {
 		f.MinID = r.ID
 	}
 	f.MaxID = max(f.MaxID, r.ID)
+	f.Spans = f.Spans.add(secondOf(r.ID))
 	if f.Tasks == 0 || end.Before(f.From) {
 		f.From = end
 	}

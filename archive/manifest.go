@@ -27,8 +27,10 @@ type Manifest struct {
 	Batch   store.ID  `json:"batch"`
 	Written time.Time `json:"written"` // by the clock of the process that wrote it
 	// Open says that the database may still have some of the tasks: they are not counted yet.
-	Open  bool   `json:"open,omitempty"`
-	Files []File `json:"files"`
+	Open bool `json:"open,omitempty"`
+	// Replaces names the batches whose tasks this one has taken over: they no longer count.
+	Replaces []store.ID `json:"replaces,omitempty"`
+	Files    []File     `json:"files"`
 }
 
 // Tasks is how many tasks the manifest counts.

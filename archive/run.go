@@ -28,8 +28,11 @@ type Note struct {
 	Holder store.ID `json:"holder"` // of the process that is at it
 	Batch  store.ID `json:"batch"`
 	// Written says that all is in its place, and the manifest there: the tasks are the archive's.
-	Written bool     `json:"written,omitempty"`
-	Paths   []string `json:"paths,omitempty"`
+	Written bool `json:"written,omitempty"`
+	// Change says that files are changed that were written before. Those of Paths that no
+	// manifest lists are to be deleted, whether the change was noted or not.
+	Change bool     `json:"change,omitempty"`
+	Paths  []string `json:"paths,omitempty"`
 }
 
 // Status is how archiving is doing.
@@ -63,7 +66,9 @@ type Options struct {
 type Runner struct {
 	o       Options
 	engine  store.Archiver
+	shelf   *Archive
 	next    time.Time // when the next batch is due
+	due     time.Time // when the chores are due
 	more    bool      // it is due at once: the last one was full
 	version int64     // of the note, as it was last read or written
 	since   time.Time // when it was first seen so
@@ -88,7 +93,7 @@ func NewRunner(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, engine: engine}
+	r := &Runner{o: o, engine: engine, shelf: New(o.Bucket, o.Dir)}
 	r.loop = loop.New("archive", longest, o.Log, r.Step)
 	return r, nil
 }
@@ -120,7 +125,7 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 		return look, nil
 	}
 	if note == nil && !r.more && time.Now().Before(r.next) {
-		return look, nil
+		return look, r.tend(ctx)
 	}
 	r.more, err = r.work(ctx, note)
 	if errors.Is(err, store.ErrConflict) { // another process has taken over
@@ -132,7 +137,7 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	if r.more {
 		return 0, nil
 	}
-	return look, nil
+	return look, r.tend(ctx)
 }
 
 // work ends what was begun, and then moves what is due. It reports whether more may be due.
@@ -172,6 +177,12 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 func (r *Runner) resume(ctx context.Context, note *Note) error {
 	if note.Written {
 		return r.settle(ctx, note)
+	}
+	if note.Change {
+		if err := r.sweep(ctx, note); err != nil {
+			return err
+		}
+		return r.clear(ctx)
 	}
 	for _, path := range append(note.Paths, receiptPath(note.Batch), manifestPath(note.Batch)) {
 		if err := remove(ctx, r.o.Bucket, path); err != nil {
@@ -216,7 +227,7 @@ func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, pag
 		return false, err
 	}
 	m := &Manifest{Schema: SchemaVersion, Batch: note.Batch, Written: time.Now().UTC(), Open: true, Files: files}
-	if err := m.put(ctx, r.o.Bucket); err != nil {
+	if err := r.put(ctx, m); err != nil {
 		return false, err
 	}
 	note.Written = true
@@ -257,7 +268,7 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 		if err := r.write(ctx, note); err != nil {
 			return err
 		}
-		if err := m.put(ctx, r.o.Bucket); err != nil {
+		if err := r.put(ctx, &m); err != nil {
 			return err
 		}
 		err = r.tell(ctx, func(s *Status) {
@@ -276,6 +287,14 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 		return err
 	}
 	return r.clear(ctx)
+}
+
+// put writes a manifest, and the catalogue with it.
+func (r *Runner) put(ctx context.Context, m *Manifest) error {
+	if err := m.put(ctx, r.o.Bucket); err != nil {
+		return err
+	}
+	return r.shelf.Publish(ctx)
 }
 
 // read returns the note, and remembers since when it has stood so.

@@ -1,16 +1,12 @@
 package query
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/argmatch"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -42,7 +38,7 @@ func (q Tasks) Find(ctx context.Context, client *tusk.Client, sees Sees, f tusk.
 		p.Tasks, p.More, err = Visible(ctx, client, sees, f)
 		return p, err
 	}
-	matches := matcher(q.Args)
+	matches := argmatch.Matcher(q.Args)
 	limit, size, begun := f.Limit, 0, time.Now()
 	f.Limit = firstSearch
 	var kept sized
@@ -95,50 +91,4 @@ func (q Tasks) Indexed() error {
 		return &Error{"args", "not_for_operations", "what is found in args can only be changed by selecting the tasks"}
 	}
 	return nil
-}
-
-var byPath = regexp.MustCompile(`^([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)$`)
-
-// matcher reads a search: order.id=17 compares the value at a path, anything else is
-// looked for in the JSON as it stands, in any case.
-func matcher(text string) func(args []byte) bool {
-	if m := byPath.FindStringSubmatch(text); m != nil {
-		path, want := strings.Split(m[1], "."), m[2]
-		return func(args []byte) bool { return valueAt(args, path) == want }
-	}
-	part := bytes.ToLower([]byte(text))
-	return func(args []byte) bool {
-		if bytes.Contains(bytes.ToLower(args), part) {
-			return true
-		}
-		var compact bytes.Buffer
-		return json.Compact(&compact, args) == nil && bytes.Contains(bytes.ToLower(compact.Bytes()), part)
-	}
-}
-
-// valueAt is the text of a value: of a string its characters, of anything else its
-// JSON. What is not there is a NUL, which equals nothing.
-func valueAt(args []byte, path []string) string {
-	raw := json.RawMessage(args)
-	for _, name := range path {
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(raw, &fields) == nil && fields != nil {
-			raw = fields[name]
-			continue
-		}
-		var items []json.RawMessage
-		i, err := strconv.Atoi(name)
-		if err != nil || json.Unmarshal(raw, &items) != nil || i < 0 || i >= len(items) {
-			return "\x00"
-		}
-		raw = items[i]
-	}
-	var text string
-	switch {
-	case len(raw) == 0:
-		return "\x00"
-	case json.Unmarshal(raw, &text) == nil && raw[0] == '"':
-		return text
-	}
-	return string(bytes.TrimSpace(raw))
 }

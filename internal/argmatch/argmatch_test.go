@@ -1,6 +1,8 @@
-package query
+package argmatch
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestASearchFindsTextAndValues(t *testing.T) {
 	const args = `{"order": {"id": 17, "code":"A-1", "lines":[{"sku":"x9"}]}, "to":"Ada@example.com", "paid": true, "none":null}`
@@ -9,14 +11,14 @@ func TestASearchFindsTextAndValues(t *testing.T) {
 		"order.code=A-1": true, "order.code=a-1": false, "order.lines.0.sku=x9": true, "order.lines.1.sku=x9": false, "to=Ada@example.com": true,
 		"paid=true": true, "none=null": true, "missing=": false, "missing=null": false, "order.id.more=17": false, "=": false, "a=b=c": false,
 	} {
-		if got := matcher(text)([]byte(args)); got != want {
+		if got := Matcher(text)([]byte(args)); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
 	for _, args := range []string{"", "x", "[1,2]", `"text"`, "{"} {
-		matcher("a.b=1")([]byte(args))
+		Matcher("a.b=1")([]byte(args))
 	}
-	if !matcher("x=a=b")([]byte(`{"x":"a=b"}`)) {
+	if !Matcher("x=a=b")([]byte(`{"x":"a=b"}`)) {
 		t.Error("a value with = is not found")
 	}
 }

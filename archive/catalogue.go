@@ -1,0 +1,108 @@
+package archive
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// cataloguePath is an object with all manifests, so that a reader needs one request instead of
+// one for each of them. The manifests are the truth: a catalogue is made of them.
+const cataloguePath = "_tusk/catalogue.json.gz"
+
+// fresh is how old a look at the catalogue may be. A task that is not found is looked for in the
+// latest one.
+const fresh = time.Second
+
+// catalogue is the latest one that was read.
+type catalogue struct {
+	looked    time.Time // when it was last asked for
+	changed   time.Time // when the object was written
+	manifests []Manifest
+}
+
+// Publish writes the catalogue anew. Whoever changes manifests calls it: before the database
+// deletes what a new one has, and before files go that an old one had.
+func (a *Archive) Publish(ctx context.Context) error {
+	manifests, err := a.Manifests(ctx)
+	if err != nil {
+		return err
+	}
+	var body bytes.Buffer
+	w := gzip.NewWriter(&body)
+	if err := json.NewEncoder(w).Encode(manifests); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if err := a.bucket.WriteAll(ctx, cataloguePath, body.Bytes(), &blob.WriterOptions{ContentType: "application/gzip"}); err != nil {
+		return fmt.Errorf("write catalogue: %w", err)
+	}
+	return nil
+}
+
+// catalogued returns all manifests as the catalogue has them; now: as it is now. It reports
+// whether it asked the place. Where there is no catalogue, the manifests are listed.
+func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, asked bool, err error) {
+	a.catalogueMu.Lock()
+	defer a.catalogueMu.Unlock()
+	c := &a.catalogue
+	if !now && time.Since(c.looked) < fresh {
+		return c.manifests, false, nil
+	}
+	began := time.Now()
+	if !c.changed.IsZero() {
+		a.requests.Add(1)
+		about, err := a.bucket.Attributes(ctx, cataloguePath)
+		if err == nil && about.ModTime.Equal(c.changed) {
+			c.looked = began
+			return c.manifests, true, nil
+		}
+		if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+			return nil, true, fmt.Errorf("read catalogue: %w", err)
+		}
+	}
+	a.requests.Add(1)
+	r, err := a.bucket.NewReader(ctx, cataloguePath, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		all, err := a.Manifests(ctx)
+		return all, true, err
+	}
+	if err != nil {
+		return nil, true, fmt.Errorf("read catalogue: %w", err)
+	}
+	defer r.Close()
+	read := catalogue{looked: began, changed: r.ModTime()}
+	text, err := gzip.NewReader(r)
+	if err == nil {
+		err = json.NewDecoder(text).Decode(&read.manifests)
+	}
+	if err != nil {
+		return nil, true, fmt.Errorf("the catalogue is damaged: delete %s, and it is made anew: %w", cataloguePath, err)
+	}
+	a.catalogue = read
+	return read.manifests, true, nil
+}
+
+// inForce leaves out the manifests that others have replaced, and sorts the rest, oldest first.
+func inForce(all []Manifest) []Manifest {
+	replaced := map[store.ID]bool{}
+	for _, m := range all {
+		for _, id := range m.Replaces {
+			replaced[id] = true
+		}
+	}
+	all = slices.DeleteFunc(all, func(m Manifest) bool { return replaced[m.Batch] })
+	slices.SortFunc(all, func(x, y Manifest) int { return slices.Compare(x.Batch[:], y.Batch[:]) })
+	return all
+}

@@ -1,0 +1,232 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// share says how much of a file is to go.
+type share int
+
+const (
+	none share = iota
+	some       // what is to go is known by the rows
+	all
+)
+
+// cut says what is to go out of the archive.
+type cut interface {
+	// of says how much of a file is to go, as far as its manifest tells.
+	of(f *File) share
+	// row says whether a row of a file is to go, of which some is.
+	row(f *File, r *Row) bool
+}
+
+// Gone sums up what went, or would go.
+type Gone struct {
+	Files int   `json:"files"` // deleted or written anew
+	Tasks int64 `json:"tasks"`
+	Bytes int64 `json:"bytes"` // of the files that were deleted, less those that were written in their place
+}
+
+func (g *Gone) add(more Gone) {
+	g.Files, g.Tasks, g.Bytes = g.Files+more.Files, g.Tasks+more.Tasks, g.Bytes+more.Bytes
+}
+
+// ErrBusy says that a rerun reads the archive, so that its files stay as they are.
+var ErrBusy = errors.New("a rerun reads the archive: its files stay as they are until it has ended")
+
+// take takes the note for changes to files that were written before, and settles what others
+// left behind. now is by the database's clock. Errors: store.ErrConflict while another process is
+// at work; ErrBusy.
+func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error) {
+	for {
+		if note, err = r.read(ctx); err != nil {
+			return nil, now, err
+		}
+		if note == nil {
+			break
+		}
+		if note.Holder != r.o.ID && time.Since(r.since) < r.o.Patience {
+			return nil, now, store.ErrConflict
+		}
+		note.Holder = r.o.ID
+		if err := r.write(ctx, note); err != nil {
+			return nil, now, err
+		}
+		if err := r.resume(ctx, note); err != nil {
+			return nil, now, err
+		}
+	}
+	note = &Note{Holder: r.o.ID, Batch: r.o.NewID(), Change: true}
+	if err := r.write(ctx, note); err != nil {
+		return nil, now, err
+	}
+	record, err := find(ctx, r.o.Store, noteName)
+	if err != nil {
+		return nil, now, err
+	}
+	read, err := beingRead(ctx, r.o.Store, record.UpdatedAt)
+	if err == nil && read {
+		err = ErrBusy
+	}
+	if err != nil {
+		return nil, now, errors.Join(err, r.clear(ctx))
+	}
+	return note, record.UpdatedAt, nil
+}
+
+// cut takes what is to go out of all files, one manifest after the other. prepare says what is to
+// go, when nobody else can change the archive any more; now is by the database's clock. What is
+// done when it fails stays done. tell is told how many files have been looked at; nil: nobody.
+func (r *Runner) cut(ctx context.Context, prepare func(now time.Time) (cut, error), tell func(done, of int, gone Gone)) (gone Gone, err error) {
+	note, now, err := r.take(ctx)
+	if err != nil {
+		return gone, err
+	}
+	what, err := prepare(now)
+	if err != nil {
+		return gone, errors.Join(err, r.clear(ctx))
+	}
+	manifests, err := r.shelf.Manifests(ctx)
+	if err != nil {
+		return gone, errors.Join(err, r.clear(ctx))
+	}
+	done, of := 0, 0
+	for _, m := range manifests {
+		of += len(m.Files)
+	}
+	for i := range manifests {
+		m := &manifests[i]
+		went, err := r.cutOne(ctx, note, m, what)
+		gone.add(went)
+		if err != nil {
+			return gone, err
+		}
+		if done += len(m.Files); tell != nil {
+			tell(done, of, gone)
+		}
+	}
+	return gone, r.clear(ctx)
+}
+
+// cutOne takes what is to go out of the files of one manifest.
+func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) (gone Gone, err error) {
+	left := *m
+	left.Files = nil
+	for _, f := range m.Files {
+		now, err := r.cutFile(ctx, note, f, what)
+		if err != nil {
+			return Gone{}, err
+		}
+		if now.Tasks > 0 {
+			left.Files = append(left.Files, now)
+		}
+		if now.Path != f.Path {
+			gone.Files, gone.Tasks, gone.Bytes = gone.Files+1, gone.Tasks+f.Tasks-now.Tasks, gone.Bytes+f.Bytes-now.Bytes
+		}
+	}
+	if gone.Files == 0 {
+		return gone, nil
+	}
+	if err := r.write(ctx, note); err != nil { // nobody has taken over
+		return Gone{}, err
+	}
+	if len(left.Files) > 0 {
+		err = left.put(ctx, r.o.Bucket)
+	} else {
+		err = remove(ctx, r.o.Bucket, manifestPath(m.Batch))
+	}
+	if err != nil {
+		return Gone{}, err
+	}
+	if err := r.sweep(ctx, note); err != nil {
+		return Gone{}, err
+	}
+	note.Paths = nil
+	return gone, r.write(ctx, note)
+}
+
+// cutFile writes a file anew without what is to go, and returns what stands for it from then on:
+// itself, another, or one without a path.
+func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (File, error) {
+	switch what.of(&f) {
+	case none:
+		return f, nil
+	case all:
+		note.Paths = append(note.Paths, f.Path)
+		return File{}, nil
+	}
+	old, err := f.download(ctx, r.o.Bucket, r.o.Dir)
+	if err != nil {
+		return f, err
+	}
+	defer discard(old)
+	going := int64(0)
+	err = eachRow(old, func(row *Row) error {
+		if what.row(&f, row) {
+			going++
+		}
+		return nil
+	})
+	if err != nil || going == 0 {
+		return f, err
+	}
+	note.Paths = append(note.Paths, f.Path)
+	if going == f.Tasks {
+		return File{}, nil
+	}
+	w, err := newFile(r.o.Dir, Partition{f.Day, f.Queue})
+	if err != nil {
+		return f, err
+	}
+	defer w.discard()
+	err = eachRow(old, func(row *Row) error {
+		if what.row(&f, row) {
+			return nil
+		}
+		return w.add(*row)
+	})
+	if err != nil {
+		return f, err
+	}
+	now, err := w.close()
+	if err != nil {
+		return f, err
+	}
+	now.Path = w.partition.path(r.o.NewID(), 0)
+	note.Paths = append(note.Paths, now.Path)
+	if err := r.write(ctx, note); err != nil {
+		return f, err
+	}
+	return now, upload(ctx, r.o.Bucket, now.Path, w.spool)
+}
+
+// sweep publishes the catalogue, and deletes the files of a note that no manifest lists: those
+// that a change replaced, or, where it was not noted, those that were to replace them.
+func (r *Runner) sweep(ctx context.Context, note *Note) error {
+	if err := r.shelf.Publish(ctx); err != nil {
+		return err
+	}
+	manifests, err := r.shelf.Manifests(ctx)
+	if err != nil {
+		return err
+	}
+	listed := map[string]bool{}
+	for _, m := range manifests {
+		for _, f := range m.Files {
+			listed[f.Path] = true
+		}
+	}
+	for _, path := range note.Paths {
+		if !listed[path] {
+			if err := remove(ctx, r.o.Bucket, path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	choresEvery = time.Hour
+	choresAgain = time.Minute // after they failed
+)
+
+// tend does the chores when they are due. Their failure is told, and stops nothing else.
+func (r *Runner) tend(ctx context.Context) error {
+	err := r.chores(ctx)
+	switch {
+	case errors.Is(err, store.ErrConflict), errors.Is(err, ErrBusy): // somebody else is at work
+		return nil
+	case err != nil:
+		r.due = time.Now().Add(choresAgain)
+		return errors.Join(err, r.tell(ctx, func(s *Status) { s.Failing = err.Error() }))
+	}
+	return nil
+}
+
+// chores are what the archive needs besides new batches: tasks erased that somebody asked to be,
+// and tasks pruned that are past its retention.
+func (r *Runner) chores(ctx context.Context) error {
+	if err := r.eraseAll(ctx); err != nil {
+		return err
+	}
+	if time.Now().Before(r.due) {
+		return nil
+	}
+	if _, err := r.prune(ctx, nil); err != nil {
+		return err
+	}
+	r.due = time.Now().Add(choresEvery)
+	return nil
+}

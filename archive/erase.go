@@ -1,0 +1,184 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const erasureKind = "archive-erasure"
+
+// ErasureState is how far an erasure has come.
+type ErasureState string
+
+// The states of an erasure.
+const (
+	ErasureWaiting ErasureState = "waiting" // for a process that archives, or one that is at work
+	ErasureHeld    ErasureState = "held"    // all is deleted but what a hold holds; it goes on when holds change
+	ErasureDone    ErasureState = "done"    // the tenant has no task in the archive that ended before
+)
+
+// Erasure is a request to delete all tasks of a tenant that are in the archive when it is carried
+// out.
+type Erasure struct {
+	ID     store.ID     `json:"id"`
+	Tenant string       `json:"tenant"`
+	State  ErasureState `json:"state"`
+	By     string       `json:"by,omitempty"`
+	At     time.Time    `json:"at"`               // when it was asked for; by the clock of who did
+	Done   time.Time    `json:"done_at,omitzero"` // by the database's clock
+	Tasks  int64        `json:"tasks"`            // deleted
+	Files  int          `json:"files"`            // deleted, or written anew without them
+	Held   int64        `json:"held"`             // tasks that holds kept
+	Holds  string       `json:"holds,omitempty"`  // those that were in force
+	Error  string       `json:"error,omitempty"`  // why it did not go on; it is tried again
+}
+
+// RequestErasure asks for a tenant's tasks to be deleted. A process that archives carries it out,
+// or Erase.
+func RequestErasure(ctx context.Context, s store.Recorder, id store.ID, tenant, by string) (Erasure, error) {
+	e := Erasure{ID: id, Tenant: tenant, State: ErasureWaiting, By: by, At: time.Now().UTC()}
+	return e, putErasure(ctx, s, e)
+}
+
+func putErasure(ctx context.Context, s store.Recorder, e Erasure) error {
+	return change(ctx, s, erasureKind, e.ID.String(), func(*Erasure, bool) (*Erasure, error) { return &e, nil })
+}
+
+// Erasures returns all requests, the oldest first. They are never forgotten: they say that it was
+// done.
+func Erasures(ctx context.Context, s store.Recorder) ([]Erasure, error) {
+	return documents[Erasure](ctx, s, erasureKind)
+}
+
+// owned is what belongs to a tenant and is not held.
+type owned struct {
+	tenant string
+	holds  holds
+}
+
+// of implements cut.
+func (o owned) of(f *File) share {
+	if len(f.Tenants) > 0 && !f.has(o.tenant) {
+		return none
+	}
+	held := o.holds.of(f)
+	switch {
+	case held == all && len(f.Tenants) == 1:
+		return none
+	case held == none && len(f.Tenants) == 1:
+		return all
+	}
+	return some
+}
+
+// row implements cut.
+func (o owned) row(f *File, r *Row) bool {
+	return r.Tenant == o.tenant && !o.holds.row(f, r)
+}
+
+func (f *File) has(tenant string) bool { return slices.Contains(f.Tenants, tenant) }
+
+// Erase carries a request out, and waits while another process changes the archive. The error is
+// ErrBusy.
+func (r *Runner) Erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
+	return patiently(ctx, func() (Erasure, error) { return r.erase(ctx, e, tell) })
+}
+
+func (r *Runner) erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
+	var inForce []Hold
+	var at time.Time
+	gone, err := r.cut(ctx, func(now time.Time) (_ cut, err error) {
+		at = now
+		inForce, err = Holds(ctx, r.o.Store)
+		return owned{e.Tenant, inForce}, err
+	}, tell)
+	e.Tasks, e.Files = e.Tasks+gone.Tasks, e.Files+gone.Files
+	if err != nil {
+		if errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) {
+			return e, err
+		}
+		e.Error = err.Error()
+		return e, errors.Join(err, putErasure(ctx, r.o.Store, e))
+	}
+	left, err := r.shelf.Count(ctx, Query{Tenants: []string{e.Tenant}}, 0, nil)
+	if err != nil {
+		return e, err
+	}
+	switch e.Error, e.Held = "", left.Tasks; {
+	case left.Tasks == 0:
+		e.State, e.Done = ErasureDone, at
+	case len(inForce) == 0: // archived since
+		return e, store.ErrConflict
+	default:
+		e.State = ErasureHeld
+	}
+	if e.Holds, err = holdsInForce(inForce); err != nil {
+		return e, err
+	}
+	return e, putErasure(ctx, r.o.Store, e)
+}
+
+func holdsInForce(holds []Hold) (string, error) {
+	if len(holds) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(holds)
+	return string(text), err
+}
+
+// eraseAll carries out the requests that wait, and those that were held by other holds.
+func (r *Runner) eraseAll(ctx context.Context) error {
+	erasures, err := Erasures(ctx, r.o.Store)
+	if err != nil {
+		return err
+	}
+	for _, e := range erasures {
+		if e.State == ErasureDone {
+			continue
+		}
+		if e.State == ErasureHeld {
+			holds, err := Holds(ctx, r.o.Store)
+			if err != nil {
+				return err
+			}
+			if now, err := holdsInForce(holds); err != nil || now == e.Holds {
+				continue
+			}
+		}
+		if e, err = r.erase(ctx, e, nil); err != nil {
+			return fmt.Errorf("erase the tenant %q: %w", e.Tenant, err)
+		}
+		r.o.Log.Info("erased", "erasure", e.ID, "tenant", e.Tenant, "state", e.State, "tasks", e.Tasks, "files", e.Files, "held", e.Held)
+	}
+	return nil
+}
+
+// Erasable returns what an erasure would delete now.
+func (a *Archive) Erasable(ctx context.Context, s store.Recorder, tenant string) (Gone, error) {
+	holds, err := Holds(ctx, s)
+	if err != nil {
+		return Gone{}, err
+	}
+	return a.would(ctx, owned{tenant, holds})
+}
+
+// patiently repeats what another process is in the way of.
+func patiently[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	for {
+		done, err := do()
+		if !errors.Is(err, store.ErrConflict) {
+			return done, err
+		}
+		select {
+		case <-ctx.Done():
+			return done, errors.Join(ctx.Err(), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+	"gocloud.dev/blob"
+)
+
+// object reads an object in parts. Parts that were loaded are in memory; whatever else is read is
+// a request. It is used by one goroutine at a time.
+type object struct {
+	ctx     context.Context
+	archive *Archive
+	path    string
+	size    int64
+	parts   []part
+}
+
+// part is a piece of an object.
+type part struct {
+	at   int64
+	data []byte
+}
+
+// extent is where a piece of an object is.
+type extent struct{ from, until int64 }
+
+// ReadAt implements io.ReaderAt.
+func (o *object) ReadAt(p []byte, at int64) (int, error) {
+	until := min(at+int64(len(p)), o.size)
+	i := slices.IndexFunc(o.parts, func(x part) bool { return x.at <= at && until <= x.at+int64(len(x.data)) })
+	if i < 0 {
+		if err := o.load(extent{at, until}); err != nil {
+			return 0, err
+		}
+		i = len(o.parts) - 1
+	}
+	n := copy(p, o.parts[i].data[at-o.parts[i].at:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// load reads a piece by one request, unless it is in memory.
+func (o *object) load(e extent) error {
+	if slices.ContainsFunc(o.parts, func(x part) bool { return x.at <= e.from && e.until <= x.at+int64(len(x.data)) }) {
+		return nil
+	}
+	o.archive.requests.Add(1)
+	r, err := o.archive.bucket.NewRangeReader(o.ctx, o.path, e.from, e.until-e.from, &blob.ReaderOptions{})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	data := make([]byte, e.until-e.from)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return err
+	}
+	o.parts = append(o.parts, part{e.from, data})
+	return nil
+}
+
+// forget gives the memory of the parts back, unless the object is so small that it was read as a
+// whole.
+func (o *object) forget() {
+	whole := func(x part) bool { return x.at == 0 && int64(len(x.data)) == o.size }
+	o.parts = slices.DeleteFunc(o.parts, func(x part) bool { return !whole(x) })
+}
+
+// opened is a file whose footer is known.
+type opened struct {
+	object  *object
+	parquet *parquet.File
+}
+
+// tail is how much of a file is read with its footer, where its manifest does not say how much
+// there is: with less, a footer takes another request.
+const tail = 1 << 20
+
+// open reads the footer of a file, with the Bloom filters, by one request.
+func (a *Archive) open(ctx context.Context, f File) (*opened, error) {
+	size := f.Tail
+	if size == 0 || f.Bytes <= tail {
+		size = tail
+	}
+	o := &object{ctx: ctx, archive: a, path: f.Path, size: f.Bytes}
+	if err := o.load(extent{max(f.Bytes-size, 0), f.Bytes}); err != nil {
+		return nil, err
+	}
+	file, err := parquet.OpenFile(o, f.Bytes, parquet.SkipMagicBytes(true), parquet.PrefetchBloomFilters(true))
+	if err != nil {
+		return nil, err
+	}
+	return &opened{object: o, parquet: file}, nil
+}
+
+// gap is how far apart two pieces may be that are read by one request.
+const gap = 256 << 10
+
+// loadGroup reads the pages of a row group: all, or those of some columns.
+func (o *opened) loadGroup(group int, columns ...string) error {
+	var want []extent
+	chunks := o.parquet.Metadata().RowGroups[group].Columns
+	for i := range chunks {
+		c := &chunks[i].MetaData
+		if len(columns) > 0 && !slices.Contains(columns, c.PathInSchema[0]) {
+			continue
+		}
+		begin := c.DataPageOffset
+		if d := c.DictionaryPageOffset; d > 0 && d < begin {
+			begin = d
+		}
+		want = append(want, extent{begin, begin + c.TotalCompressedSize})
+	}
+	slices.SortFunc(want, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
+	for i := 0; i < len(want); {
+		e := want[i]
+		for i++; i < len(want) && want[i].from-e.until <= gap; i++ {
+			e.until = max(e.until, want[i].until)
+		}
+		if err := o.object.load(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// column is the number of a column; -1: the file has none of that name.
+func (o *opened) column(name string) int {
+	c, ok := o.parquet.Schema().Lookup(name)
+	if !ok {
+		return -1
+	}
+	return c.ColumnIndex
+}
+
+// bounds are the least and the greatest value of a column of text in a row group.
+func (o *opened) bounds(group parquet.RowGroup, column int) (low, high string, ok bool) {
+	if column < 0 {
+		return "", "", false
+	}
+	chunk, is := group.ColumnChunks()[column].(*parquet.FileColumnChunk)
+	if !is {
+		return "", "", false
+	}
+	least, most, ok := chunk.Bounds()
+	return string(least.ByteArray()), string(most.ByteArray()), ok
+}

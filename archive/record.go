@@ -1,0 +1,67 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// documents reads all documents of a kind, by name.
+func documents[T any](ctx context.Context, s store.Recorder, kind string) ([]T, error) {
+	records, err := s.Records(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(records, func(a, b store.Record) int { return slices.Compare([]byte(a.Name), []byte(b.Name)) })
+	all := make([]T, len(records))
+	for i, r := range records {
+		if err := json.Unmarshal(r.Body, &all[i]); err != nil {
+			return nil, fmt.Errorf("the record %q of kind %q is damaged: %w", r.Name, kind, err)
+		}
+	}
+	return all, nil
+}
+
+// document reads a document, and the version of its record; 0: there is none.
+func document[T any](ctx context.Context, s store.Recorder, kind, name string) (d T, r store.Record, err error) {
+	records, err := s.Records(ctx, kind)
+	if err != nil {
+		return d, r, err
+	}
+	i := slices.IndexFunc(records, func(r store.Record) bool { return r.Name == name })
+	if i < 0 {
+		return d, store.Record{Kind: kind, Name: name}, nil
+	}
+	if err := json.Unmarshal(records[i].Body, &d); err != nil {
+		return d, r, fmt.Errorf("the record %q of kind %q is damaged: %w", name, kind, err)
+	}
+	return d, records[i], nil
+}
+
+// change changes a document, or makes it. change may be called more than once; nil deletes the
+// document.
+func change[T any](ctx context.Context, s store.Recorder, kind, name string, change func(d *T, exists bool) (*T, error)) error {
+	for {
+		before, r, err := document[T](ctx, s, kind, name)
+		if err != nil {
+			return err
+		}
+		after, err := change(&before, r.Version != 0)
+		if err != nil || after == nil && r.Version == 0 {
+			return err
+		}
+		r.Body = nil
+		if after != nil {
+			if r.Body, err = json.Marshal(after); err != nil {
+				return err
+			}
+		}
+		if _, _, err = s.PutRecord(ctx, store.PutRecord{Record: r}); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}

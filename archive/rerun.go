@@ -1,0 +1,38 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// RerunKind is the kind of record that reruns are stored as; see package archive/rerun.
+const RerunKind = "archive-rerun"
+
+// RerunRunning is the state of a rerun that has not ended.
+const RerunRunning = "running"
+
+// rerunRests is how long a rerun may make no progress before files change all the same.
+const rerunRests = time.Hour
+
+// beingRead reports whether a rerun reads the archive: where it has come to is a row of a file, so
+// files stay as they are. now is by the database's clock.
+func beingRead(ctx context.Context, s store.Recorder, now time.Time) (bool, error) {
+	records, err := s.Records(ctx, RerunKind)
+	for _, r := range records {
+		var rerun struct{ State string }
+		if json.Unmarshal(r.Body, &rerun) == nil && rerun.State == RerunRunning && now.Sub(r.UpdatedAt) < rerunRests {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// Changing reports whether a process changes files that were written before. A rerun waits for
+// its end.
+func Changing(ctx context.Context, s store.Recorder) (bool, error) {
+	note, _, err := document[Note](ctx, s, recordKind, noteName)
+	return note.Change, err
+}

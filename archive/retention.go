@@ -1,0 +1,101 @@
+package archive
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const retentionName = "retention"
+
+// Retention is how long tasks are kept in the archive, from their end.
+type Retention struct {
+	All    time.Duration            `json:"all,omitempty"` // in queues that say nothing themselves; 0: for ever
+	Queues map[string]time.Duration `json:"queues,omitempty"`
+}
+
+// Of returns how long a queue's tasks are kept; 0: for ever.
+func (r Retention) Of(queue string) time.Duration {
+	if own, ok := r.Queues[queue]; ok {
+		return own
+	}
+	return r.All
+}
+
+// ReadRetention returns how long tasks are kept in the archive.
+func ReadRetention(ctx context.Context, s store.Recorder) (Retention, error) {
+	r, _, err := document[Retention](ctx, s, recordKind, retentionName)
+	return r, err
+}
+
+// SetRetention says how long the tasks of a queue are kept in the archive, or, for the queue "",
+// those of all queues that say nothing themselves; 0: for ever. nil has a queue keep them as long
+// as others do.
+func SetRetention(ctx context.Context, s store.Recorder, queue string, keep *time.Duration) error {
+	return change(ctx, s, recordKind, retentionName, func(r *Retention, _ bool) (*Retention, error) {
+		switch {
+		case queue == "" && keep == nil:
+			r.All = 0
+		case queue == "":
+			r.All = *keep
+		case keep == nil:
+			r.Queues = maps.Clone(r.Queues)
+			delete(r.Queues, queue)
+		default:
+			if r.Queues = maps.Clone(r.Queues); r.Queues == nil {
+				r.Queues = map[string]time.Duration{}
+			}
+			r.Queues[queue] = *keep
+		}
+		return r, nil
+	})
+}
+
+// expired is what is past its retention and not held.
+type expired struct {
+	now   time.Time
+	keep  Retention
+	holds holds
+}
+
+// of implements cut. A file goes when the last of its tasks may: it has those of one day.
+func (e expired) of(f *File) share {
+	keep := e.keep.Of(f.Queue)
+	if keep <= 0 || f.Until.After(e.now.Add(-keep)) {
+		return none
+	}
+	return all - e.holds.of(f)
+}
+
+// row implements cut.
+func (e expired) row(f *File, r *Row) bool { return !e.holds.row(f, r) }
+
+// Prune deletes what is past its retention and not held, and waits while another process changes
+// the archive. The error is ErrBusy.
+func (r *Runner) Prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {
+	return patiently(ctx, func() (Gone, error) { return r.prune(ctx, tell) })
+}
+
+func (r *Runner) prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {
+	return r.cut(ctx, func(now time.Time) (cut, error) { return expiredNow(ctx, r.o.Store, now) }, tell)
+}
+
+func expiredNow(ctx context.Context, s store.Recorder, now time.Time) (expired, error) {
+	keep, err := ReadRetention(ctx, s)
+	if err != nil {
+		return expired{}, err
+	}
+	holds, err := Holds(ctx, s)
+	return expired{now, keep, holds}, err
+}
+
+// Prunable returns what Prune would delete now.
+func (a *Archive) Prunable(ctx context.Context, s store.Recorder) (Gone, error) {
+	what, err := expiredNow(ctx, s, time.Now())
+	if err != nil {
+		return Gone{}, err
+	}
+	return a.would(ctx, what)
+}

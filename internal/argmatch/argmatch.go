@@ -1,0 +1,57 @@
+// Package argmatch says whether the args of a task are like what somebody searches for, in the
+// database or in an archive. It may touch nothing: text goes in, an answer comes out.
+package argmatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var byPath = regexp.MustCompile(`^([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)$`)
+
+// Matcher reads a search: order.id=17 compares the value at a path, anything else is
+// looked for in the JSON as it stands, in any case.
+func Matcher(text string) func(args []byte) bool {
+	if m := byPath.FindStringSubmatch(text); m != nil {
+		path, want := strings.Split(m[1], "."), m[2]
+		return func(args []byte) bool { return valueAt(args, path) == want }
+	}
+	part := bytes.ToLower([]byte(text))
+	return func(args []byte) bool {
+		if bytes.Contains(bytes.ToLower(args), part) {
+			return true
+		}
+		var compact bytes.Buffer
+		return json.Compact(&compact, args) == nil && bytes.Contains(bytes.ToLower(compact.Bytes()), part)
+	}
+}
+
+// valueAt is the text of a value: of a string its characters, of anything else its
+// JSON. What is not there is a NUL, which equals nothing.
+func valueAt(args []byte, path []string) string {
+	raw := json.RawMessage(args)
+	for _, name := range path {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(raw, &fields) == nil && fields != nil {
+			raw = fields[name]
+			continue
+		}
+		var items []json.RawMessage
+		i, err := strconv.Atoi(name)
+		if err != nil || json.Unmarshal(raw, &items) != nil || i < 0 || i >= len(items) {
+			return "\x00"
+		}
+		raw = items[i]
+	}
+	var text string
+	switch {
+	case len(raw) == 0:
+		return "\x00"
+	case json.Unmarshal(raw, &text) == nil && raw[0] == '"':
+		return text
+	}
+	return string(bytes.TrimSpace(raw))
+}
