@@ -18,6 +18,7 @@ var mayImport = map[string][]string{
 	"cron":               {"internal/duration"},
 	"archive":            {"store", "internal/loop", "internal/argmatch"},
 	"archive/place":      {},
+	"archive/rerun":      {"", "store", "archive", "internal/bulk"},
 	"store":              {},
 	"store/storetest":    {"store", "store/memory"},
 	"store/memory":       {"store", "store/rules"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
@@ -64,4 +65,25 @@ func (c *Client) canArchive(on bool) error {
 func (l *Leader) Archivable(ctx context.Context) (store.Retention, error) {
 	_, archived, err := l.leader.Retentions(ctx)
 	return archived, err
+}
+
+// Again returns a new task that does once more what a finished one did, such as one of an archive:
+// of the same kind, with its args, queue, tenant, partition, key, priority, tags and settings. It
+// runs at once, belongs to no workflow, and has neither an expiry nor a deadline. Its metadata name
+// the other task as rerun_of. A key that a schedule or Unique made is left out.
+//
+// The error is ErrEncrypted when the args cannot be read.
+func (c *Client) Again(t TaskInfo) (NewTask, error) {
+	args, err := c.config.KeyRing.unseal(t.Args, t.Kind, t.Key, t.ID)
+	if err != nil {
+		return NewTask{}, fmt.Errorf("task %s: %w", t.ID, err)
+	}
+	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Partition: t.Partition, Tags: t.Tags, MaxAttempts: t.MaxAttempts,
+		Timeout: t.Timeout, StallTimeout: t.StallTimeout, Backoff: t.Backoff, Weight: t.Weight, Ephemeral: t.Ephemeral, Metadata: map[string]string{}}
+	maps.Copy(o.Metadata, t.Metadata)
+	o.Metadata["rerun_of"] = t.ID.String()
+	if !ReservedKey(t.Key) {
+		o.Key = t.Key
+	}
+	return NewTask{Args: RawArgs{Name: t.Kind, JSON: args}, Options: o}, nil
 }

@@ -184,3 +184,16 @@ func ExampleClient_SetArchive() {
 	// 24h0m0s 0s <nil>
 	// 25
 }
+
+// A task of an archive runs once more as a new one.
+func ExampleClient_Again() {
+	ctx, client := context.Background(), newClient()
+	old := client.Describe(store.Task{ID: tusk.NewID(), Kind: "greet", Queue: "mail", Args: []byte(`{"name": "Ada"}`), State: store.Discarded})
+	task, err := client.Again(old)
+	if err != nil {
+		panic(err)
+	}
+	e, err := client.Enqueue(ctx, task.Args, task.Options)
+	fmt.Println(e.Result, e.ID != old.ID, task.Options.Metadata["rerun_of"] == old.ID.String(), err)
+	// Output: added true true <nil>
+}

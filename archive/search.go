@@ -61,6 +61,9 @@ func readSpot(text string) (p spot, err error) {
 	return p, nil
 }
 
+// mostPage is about how much memory the tasks of a page take: it ends early.
+const mostPage = 6 << 20
+
 // Search returns tasks that match, those of the latest day first, at most limit. It ends early
 // when budget is over, which is looked at between row groups; 0: it does not. tell is told of
 // progress; nil: nobody.
@@ -72,10 +75,12 @@ func (a *Archive) Search(ctx context.Context, q Query, cursor string, limit int,
 		return found, err
 	}
 	s := a.scan(&q, budget, tell)
+	bytes := 0
 	found.Next, err = s.run(ctx, at, func(f *File, row int64, r *Row) (bool, error) {
 		task, err := r.Task(f.Queue)
 		found.Tasks = append(found.Tasks, task)
-		return len(found.Tasks) < limit, err
+		bytes += r.size()
+		return len(found.Tasks) < limit && bytes < mostPage, err
 	})
 	found.Looked, found.Sealed, found.Progress = s.looked, s.sealed, s.progress
 	return found, err

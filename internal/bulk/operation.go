@@ -72,10 +72,12 @@ func (o *Operation) Ended() bool { return o.State != Running }
 
 // sees reports whether a task is within the operation's bounds.
 func (o *Operation) sees(t *store.Task) bool {
-	return within(o.Queues, t.Queue) && within(o.Tenants, t.Tenant)
+	return Within(o.Queues, t.Queue) && Within(o.Tenants, t.Tenant)
 }
 
-func within(patterns []string, name string) bool {
+// Within reports whether a name is one of those that bound something: names, or beginnings that end
+// in *; none: all names are.
+func Within(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
 		start, open := strings.CutSuffix(p, "*")
 		return p == name || open && strings.HasPrefix(name, start)
