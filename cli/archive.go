@@ -24,7 +24,24 @@ retention is over, by tusk serve --archive URL. Commands that read the archive
 need its URL, too: --archive, or TUSK_ARCHIVE.`,
 	}
 	c.AddCommand(newArchiveStatusCommand(app), newArchiveSetCommand(app), newArchiveListCommand(app), newArchiveShowCommand(app),
-		newArchiveVerifyCommand(app))
+		newArchiveVerifyCommand(app), newArchiveSearchCommand(app), newArchiveRerunCommand(app), newArchiveRerunsCommand(app),
+		newArchiveKeepCommand(app), newArchivePruneCommand(app), newArchiveEraseCommand(app), newArchiveHoldCommand(app), newArchiveUnholdCommand(app),
+		called("erasures", newListCommand(app, "List requests to erase tenants, and when they were done", "nobody has asked for a tenant to be erased",
+			func(ctx context.Context, client *tusk.Client) ([]erasureRow, error) {
+				all, err := archive.Erasures(ctx, client.Store())
+				return rowsOf(all, erasureOf), err
+			})),
+		called("holds", newListCommand(app, "List holds", "nothing is held",
+			func(ctx context.Context, client *tusk.Client) ([]holdRow, error) {
+				all, err := archive.Holds(ctx, client.Store())
+				return rowsOf(all, holdOf), err
+			})))
+	return c
+}
+
+// called gives a command another name.
+func called(name string, c *cobra.Command) *cobra.Command {
+	c.Use = name
 	return c
 }
 
