@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 	"telemetry/export":   {""},
 	"builtin":            {"", "internal/reach"},
 	"server/herald":      {"store"},
-	"server":             {"", "store", "server/herald", "cron", "why", "doctor", "internal/tick", "internal/reach", "internal/argmatch"},
+	"server":             {"", "store", "archive", "server/herald", "cron", "why", "doctor", "internal/tick", "internal/reach", "internal/argmatch"},
 	"tusktest":           {"", "store", "store/memory"},
 	"cli":                {"", "store", "archive", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration", "cli/top"},
 	"cli/top":            {"", "store", "why"},

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"container/list"
 	"context"
 	"errors"
@@ -40,8 +41,14 @@ type Archive struct {
 
 // known is a manifest as it was at a time.
 type known struct {
-	at time.Time
+	at   time.Time // to the second, at some places
+	size int64
+	md5  []byte // nil: not known
 	Manifest
+}
+
+func (k *known) same(o *blob.ListObject) bool {
+	return !k.Open && k.at.Equal(o.ModTime) && k.size == o.Size && bytes.Equal(k.md5, o.MD5)
 }
 
 // New makes an Archive of a place. Files that are read as a whole wait in dir; empty: where
@@ -68,7 +75,7 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 	now := make(map[string]known, len(before))
 	a.requests.Add(1)
 	err := each(ctx, a.bucket, manifestPrefix, func(o *blob.ListObject) error {
-		if was, ok := before[o.Key]; ok && !was.Open && was.at.Equal(o.ModTime) {
+		if was, ok := before[o.Key]; ok && was.same(o) {
 			now[o.Key] = was
 			return nil
 		}
@@ -77,7 +84,7 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 		if gcerrors.Code(err) == gcerrors.NotFound { // just now
 			return nil
 		}
-		now[o.Key] = known{o.ModTime, m}
+		now[o.Key] = known{o.ModTime, o.Size, o.MD5, m}
 		return err
 	})
 	if err != nil {
@@ -96,13 +103,13 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 // Find returns a task by its id. The error is ErrNotFound.
 func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err error) {
 	for now := false; ; now = true {
-		manifests, asked, err := a.catalogued(ctx, now)
+		manifests, read, err := a.catalogued(ctx, now)
 		if err != nil {
 			return task, err
 		}
 		task, err = a.findIn(ctx, manifests, id)
-		stale := errors.Is(err, ErrNotFound) || gcerrors.Code(err) == gcerrors.NotFound // a file went just now
-		if !stale || asked && errors.Is(err, ErrNotFound) || now {
+		stale := errors.Is(err, ErrNotFound) && !read || gcerrors.Code(err) == gcerrors.NotFound // a file went just now
+		if !stale || now {
 			return task, err
 		}
 	}

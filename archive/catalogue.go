@@ -25,9 +25,16 @@ const fresh = time.Second
 
 // catalogue is the latest one that was read.
 type catalogue struct {
-	looked    time.Time // when it was last asked for
-	changed   time.Time // when the object was written
+	looked    time.Time // when it was last asked for; zero: never
+	changed   time.Time // when the object was written: to the second, at some places
+	size      int64
+	etag      string // of the object; empty: not known
 	manifests []Manifest
+}
+
+// same reports whether an object is the one that was read. Without its ETag that is not certain.
+func (c *catalogue) same(o *blob.Attributes) bool {
+	return o.ModTime.Equal(c.changed) && o.Size == c.size && (c.etag == "" || o.ETag == c.etag)
 }
 
 // Publish writes the catalogue anew. Whoever changes manifests calls it: before the database
@@ -51,24 +58,26 @@ func (a *Archive) Publish(ctx context.Context) error {
 	return nil
 }
 
-// catalogued returns all manifests as the catalogue has them; now: as it is now. It reports
-// whether it asked the place. Where there is no catalogue, the manifests are listed.
-func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, asked bool, err error) {
+// catalogued returns all manifests as the catalogue has them; now: as it is now for certain. It
+// reports whether it read the catalogue. Where there is none, the manifests are listed.
+func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, read bool, err error) {
 	a.catalogueMu.Lock()
 	defer a.catalogueMu.Unlock()
 	c := &a.catalogue
 	if !now && time.Since(c.looked) < fresh {
 		return c.manifests, false, nil
 	}
-	began := time.Now()
-	if !c.changed.IsZero() {
+	next := catalogue{looked: time.Now()}
+	if now || !c.looked.IsZero() {
 		a.requests.Add(1)
 		about, err := a.bucket.Attributes(ctx, cataloguePath)
-		if err == nil && about.ModTime.Equal(c.changed) {
-			c.looked = began
-			return c.manifests, true, nil
-		}
-		if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		switch {
+		case err == nil && c.same(about) && (!now || c.etag != ""):
+			c.looked = next.looked
+			return c.manifests, false, nil
+		case err == nil:
+			next.etag = about.ETag
+		case gcerrors.Code(err) != gcerrors.NotFound:
 			return nil, true, fmt.Errorf("read catalogue: %w", err)
 		}
 	}
@@ -82,16 +91,16 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, ask
 		return nil, true, fmt.Errorf("read catalogue: %w", err)
 	}
 	defer r.Close()
-	read := catalogue{looked: began, changed: r.ModTime()}
+	next.changed, next.size = r.ModTime(), r.Size()
 	text, err := gzip.NewReader(r)
 	if err == nil {
-		err = json.NewDecoder(text).Decode(&read.manifests)
+		err = json.NewDecoder(text).Decode(&next.manifests)
 	}
 	if err != nil {
 		return nil, true, fmt.Errorf("the catalogue is damaged: delete %s, and it is made anew: %w", cataloguePath, err)
 	}
-	a.catalogue = read
-	return read.manifests, true, nil
+	*c = next
+	return c.manifests, true, nil
 }
 
 // inForce leaves out the manifests that others have replaced, and sorts the rest, oldest first.

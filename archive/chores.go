@@ -32,8 +32,9 @@ func (r *Runner) chores(ctx context.Context) error {
 	if err := r.eraseAll(ctx); err != nil {
 		return err
 	}
-	if time.Now().Before(r.due) {
-		return nil
+	asked, err := pruneAsked(ctx, r.o.Store)
+	if err != nil || !asked && time.Now().Before(r.due) {
+		return err
 	}
 	if _, err := r.prune(ctx, nil); err != nil {
 		return err

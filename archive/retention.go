@@ -79,7 +79,11 @@ func (r *Runner) Prune(ctx context.Context, tell func(done, of int, gone Gone)) 
 }
 
 func (r *Runner) prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {
-	return r.cut(ctx, func(now time.Time) (cut, error) { return expiredNow(ctx, r.o.Store, now) }, tell)
+	gone, err := r.cut(ctx, func(now time.Time) (cut, error) { return expiredNow(ctx, r.o.Store, now) }, tell)
+	if err != nil {
+		return gone, err
+	}
+	return gone, pruneDone(ctx, r.o.Store)
 }
 
 func expiredNow(ctx context.Context, s store.Recorder, now time.Time) (expired, error) {
@@ -98,4 +102,22 @@ func (a *Archive) Prunable(ctx context.Context, s store.Recorder) (Gone, error) 
 		return Gone{}, err
 	}
 	return a.would(ctx, what)
+}
+
+const pruneName = "prune"
+
+// RequestPrune has a process that archives prune within seconds.
+func RequestPrune(ctx context.Context, s store.Recorder) error {
+	return change(ctx, s, recordKind, pruneName, func(*struct{}, bool) (*struct{}, error) { return &struct{}{}, nil })
+}
+
+// pruneAsked reports whether somebody has asked for it.
+func pruneAsked(ctx context.Context, s store.Recorder) (bool, error) {
+	_, r, err := document[struct{}](ctx, s, recordKind, pruneName)
+	return r.Version != 0, err
+}
+
+// pruneDone forgets that somebody has.
+func pruneDone(ctx context.Context, s store.Recorder) error {
+	return change(ctx, s, recordKind, pruneName, func(*struct{}, bool) (*struct{}, error) { return nil, nil })
 }

@@ -66,7 +66,7 @@ type Options struct {
 type Runner struct {
 	o       Options
 	engine  store.Archiver
-	shelf   *Archive
+	archive *Archive
 	next    time.Time // when the next batch is due
 	due     time.Time // when the chores are due
 	more    bool      // it is due at once: the last one was full
@@ -93,10 +93,13 @@ func NewRunner(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, engine: engine, shelf: New(o.Bucket, o.Dir)}
+	r := &Runner{o: o, engine: engine, archive: New(o.Bucket, o.Dir)}
 	r.loop = loop.New("archive", longest, o.Log, r.Step)
 	return r, nil
 }
+
+// Archive is what the Runner writes, for reading.
+func (r *Runner) Archive() *Archive { return r.archive }
 
 // longest is the time after which a step is given up.
 const longest = time.Hour
@@ -294,7 +297,7 @@ func (r *Runner) put(ctx context.Context, m *Manifest) error {
 	if err := m.put(ctx, r.o.Bucket); err != nil {
 		return err
 	}
-	return r.shelf.Publish(ctx)
+	return r.archive.Publish(ctx)
 }
 
 // read returns the note, and remembers since when it has stood so.

@@ -68,6 +68,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	chores := []func(context.Context) error{leader.Run}
 	if archiver != nil {
 		chores = append(chores, archiver.Run)
+		config.Archive = archiver.Archive()
 	}
 	app.metrics.Watch(client)
 	app.metrics.Loops(func() map[string]time.Duration {

@@ -8,10 +8,13 @@ import (
 
 // Health is the answer of the health checks.
 type Health struct {
-	Status string `json:"status"`
+	Status  string `json:"status"`
+	Archive string `json:"archive,omitempty" enum:"ok,behind,failing,away,unknown" doc:"how the archive is doing, as this server last saw it; absent: it has none"`
 }
 
-func healthz(*call, struct{}) (Health, error) { return Health{Status: "ok"}, nil }
+func healthz(c *call, _ struct{}) (Health, error) {
+	return Health{Status: "ok", Archive: c.archiveState()}, nil
+}
 
 func readyz(c *call, _ struct{}) (Health, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), 5*time.Second)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
@@ -70,6 +71,8 @@ type Config struct {
 	// AlertPatience is how long the process that watches, or tells ends, may be silent before
 	// another one takes over; default: 15 s.
 	AlertPatience time.Duration
+	// Archive is where finished tasks are found that have left the database; nil: there is none.
+	Archive *archive.Archive
 	// Ready adds to what /readyz checks.
 	Ready func(ctx context.Context) error
 	// Metrics answers /metrics, to those who may read everything; nil: nobody.
@@ -100,6 +103,8 @@ type Server struct {
 	closing atomic.Bool
 	marked  atomic.Value // the day whose idempotency keys are marked
 	handler http.Handler
+
+	archived atomic.Value // how the archive was doing, in a word
 
 	endpoints *push.Book
 	alerts    *alert.Book
@@ -189,10 +194,16 @@ func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
 	behind.Go(func() { s.client.CarryOperations(ctx) })
 	behind.Go(func() { s.tidy(ctx) })
+	if s.config.Archive != nil {
+		behind.Go(func() { s.watchArchive(ctx) })
+	}
 	if !s.config.ReadOnly {
 		behind.Go(func() { s.trend.Run(ctx) })
 		behind.Go(func() { s.watch.Run(ctx) })
 		behind.Go(func() { s.teller.Run(ctx) })
+		if s.config.Archive != nil {
+			behind.Go(func() { s.carrier().Run(ctx) })
+		}
 	}
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
@@ -238,7 +249,7 @@ func (s *Server) assemble() (http.Handler, error) {
 	})
 	if !s.config.NoUI {
 		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Book: s.book, Feed: s.feed,
-			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Hooks: s.hooks, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
+			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Hooks: s.hooks, Archive: s.config.Archive, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -64,6 +65,9 @@ func pageFilter(in listInput) (tusk.Filter, error) {
 
 func getTask(c *call, in byID) (TaskDetail, error) {
 	t, err := c.visible(in.ID)
+	if errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil {
+		return getArchivedTask(c, in)
+	}
 	if err != nil {
 		return TaskDetail{}, err
 	}

@@ -136,6 +136,7 @@ type TaskDetail struct {
 	Output          json.RawMessage `json:"output,omitempty"`
 	Attempts        []Attempt       `json:"attempts"`
 	Logs            []store.LogLine `json:"logs"`
+	Archived        bool            `json:"archived,omitempty" doc:"it has left the database, and was found in the archive"`
 }
 
 // Attempt is one ended run of a task.

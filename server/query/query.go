@@ -74,6 +74,15 @@ func Text(field, text string) error {
 
 // Filter translates the query.
 func (q Tasks) Filter() (tusk.Filter, error) {
+	f, err := q.filter()
+	if err != nil {
+		return f, err
+	}
+	return f, q.checkArgs(f.From, time.Now())
+}
+
+// filter is Filter without a look at args.
+func (q Tasks) filter() (tusk.Filter, error) {
 	f := tusk.Filter{Queues: q.Queue, Kinds: q.Kind, Tenants: q.Tenant, Tags: q.Tag, Key: q.Key, Fingerprint: q.Fingerprint}
 	if len(q.State)+len(q.Queue)+len(q.Kind)+len(q.Tenant)+len(q.Tag) > maxValues {
 		return f, &Error{"filter", "filter_too_complex", fmt.Sprintf("has more than %d values", maxValues)}
@@ -92,10 +101,8 @@ func (q Tasks) Filter() (tusk.Filter, error) {
 	if f.From, err = Instant("from", q.From, time.Now()); err != nil {
 		return f, err
 	}
-	if f.Until, err = Instant("until", q.Until, time.Now()); err != nil {
-		return f, err
-	}
-	return f, q.checkArgs(f.From, time.Now())
+	f.Until, err = Instant("until", q.Until, time.Now())
+	return f, err
 }
 
 // Instant reads an instant, or how long before now it was; empty is the zero time.
@@ -145,13 +152,15 @@ func Of(f tusk.Filter) Tasks {
 	for _, s := range f.States {
 		q.State = append(q.State, s.String())
 	}
-	if !f.From.IsZero() {
-		q.From = f.From.UTC().Format(time.RFC3339Nano)
-	}
-	if !f.Until.IsZero() {
-		q.Until = f.Until.UTC().Format(time.RFC3339Nano)
-	}
+	q.From, q.Until = instantText(f.From), instantText(f.Until)
 	return q
+}
+
+func instantText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // IsZero reports whether the query chooses everything.

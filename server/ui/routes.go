@@ -25,6 +25,7 @@ const (
 	needsProvider
 	needsPush
 	needsAlerts
+	needsArchive
 )
 
 func (r Route) has(p *pages) bool {
@@ -35,6 +36,8 @@ func (r Route) has(p *pages) bool {
 		return p.Gate != nil && p.Gate.Provider != nil
 	case needsBook:
 		return p.Book != nil
+	case needsArchive:
+		return p.Archive != nil
 	case needsAlerts:
 		return p.Alerts != nil
 	case needsPush:
@@ -91,6 +94,17 @@ func Routes() []Route {
 		get("/bulk/{id}", operation),
 		{Method: "GET", Path: "/bulk/{id}/live", Need: access.Read, Stream: true, show: watchOperation},
 		post("/bulk/{id}/cancel", "bulk.cancel", cancelBulk),
+
+		{Method: "GET", Path: "/archive", Need: access.Read, Large: true, show: searchArchive, only: needsArchive},
+		{Method: "POST", Path: "/archive/tasks/{id}/rerun", Need: access.Operate, Audit: "archive.rerun", show: rerunArchived, only: needsArchive},
+		{Method: "POST", Path: "/archive/reruns", Need: access.Operate, Audit: "archive.rerun", show: rerunFound, only: needsArchive},
+		{Method: "POST", Path: "/archive/reruns/{id}/cancel", Need: access.Operate, Audit: "archive.rerun.cancel", show: cancelRerun, only: needsArchive},
+		{Method: "GET", Path: "/archive/keeping", Need: access.Admin, show: keeping, only: needsArchive},
+		{Method: "POST", Path: "/archive/retention", Need: access.Admin, Audit: "archive.keep", show: keepArchived, only: needsArchive},
+		{Method: "POST", Path: "/archive/holds", Need: access.Admin, Audit: "archive.hold", show: putHold, only: needsArchive},
+		{Method: "POST", Path: "/archive/holds/{name}/remove", Need: access.Admin, Audit: "archive.unhold", show: removeHold, only: needsArchive},
+		{Method: "POST", Path: "/archive/erasures", Need: access.Admin, Audit: "archive.erase", show: eraseTenant, only: needsArchive},
+		{Method: "POST", Path: "/archive/prune", Need: access.Admin, Audit: "archive.prune", show: pruneArchive, only: needsArchive},
 
 		sums("/errors", errorGroups),
 		post("/errors/{fingerprint}/retry", "errors.retry", retryErrors),

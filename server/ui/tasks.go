@@ -173,6 +173,9 @@ func task(v *visit) (answer, error) {
 		return v.taskOfPart(part)
 	}
 	t, err := v.visible()
+	if errors.Is(err, tusk.ErrNotFound) && v.Archive != nil {
+		return v.archivedTask()
+	}
 	if err != nil {
 		return answer{}, err
 	}

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/why"
 )
 
@@ -37,6 +39,7 @@ type page struct {
 	Admin, API  bool
 	Push        bool // there are endpoints
 	Alerts      bool // there may be alerts
+	Archive     bool // there is one
 	Settings    bool // there is something to tell, and the visitor may know
 	Version     string
 	Now         time.Time
@@ -64,6 +67,7 @@ func (v *visit) base(a answer) page {
 	p := page{Title: a.title, Section: a.section, Who: v.who, Data: a.data, Note: notes[v.r.URL.Query().Get("note")],
 		Theme: theme(v.r), Here: here.RequestURI(), Status: a.status, Watch: a.watch, Environment: v.Environment, ReadOnly: v.ReadOnly,
 		LogOut: v.Gate != nil && v.who.Via == "session", Admin: v.Book != nil && v.who.May(access.Admin), API: !v.NoAPI, Push: v.Endpoints != nil && v.Push != nil, Alerts: v.Options.Alerts != nil,
+		Archive:  v.Options.Archive != nil,
 		Settings: len(v.Options.Settings) > 0 && v.who.May(access.Admin),
 		Version:  tusk.Version(), Now: time.Now().UTC()}
 	return p
@@ -119,27 +123,28 @@ func (p *pages) parse() (templates, error) {
 
 func (p *pages) functions() template.FuncMap {
 	return template.FuncMap{
-		"url":    p.url,
-		"num":    num,
-		"dur":    dur,
-		"when":   func(t time.Time) instant { return instant{t, time.Now()} },
-		"code":   p.code,
-		"masked": p.Mask.Text,
-		"short":  func(id fmt.Stringer) string { return id.String()[24:] },
-		"join":   strings.Join,
-		"states": func() []string { return stateNames },
-		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"dict":   func(pairs ...any) (map[string]any, error) { return pairMap(pairs) },
-		"list":   func(items ...string) []string { return items },
-		"known":  func(span string) bool { return slices.Contains([]string{"", "15m", "1h", "24h", "168h"}, span) },
-		"swap":   swap,
-		"line":   p.line,
-		"rate":   rateText,
-		"keeps":  keeps,
-		"sum":    func(a, b int64) int64 { return a + b },
-		"words":  func(code why.Code) string { return strings.ReplaceAll(string(code), "_", " ") },
-		"title":  func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
-		"asset":  func(name string) string { return path.Join("/", p.Prefix, "static", name) },
+		"url":      p.url,
+		"num":      num,
+		"dur":      dur,
+		"when":     func(t time.Time) instant { return instant{t, time.Now()} },
+		"code":     p.code,
+		"masked":   p.Mask.Text,
+		"short":    func(id fmt.Stringer) string { return id.String()[24:] },
+		"join":     strings.Join,
+		"states":   func() []string { return stateNames },
+		"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"dict":     func(pairs ...any) (map[string]any, error) { return pairMap(pairs) },
+		"list":     func(items ...string) []string { return items },
+		"known":    func(span string) bool { return slices.Contains([]string{"", "15m", "1h", "24h", "168h"}, span) },
+		"swap":     swap,
+		"line":     p.line,
+		"rate":     rateText,
+		"keeps":    keeps,
+		"archived": func(q archive.Query) string { return filterWords(query.Tasks(query.ArchivedOf(q))) },
+		"sum":      func(a, b int64) int64 { return a + b },
+		"words":    func(code why.Code) string { return strings.ReplaceAll(string(code), "_", " ") },
+		"title":    func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
+		"asset":    func(name string) string { return path.Join("/", p.Prefix, "static", name) },
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
@@ -54,6 +55,8 @@ type Options struct {
 	Push      *push.Runner
 	// Alerts tell when something is wrong; nil: no such page.
 	Alerts *alert.Book
+	// Archive is where tasks are found that have left the database; nil: no such page.
+	Archive *archive.Archive
 	// Hooks are told the ends of tasks; nil: the page of alerts does not show them.
 	Hooks *hook.Book
 
