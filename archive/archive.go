@@ -60,10 +60,14 @@ func New(b *blob.Bucket, dir string) *Archive {
 // Requests is how many requests the Archive has sent to the place.
 func (a *Archive) Requests() int64 { return a.requests.Load() }
 
-// Reach reports why the place cannot be reached; nil: it can.
-func (a *Archive) Reach(ctx context.Context) error {
-	_, _, err := a.catalogued(ctx, true)
-	return err
+// reach asks the place for the catalogue, and reports whether it has one.
+func (a *Archive) reach(ctx context.Context) (has bool, err error) {
+	if _, _, err := a.catalogued(ctx, true); err != nil {
+		return false, err
+	}
+	a.catalogueMu.Lock()
+	defer a.catalogueMu.Unlock()
+	return !a.catalogue.looked.IsZero(), nil
 }
 
 // Manifests returns all manifests, oldest first, as the place lists them. It reads those that are

@@ -84,6 +84,7 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, rea
 	a.requests.Add(1)
 	r, err := a.bucket.NewReader(ctx, cataloguePath, nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
+		*c = catalogue{}
 		all, err := a.Manifests(ctx)
 		return all, true, err
 	}

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -39,7 +40,11 @@ func Examine(ctx context.Context, s store.Recorder, a *Archive, now time.Time) (
 	if a != nil {
 		reaching, cancel := context.WithTimeout(ctx, reachTime)
 		defer cancel()
-		if err := a.Reach(reaching); err != nil {
+		has, err := a.reach(reaching)
+		if err == nil && !has && h.Tasks > 0 {
+			err = errors.New("the place is empty, though tasks have been archived: it is another one, or not mounted")
+		}
+		if err != nil {
 			h.State, h.Failing = Away, err.Error()
 			return h, nil
 		}

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(archiveForever(dir))
 		os.Exit(1)
 	}
+	if dir := os.Getenv(eraseEnv); dir != "" {
+		fmt.Println(eraseForever(dir))
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 

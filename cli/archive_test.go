@@ -64,3 +64,83 @@ func TestAnArchiveThatCannotBeIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// What is in the archive is searched, run again, held, pruned and erased by commands.
+func TestCommandsReadAndKeepTheArchive(t *testing.T) {
+	sh := newShell(t)
+	place := "file://" + filepath.ToSlash(t.TempDir())
+	sh.must("migrate", "up")
+	var ids []string
+	for i := range 6 {
+		id := sh.must("enqueue", "bill", fmt.Sprintf(`{"order": {"id": %d}}`, i), "--queue", "bills", "--tenant", []string{"acme", "bolt"}[i%2], "--quiet")
+		ids = append(ids, strings.TrimSpace(id))
+	}
+	sh.must(append([]string{"tasks", "cancel"}, ids...)...)
+	sh.must("archive", "set", "--all")
+	time.Sleep(1100 * time.Millisecond) // their retention is over when the server starts
+	server := sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-cancelled", "1s")
+	server.await("archived")
+	eventually(t, func() bool { return sh.json("archive", "status")[0]["tasks"] == 6.0 }, server.log)
+
+	found := sh.json("archive", "search", "--args", "order.id=3", "--state", "cancelled", "--since", "1h", "--archive", place)
+	if len(found) != 1 || found[0]["id"] != ids[3] {
+		t.Error(found)
+	}
+	if r := sh.run("archive", "search", "--state", "running", "--archive", place); r.status != exitUsage {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	if found = sh.json("archive", "search", "--limit", "2", "--archive", place); len(found) != 2 {
+		t.Error(found)
+	}
+	one := sh.json("archive", "rerun", ids[0], "--archive", place)
+	if len(one) != 1 || one[0]["result"] != "added" || one[0]["new"] == ids[0] {
+		t.Error(one)
+	}
+	if r := sh.run("archive", "rerun", "--archive", place); r.status != exitUsage {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	if dry := sh.json("archive", "rerun", "--tenant", "bolt", "--dry-run", "--archive", place); dry[0]["matched"] != 3.0 || dry[0]["enqueued"] != 0.0 {
+		t.Error(dry)
+	}
+	if r := sh.run("archive", "rerun", "--tenant", "bolt", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, "--yes") {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	ran := sh.json("archive", "rerun", "--tenant", "bolt", "--yes", "--archive", place)
+	if ran[0]["state"] != "done" || ran[0]["enqueued"] != 3.0 {
+		t.Error(ran)
+	}
+	if all := sh.json("archive", "reruns", "list"); len(all) != 1 || all[0]["id"] != ran[0]["id"] {
+		t.Error(all)
+	}
+	if again := sh.json("archive", "reruns", "carry", fmt.Sprint(ran[0]["id"]), "--archive", place); again[0]["enqueued"] != 3.0 {
+		t.Error(again)
+	}
+
+	sh.must("archive", "keep", "--all", "--for", "1ms")
+	sh.must("archive", "keep", "other", "--for", "forever")
+	sh.must("archive", "hold", "case-1", "--tenant", "acme", "--reason", "a letter")
+	if r := sh.run("archive", "hold", "case-2"); r.status != exitUsage {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	if dry := sh.json("archive", "prune", "--dry-run", "--archive", place); dry[0]["tasks"] != 3.0 {
+		t.Error(dry)
+	}
+	if gone := sh.json("archive", "prune", "--yes", "--archive", place); gone[0]["tasks"] != 3.0 {
+		t.Error(gone)
+	}
+	if e := sh.json("archive", "erase", "acme", "--yes", "--archive", place); e[0]["state"] != "held" || e[0]["held"] != 3.0 {
+		t.Error(e)
+	}
+	if holds := sh.json("archive", "holds"); len(holds) != 1 || holds[0]["reason"] != "a letter" {
+		t.Error(holds)
+	}
+	sh.must("archive", "unhold", "case-1")
+	if r := sh.run("archive", "unhold", "case-1"); r.status != exitNotFound {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	eventually(t, func() bool { return sh.json("archive", "erasures")[0]["state"] == "done" }, server.log) // the server goes on with it
+	if found = sh.json("archive", "search", "--all", "--archive", place); len(found) != 0 {
+		t.Error(found)
+	}
+	sh.must("archive", "verify", "--archive", place)
+}
