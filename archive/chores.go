@@ -20,8 +20,11 @@ func (r *Runner) tend(ctx context.Context) error {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, ErrBusy): // somebody else is at work
 		return nil
 	case err != nil:
-		r.due = time.Now().Add(choresAgain)
+		r.due, r.failed = time.Now().Add(choresAgain), true
 		return errors.Join(err, r.tell(ctx, func(s *Status) { s.Failing = err.Error() }))
+	case r.failed:
+		r.failed = false
+		return r.tell(ctx, func(s *Status) { s.Failing = "" })
 	}
 	return nil
 }

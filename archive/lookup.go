@@ -68,7 +68,7 @@ func (a *Archive) rowOf(ctx context.Context, f File, id string) (*Row, error) {
 	defer func() { o.object.parts = nil }()
 	column := o.column("id")
 	for i, group := range o.parquet.RowGroups() {
-		if low, high, ok := o.bounds(group, column); ok && (id < low || high < id) {
+		if !o.mayHave(group, column, id) {
 			continue
 		}
 		if filter := group.ColumnChunks()[column].BloomFilter(); filter != nil {

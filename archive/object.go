@@ -139,15 +139,19 @@ func (o *opened) column(name string) int {
 	return c.ColumnIndex
 }
 
-// bounds are the least and the greatest value of a column of text in a row group.
-func (o *opened) bounds(group parquet.RowGroup, column int) (low, high string, ok bool) {
+// mayHave reports whether a column of text may have a value in a row group, as far as its
+// statistics tell.
+func (o *opened) mayHave(group parquet.RowGroup, column int, value string) bool {
 	if column < 0 {
-		return "", "", false
+		return true
 	}
 	chunk, is := group.ColumnChunks()[column].(*parquet.FileColumnChunk)
 	if !is {
-		return "", "", false
+		return true
 	}
-	least, most, ok := chunk.Bounds()
-	return string(least.ByteArray()), string(most.ByteArray()), ok
+	low, high, ok := chunk.Bounds()
+	if !ok {
+		return chunk.NullCount() < chunk.NumValues()
+	}
+	return string(low.ByteArray()) <= value && value <= string(high.ByteArray())
 }

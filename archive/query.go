@@ -43,11 +43,7 @@ func (q *Query) may(f *File) bool {
 // values of its columns.
 func (q *Query) mayGroup(o *opened, group parquet.RowGroup) bool {
 	for column, wanted := range map[string][]string{"kind": q.Kinds, "state": q.States, "error_group": one(q.ErrorGroup), "key": one(q.Key)} {
-		if len(wanted) == 0 {
-			continue
-		}
-		low, high, ok := o.bounds(group, o.column(column))
-		if ok && !slices.ContainsFunc(wanted, func(w string) bool { return low <= w && w <= high }) {
+		if len(wanted) > 0 && !slices.ContainsFunc(wanted, func(w string) bool { return o.mayHave(group, o.column(column), w) }) {
 			return false
 		}
 	}

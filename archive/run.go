@@ -69,6 +69,7 @@ type Runner struct {
 	archive *Archive
 	next    time.Time // when the next batch is due
 	due     time.Time // when the chores are due
+	failed  bool      // they failed the last time
 	more    bool      // it is due at once: the last one was full
 	version int64     // of the note, as it was last read or written
 	since   time.Time // when it was first seen so
@@ -187,7 +188,13 @@ func (r *Runner) resume(ctx context.Context, note *Note) error {
 		}
 		return r.clear(ctx)
 	}
-	for _, path := range append(note.Paths, receiptPath(note.Batch), manifestPath(note.Batch)) {
+	if err := remove(ctx, r.o.Bucket, manifestPath(note.Batch)); err != nil {
+		return err
+	}
+	if err := r.archive.Publish(ctx); err != nil { // it may name the files
+		return err
+	}
+	for _, path := range append(note.Paths, receiptPath(note.Batch)) {
 		if err := remove(ctx, r.o.Bucket, path); err != nil {
 			return err
 		}

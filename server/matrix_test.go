@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"gocloud.dev/blob/memblob"
+
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/ui"
@@ -58,7 +61,7 @@ func TestEveryAPIRouteAsksForItsPermission(t *testing.T) {
 }
 
 func TestEveryPageAsksForItsPermission(t *testing.T) {
-	s := start(t)
+	s := start(t, func(c *server.Config) { c.Archive = archive.New(memblob.OpenBucket(nil), "") })
 	for _, r := range ui.Routes() {
 		if r.Stream {
 			continue

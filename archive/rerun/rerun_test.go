@@ -83,7 +83,9 @@ func shelve(t *testing.T, c *Carrier, dir string, tasks []tusk.NewTask) []tusk.I
 	}
 	defer bucket.Close()
 	r, err := archive.NewRunner(archive.Options{Store: c.Client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: dir, Every: time.Nanosecond,
-		Keep: func(context.Context) (store.Retention, error) { return store.Retention{Cancelled: time.Microsecond}, nil }})
+		Keep: func(context.Context) (store.Retention, error) {
+			return store.Retention{Cancelled: time.Microsecond}, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
