@@ -91,7 +91,7 @@ func (r *Runner) cut(ctx context.Context, prepare func(now time.Time) (cut, erro
 	if err != nil {
 		return gone, errors.Join(err, r.clear(ctx))
 	}
-	manifests, err := r.archive.Manifests(ctx)
+	manifests, err := r.shelf.Manifests(ctx)
 	if err != nil {
 		return gone, errors.Join(err, r.clear(ctx))
 	}
@@ -208,10 +208,10 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 // sweep publishes the catalogue, and deletes the files of a note that no manifest lists: those
 // that a change replaced, or, where it was not noted, those that were to replace them.
 func (r *Runner) sweep(ctx context.Context, note *Note) error {
-	if err := r.archive.Publish(ctx); err != nil {
+	if err := r.shelf.Publish(ctx); err != nil {
 		return err
 	}
-	manifests, err := r.archive.Manifests(ctx)
+	manifests, err := r.shelf.Manifests(ctx)
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (r *Runner) erase(ctx context.Context, e Erasure, tell func(done, of int, g
 		e.Error = err.Error()
 		return e, errors.Join(err, putErasure(ctx, r.o.Store, e))
 	}
-	left, err := r.archive.Count(ctx, Query{Tenants: []string{e.Tenant}}, 0, nil)
+	left, err := r.shelf.Count(ctx, Query{Tenants: []string{e.Tenant}}, 0, nil)
 	if err != nil {
 		return e, err
 	}

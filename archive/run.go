@@ -66,7 +66,7 @@ type Options struct {
 type Runner struct {
 	o       Options
 	engine  store.Archiver
-	archive *Archive
+	shelf   *Archive
 	next    time.Time // when the next batch is due
 	due     time.Time // when the chores are due
 	failed  bool      // they failed the last time
@@ -94,13 +94,13 @@ func NewRunner(o Options) (*Runner, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Runner{o: o, engine: engine, archive: New(o.Bucket, o.Dir)}
+	r := &Runner{o: o, engine: engine, shelf: New(o.Bucket, o.Dir)}
 	r.loop = loop.New("archive", longest, o.Log, r.Step)
 	return r, nil
 }
 
 // Archive is what the Runner writes, for reading.
-func (r *Runner) Archive() *Archive { return r.archive }
+func (r *Runner) Archive() *Archive { return r.shelf }
 
 // longest is the time after which a step is given up.
 const longest = time.Hour
@@ -191,7 +191,7 @@ func (r *Runner) resume(ctx context.Context, note *Note) error {
 	if err := remove(ctx, r.o.Bucket, manifestPath(note.Batch)); err != nil {
 		return err
 	}
-	if err := r.archive.Publish(ctx); err != nil { // it may name the files
+	if err := r.shelf.Publish(ctx); err != nil { // it may name the files
 		return err
 	}
 	for _, path := range append(note.Paths, receiptPath(note.Batch)) {
@@ -304,7 +304,7 @@ func (r *Runner) put(ctx context.Context, m *Manifest) error {
 	if err := m.put(ctx, r.o.Bucket); err != nil {
 		return err
 	}
-	return r.archive.Publish(ctx)
+	return r.shelf.Publish(ctx)
 }
 
 // read returns the note, and remembers since when it has stood so.
