@@ -197,7 +197,7 @@ func TestASearchFindsWhatMatchesAndGoesOnWhereItStopped(t *testing.T) {
 func TestALookUpTakesThreeRequestsAtMost(t *testing.T) {
 	b, _ := place(t)
 	var all []store.Task
-	for day := range 40 {
+	for day := range 12 {
 		var tasks []store.Task
 		for i := range 50 {
 			tasks = append(tasks, oldTask(24*day+i%24, nil))

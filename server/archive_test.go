@@ -190,7 +190,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	if time.Duration(status.KeepAll) != 48*time.Hour || time.Duration(status.KeepQueues["mine"]) != tusk.Forever || status.Status != "ok" || status.Tasks != 30 {
 		t.Errorf("%+v", status)
 	}
-	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 422, "missing_field")
+	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 400, "missing_field")
 	s.do("DELETE", "/api/v1/archive/retention/mine", nil).want(t, 200, &status)
 	s.do("PUT", "/api/v1/archive/retention", object{"keep": "1us"}).want(t, 200, &status)
 	s.do("PUT", "/api/v1/archive/holds/case-1", object{"tenant": "acme", "queue": "mine", "reason": "a letter"}).want(t, 200, nil)

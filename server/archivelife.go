@@ -79,7 +79,7 @@ func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) 
 		case d == tusk.Forever:
 			d = 0
 		case d <= 0:
-			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "keep", "is missing: a duration, or forever")
+			return ArchiveStatus{}, fieldProblem(http.StatusBadRequest, "missing_field", "keep", "is missing: a duration, or forever")
 		}
 		setting = &d
 	}
