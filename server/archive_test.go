@@ -42,7 +42,9 @@ func startShelved(t *testing.T, tasks int) *shelved {
 	}
 	t.Cleanup(func() { bucket.Close() })
 	runner, err := archive.NewRunner(archive.Options{Store: client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
-		Keep: func(context.Context) (store.Retention, error) { return store.Retention{Cancelled: time.Microsecond}, nil }})
+		Keep: func(context.Context) (store.Retention, error) {
+			return store.Retention{Cancelled: time.Microsecond}, nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
