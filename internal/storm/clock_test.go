@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,7 +27,7 @@ func instant() int64 {
 
 // clock is that of a server, which libfaketime lets be wrong.
 type clock struct {
-	library string
+	preload string // what the server loads before anything else
 	file    string
 	mu      sync.Mutex
 	ahead   time.Duration
@@ -37,13 +38,17 @@ func newClock(dir string) (*clock, error) {
 	if len(found) == 0 {
 		return nil, errors.New("libfaketime is not installed")
 	}
-	c := &clock{library: found[0], file: filepath.Join(dir, "clock")}
+	waits := filepath.Join(dir, "epoll.so")
+	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-O2", "-o", waits, "testdata/epoll.c").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	c := &clock{preload: waits + " " + found[0], file: filepath.Join(dir, "clock")}
 	return c, c.set(0)
 }
 
 // environment is what a server needs to have this clock.
 func (c *clock) environment() map[string]string {
-	return map[string]string{"LD_PRELOAD": c.library, "FAKETIME_TIMESTAMP_FILE": c.file, "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+	return map[string]string{"LD_PRELOAD": c.preload, "FAKETIME_TIMESTAMP_FILE": c.file, "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 }
 
 // set puts the clock so far ahead of the machine's, which the server notices within

@@ -38,8 +38,8 @@ func (h *hands) tx(ctx context.Context, t *tusk.Task[load]) error {
 	}
 }
 
-// linger does the same with notes, in a transaction that stays open for longer than a
-// lease. It commits, fails and rolls back, or fails and forgets the transaction.
+// linger does the same with notes, in a transaction that stays open for longer than a lease. It commits, or in its first
+// attempt fails and rolls back, or fails and forgets the transaction.
 func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 	t.SetProgress(50, "half")
 	t.Logger().Info("on my way")
@@ -48,11 +48,11 @@ func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 		return err
 	}
 	open := stormLease + rand.N(2*stormLease)
-	switch rand.IntN(3) {
-	case 0:
+	switch way := rand.IntN(3); {
+	case way == 0 || t.Attempt > 1:
 		time.Sleep(open)
 		return h.answered(call, tx.Commit())
-	case 1:
+	case way == 1:
 		time.Sleep(open)
 		tx.Rollback()
 	default:

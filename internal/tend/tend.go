@@ -115,7 +115,7 @@ func (l *Leader) Resign(ctx context.Context) error {
 	if _, err := l.name(ctx, term); err != nil {
 		l.o.Log.Debug("name: the next leader notes the queues", "error", err)
 	}
-	l.set(0, time.Time{}, 0)
+	l.stepDown()
 	_, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: term})
 	return errors.Join(err, l.carrier.Release(ctx))
 }
@@ -145,7 +145,15 @@ func (l *Leader) set(term int64, until time.Time, ahead time.Duration) {
 	l.term, l.until, l.ahead = term, until, ahead
 }
 
-// now is the engine's time, as of the last renewal.
+// stepDown ends the term here. How far the engine's clock is ahead is as true as before: a chore of the term may still
+// ask for the time.
+func (l *Leader) stepDown() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.term, l.until = 0, time.Time{}
+}
+
+// now is the engine's time, as of the last answer to a campaign.
 func (l *Leader) now() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +170,7 @@ func (l *Leader) chore(name string, deadline time.Duration, do func(ctx context.
 		}
 		pause, err := do(ctx, term)
 		if errors.Is(err, store.ErrNotLeader) {
-			l.set(0, time.Time{}, 0)
+			l.stepDown()
 			l.lead.Wake()
 			return time.Second, nil
 		}
