@@ -193,11 +193,19 @@ func (s *storm) measure() {
 	}
 }
 
+// completed counts what has been completed. A server may be recovering from the last fault.
 func (s *storm) completed() (n int64) {
-	now := time.Now()
-	stats, err := s.client.Stats(s.t.Context(), store.StatsFilter{Bucket: time.Hour, From: now.Add(-48 * time.Hour), Until: now.Add(48 * time.Hour)})
-	if err != nil {
-		s.t.Fatal(err)
+	var stats []store.Stat
+	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		now := time.Now()
+		var err error
+		stats, err = s.client.Stats(s.t.Context(), store.StatsFilter{Bucket: time.Hour, From: now.Add(-48 * time.Hour), Until: now.Add(48 * time.Hour)})
+		if err == nil {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			s.t.Fatal(err)
+		}
 	}
 	for _, one := range stats {
 		n += one.Completed
