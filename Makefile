@@ -34,6 +34,7 @@ deps:
 	@./scripts/deps
 	@./scripts/schemathesis-deps
 	@./scripts/duckdb-deps
+	@./scripts/s3-deps
 
 check: deps
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }

@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"internal/finish":    {"store"},
 	"internal/lease":     {"store", "internal/loop"},
 	"internal/tend":      {"store", "internal/loop", "internal/lifecycle", "internal/tick", "internal/allot", "internal/bulk"},
-	"internal/storm":     {"", "store", "cli", "cmd"},
+	"internal/storm":     {"", "store", "archive", "cli", "cmd"},
 	"internal/argmatch":  {},
 	"internal/reach":     {},
 	"internal/duration":  {},

@@ -20,7 +20,6 @@ const (
 	spareMemory = 32 << 20 // bytes of rows that wait in all files together
 	mostFiles   = 64       // under way at once
 	batchTasks  = 2 << 20  // after which a batch is ended
-	pageTasks   = 5000     // asked of an engine at once
 )
 
 // batch writes the files of one batch. What is on the local disk is discarded with it.

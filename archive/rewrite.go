@@ -9,6 +9,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"gocloud.dev/blob"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // drop takes tasks out of the files of a manifest, by id: those that hold some are written anew.
@@ -64,6 +66,26 @@ func (f File) without(ctx context.Context, b *blob.Bucket, dir string, drop func
 		return about, remove(ctx, b, f.Path)
 	}
 	return about, upload(ctx, b, f.Path, w.spool)
+}
+
+// Tasks calls fn with each task of a file, until it returns an error.
+func (a *Archive) Tasks(ctx context.Context, f File, fn func(store.Task) error) error {
+	local, err := f.download(ctx, a.bucket, a.dir)
+	if err != nil {
+		return err
+	}
+	defer discard(local)
+	err = eachRow(local, func(r *Row) error {
+		t, err := r.Task(f.Queue)
+		if err != nil {
+			return err
+		}
+		return fn(t)
+	})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.Path, err)
+	}
+	return nil
 }
 
 // download copies a file to the local disk.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"gocloud.dev/blob"
@@ -21,19 +22,6 @@ const (
 	noteName   = "batch"  // the batch under way
 	statusName = "status" // how archiving is doing
 )
-
-// Note is the batch under way, as the database has it. It names every file before that is
-// written, so that whoever goes on knows what to remove.
-type Note struct {
-	Holder store.ID `json:"holder"` // of the process that is at it
-	Batch  store.ID `json:"batch"`
-	// Written says that all is in its place, and the manifest there: the tasks are the archive's.
-	Written bool `json:"written,omitempty"`
-	// Change says that files are changed that were written before. Those of Paths that no
-	// manifest lists are to be deleted, whether the change was noted or not.
-	Change bool     `json:"change,omitempty"`
-	Paths  []string `json:"paths,omitempty"`
-}
 
 // Status is how archiving is doing.
 type Status struct {
@@ -64,16 +52,19 @@ type Options struct {
 
 // Runner moves finished tasks into an archive. Of several, one does at a time.
 type Runner struct {
-	o       Options
-	engine  store.Archiver
-	shelf   *Archive
-	next    time.Time // when the next batch is due
-	due     time.Time // when the chores are due
-	failed  bool      // they failed the last time
-	more    bool      // it is due at once: the last one was full
-	version int64     // of the note, as it was last read or written
-	since   time.Time // when it was first seen so
-	loop    *loop.Loop
+	o      Options
+	engine store.Archiver
+	shelf  *Archive
+	next   time.Time // when the next batch is due
+	due    time.Time // when the chores are due
+	failed bool      // they failed the last time
+	more   bool      // it is due at once: the last one was full
+	loop   *loop.Loop
+
+	noting  sync.Mutex // held while the note is read or written
+	version int64      // of the note, as it was last read or written
+	body    []byte     // of the note that is this process's own
+	since   time.Time  // when it was first seen so
 }
 
 // ErrEngine says that an engine hands nothing over.
@@ -129,9 +120,13 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 		return look, nil
 	}
 	if note == nil && !r.more && time.Now().Before(r.next) {
-		return look, r.tend(ctx)
+		return look, r.holding(ctx, r.tend)
 	}
-	r.more, err = r.work(ctx, note)
+	r.more = false
+	err = r.holding(ctx, func(ctx context.Context) (err error) {
+		r.more, err = r.work(ctx, note)
+		return err
+	})
 	if errors.Is(err, store.ErrConflict) { // another process has taken over
 		return look, nil
 	}
@@ -141,7 +136,7 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	if r.more {
 		return 0, nil
 	}
-	return look, r.tend(ctx)
+	return look, r.holding(ctx, r.tend)
 }
 
 // work ends what was begun, and then moves what is due. It reports whether more may be due.
@@ -151,19 +146,25 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 		if err := r.write(ctx, note); err != nil {
 			return false, err
 		}
+		if err := r.own(ctx); err != nil {
+			return false, err
+		}
 		return true, r.resume(ctx, note)
 	}
 	keep, err := r.o.Keep(ctx)
 	if err != nil {
 		return false, err
 	}
-	first, err := r.engine.Due(ctx, keep, "", pageTasks)
+	first, err := r.engine.Due(ctx, keep, "", pageFirst)
 	if err != nil {
 		return false, err
 	}
 	if len(first.Tasks) == 0 {
 		r.next = time.Now().Add(min(r.o.Every, time.Minute))
 		return false, r.tell(ctx, func(s *Status) { s.Failing = "" })
+	}
+	if err := r.own(ctx); err != nil {
+		return false, err
 	}
 	note = &Note{Holder: r.o.ID, Batch: r.o.NewID()}
 	if err := r.write(ctx, note); err != nil {
@@ -203,33 +204,25 @@ func (r *Runner) resume(ctx context.Context, note *Note) error {
 }
 
 // fill writes files until nothing is due or the batch is full, and notes them. It reports
-// whether more is due.
-func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, page store.Due) (more bool, err error) {
-	beaten := time.Now()
+// whether more is due. The engine reads the next page while the last one is written.
+func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, first store.Due) (more bool, err error) {
 	w, err := newBatch(r.o.Bucket, note.Batch, r.o.Dir, func(ctx context.Context, path string) error {
 		note.Paths = append(note.Paths, path)
-		beaten = time.Now()
 		return r.write(ctx, note)
 	})
 	if err != nil {
 		return false, err
 	}
 	defer w.discard()
-	for {
+	for page, err := range r.pages(ctx, keep, first) {
+		if err != nil {
+			return false, err
+		}
 		if err := w.add(ctx, &page); err != nil {
 			return false, err
 		}
-		if page.Next == "" || w.full {
+		if w.full {
 			break
-		}
-		if time.Since(beaten) > r.o.Patience/4 {
-			if err := r.write(ctx, note); err != nil {
-				return false, err
-			}
-			beaten = time.Now()
-		}
-		if page, err = r.engine.Due(ctx, keep, page.Next, pageTasks); err != nil {
-			return false, err
 		}
 	}
 	files, err := w.finish(ctx)
@@ -253,15 +246,10 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	}
 	if m.Open {
 		back := map[string]bool{}
-		beaten := time.Now()
 		err := eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
 			ids, err := r.engine.Release(ctx, receipt)
 			for _, id := range ids {
 				back[id.String()] = true
-			}
-			if err == nil && time.Since(beaten) > r.o.Patience/4 {
-				beaten = time.Now()
-				err = r.write(ctx, note)
 			}
 			return err
 		})
@@ -305,50 +293,6 @@ func (r *Runner) put(ctx context.Context, m *Manifest) error {
 		return err
 	}
 	return r.shelf.Publish(ctx)
-}
-
-// read returns the note, and remembers since when it has stood so.
-func (r *Runner) read(ctx context.Context) (*Note, error) {
-	record, err := find(ctx, r.o.Store, noteName)
-	if err != nil {
-		return nil, err
-	}
-	if record.Version != r.version || r.since.IsZero() {
-		r.version, r.since = record.Version, time.Now()
-	}
-	if record.Version == 0 {
-		return nil, nil
-	}
-	note := new(Note)
-	if err := json.Unmarshal(record.Body, note); err != nil {
-		return nil, fmt.Errorf("the note of a batch is damaged: %w", err)
-	}
-	return note, nil
-}
-
-// write writes the note, if nobody else has since.
-func (r *Runner) write(ctx context.Context, note *Note) error {
-	body, err := json.Marshal(note)
-	if err != nil {
-		return err
-	}
-	version, _, err := r.o.Store.PutRecord(ctx, store.PutRecord{
-		Record: store.Record{Kind: recordKind, Name: noteName, Version: r.version, Body: body}})
-	if err != nil {
-		return fmt.Errorf("note the batch: %w", err)
-	}
-	r.version, r.since = version, time.Now()
-	return nil
-}
-
-// clear deletes the note.
-func (r *Runner) clear(ctx context.Context) error {
-	_, _, err := r.o.Store.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: recordKind, Name: noteName, Version: r.version}})
-	if err != nil {
-		return fmt.Errorf("note the batch: %w", err)
-	}
-	r.version = 0
-	return nil
 }
 
 // tell changes the status. Who succeeds says so each time; who fails says so once.

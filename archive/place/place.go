@@ -11,11 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/s3blob" // s3://
 )
+
+// patience is how long a store may move no byte.
+const patience = 30 * time.Second
 
 // Open opens a place by its URL:
 //
@@ -36,11 +39,7 @@ func Open(ctx context.Context, location string) (*blob.Bucket, error) {
 	case "file":
 		return openFolder(u)
 	case "s3":
-		b, err := blob.OpenBucket(ctx, location)
-		if err != nil {
-			return nil, fmt.Errorf("open archive: %w", err)
-		}
-		return b, nil
+		return openS3(ctx, u, patience)
 	}
 	return nil, fmt.Errorf("the archive's URL begins with %q: want file:// or s3://", u.Scheme)
 }

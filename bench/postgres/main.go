@@ -75,6 +75,7 @@ var scenarios = []struct {
 	{"life", life},
 	{"latency", latency},
 	{"watched", watched},
+	{"archive", archived},
 }
 
 func main() {

@@ -30,6 +30,7 @@ func (s *storm) check() {
 	}
 	c := &checker{s, newRecord(events), map[tusk.ID]*tusk.TaskInfo{}}
 	c.read()
+	c.archived()
 	c.order()
 	for _, e := range c.alarms {
 		if e.Err == "I10" && (c.lapsed(e.At) || c.lapsed(e.At-int64(4*stormLease)) || c.takenOver(e)) {
@@ -71,6 +72,7 @@ func (s *storm) check() {
 }
 
 func (c *checker) read() {
+	clear(c.stored)
 	for f := (tusk.Filter{Detail: true, Limit: store.MaxPage}); ; {
 		page, err := c.client.List(c.t.Context(), f)
 		if err != nil {

@@ -70,6 +70,10 @@ var faults = []fault{
 	{"F38", "let requests arrive late", servers, 4, delayRequests},
 	{"F39", "leave transactions of users open", servers, 2, holdOpen},
 	{"F40", "enqueue by hostile SQL", postgreses, 2, enqueueHostile},
+	{"F41", "kill the object store", "", 1, killObjectStore},
+	{"F41", "let the object store stall", "", 2, holdObjectStore},
+	{"F42", "kill an archiver", "", 5, func(s *storm) error { return s.kill(s.any(roleArchiver)) }},
+	{"F42", "pause an archiver for longer than others wait", "", 1, func(s *storm) error { return s.pause(s.any(roleArchiver)) }},
 }
 
 // findFault returns the first fault of a code.

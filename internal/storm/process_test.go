@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(play(playSerialWorker))
 	case "producer":
 		os.Exit(play(playProducer))
+	case roleArchiver:
+		os.Exit(play(playArchiver))
 	}
 	os.Exit(m.Run())
 }
@@ -43,7 +45,8 @@ type part struct {
 	Engine, DSN, History string
 	Name                 string // of its sessions, where the server shows one
 	Seed                 uint64
-	Backlog              int64 // of unfinished tasks at which producers wait
+	Backlog              int64  // of unfinished tasks at which producers wait
+	Place                string // of the archive
 }
 
 func play(as func(part) error) int {

@@ -67,6 +67,8 @@ func (s *storm) can(code string) bool {
 		return s.ground.clock != nil
 	case "F17":
 		return s.wrong != ""
+	case "F41", "F42":
+		return s.objects != nil
 	}
 	return true
 }

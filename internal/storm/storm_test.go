@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive/place/s3test"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -31,17 +32,18 @@ const leastRate = 100 // tasks per second before the first fault: below that a s
 
 // storm is one run on one ground.
 type storm struct {
-	t      *testing.T
-	seed   uint64
-	ground *ground
-	client *tusk.Client // straight to the server
-	close  func() error // of its store
-	wrong  string       // a program whose clock can be wrong; empty: there is none
-	fleet  *fleet
-	log    *history
-	random *dice
-	lasts  time.Duration
-	long   bool // by hand: all faults may strike
+	t       *testing.T
+	seed    uint64
+	ground  *ground
+	client  *tusk.Client // straight to the server
+	close   func() error // of its store
+	wrong   string       // a program whose clock can be wrong; empty: there is none
+	fleet   *fleet
+	log     *history
+	random  *dice
+	objects *s3test.Server // that tasks are archived in; nil: they are not
+	lasts   time.Duration
+	long    bool // by hand: all faults may strike
 
 	mu         sync.Mutex
 	counts     map[string]int
@@ -132,6 +134,7 @@ func (s *storm) run() {
 	for range 2 {
 		s.fleet.start(s.role("producer"))
 	}
+	s.startArchiving()
 	s.measure()
 	watched := s.watch()
 	s.rage()
@@ -160,7 +163,11 @@ func (s *storm) role(name string) role {
 	if name == "worker" {
 		return s.worker()
 	}
-	return role{name: name, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600}}
+	p := &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600}
+	if s.objects != nil {
+		p.Place = s.objects.URL("tusk")
+	}
+	return role{name: name, part: p}
 }
 
 func (s *storm) worker() role {

@@ -25,12 +25,13 @@ const (
 	queueKeyed   = "keyed"   // every task has a key
 	queueSerial  = "serial"  // one at a time of each partition, in order
 	queueLimited = "limited" // at most mostLimited at a time
+	queueKept    = "kept"    // no limits, and never archived
 	mostLimited  = 3
 
 	stormLease = 2 * time.Second
 )
 
-var stormQueues = []string{queueOpen, queueKeyed, queueSerial, queueLimited}
+var stormQueues = []string{queueOpen, queueKeyed, queueSerial, queueLimited, queueKept}
 
 // What the handlers of the storm do. The args of a task are its load.
 const (
@@ -220,7 +221,7 @@ func (h *hands) family(ctx context.Context, t *tusk.Task[load]) error {
 	}
 	if len(inputs) == 0 {
 		for range 3 {
-			if _, err := t.Spawn(ctx, kindOf{kind: doEcho}, &tusk.Options{Queue: queueOpen}); err != nil {
+			if _, err := t.Spawn(ctx, kindOf{kind: doEcho}, &tusk.Options{Queue: queueKept}); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,117 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Note is the batch under way, as the database has it. It names every file before that is
+// written, so that whoever goes on knows what to remove.
+type Note struct {
+	Holder store.ID `json:"holder"` // of the process that is at it
+	Batch  store.ID `json:"batch"`
+	// Written says that all is in its place, and the manifest there: the tasks are the archive's.
+	Written bool `json:"written,omitempty"`
+	// Change says that files are changed that were written before. Those of Paths that no
+	// manifest lists are to be deleted, whether the change was noted or not.
+	Change bool     `json:"change,omitempty"`
+	Paths  []string `json:"paths,omitempty"`
+}
+
+// read returns the note, and remembers since when it has stood so.
+func (r *Runner) read(ctx context.Context) (*Note, error) {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	record, err := find(ctx, r.o.Store, noteName)
+	if err != nil {
+		return nil, err
+	}
+	if record.Version != r.version || r.since.IsZero() {
+		r.version, r.since, r.body = record.Version, time.Now(), nil
+	}
+	if record.Version == 0 {
+		return nil, nil
+	}
+	note := new(Note)
+	if err := json.Unmarshal(record.Body, note); err != nil {
+		return nil, fmt.Errorf("the note of a batch is damaged: %w", err)
+	}
+	return note, nil
+}
+
+// write writes the note, if nobody else has since.
+func (r *Runner) write(ctx context.Context, note *Note) error {
+	body, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	return r.putNote(ctx, body)
+}
+
+// clear deletes the note.
+func (r *Runner) clear(ctx context.Context) error {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	return r.putNote(ctx, nil)
+}
+
+// putNote writes the note, or deletes it where there is no body.
+func (r *Runner) putNote(ctx context.Context, body []byte) error {
+	version, _, err := r.o.Store.PutRecord(ctx, store.PutRecord{
+		Record: store.Record{Kind: recordKind, Name: noteName, Version: r.version, Body: body}})
+	if err != nil {
+		return fmt.Errorf("note the batch: %w", err)
+	}
+	if body == nil {
+		version = 0
+	}
+	r.version, r.since, r.body = version, time.Now(), body
+	return nil
+}
+
+// holding does something that may take long. Meanwhile the note is written again in a quarter
+// of everybody's patience, so that nobody takes over; when somebody has, what is done ends, with
+// store.ErrConflict.
+func (r *Runner) holding(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		tick := time.NewTicker(max(r.o.Patience/4, 100*time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := r.beat(ctx); errors.Is(err, store.ErrConflict) {
+				cancel(err)
+			}
+		}
+	})
+	err := do(ctx)
+	if lost := context.Cause(ctx); err != nil && errors.Is(lost, store.ErrConflict) {
+		err = lost
+	}
+	cancel(nil)
+	beating.Wait()
+	return err
+}
+
+// beat writes this process's note again.
+func (r *Runner) beat(ctx context.Context) error {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	if r.body == nil {
+		return nil
+	}
+	return r.putNote(ctx, r.body)
+}

@@ -1,0 +1,166 @@
+//go:build unix
+
+package storm
+
+import (
+	"context"
+	"maps"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"gocloud.dev/blob"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
+	"github.com/tuskqueue/tusk/archive/place"
+	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	roleArchiver = "archiver"
+	archivers    = 2               // of which one is at work at a time
+	keptFor      = 2 * time.Second // in the database, what is archived
+)
+
+// archived is the retention of queues that are archived: children stay, for their parents to
+// see, and what was discarded, for its quarantine to end.
+func archived() store.Retention {
+	all := store.Retention{Completed: keptFor, Cancelled: keptFor}
+	all.Queues = map[string]store.Retention{queueKept: {}}
+	return all
+}
+
+// playArchiver moves finished tasks until it is killed or told to stop.
+func playArchiver(p part) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	engine, closeStore, err := p.patiently(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	bucket, err := place.Open(ctx, p.Place)
+	if err != nil {
+		return err
+	}
+	defer bucket.Close()
+	r, err := newRunner(engine, bucket, archived())
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+func newRunner(s store.Store, bucket *blob.Bucket, keep store.Retention) (*archive.Runner, error) {
+	return archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Log: quiet,
+		Every: 300 * time.Millisecond, Patience: stormLease, Keep: func(context.Context) (store.Retention, error) { return keep, nil }})
+}
+
+// startArchiving starts an object store, and those who archive into it.
+func (s *storm) startArchiving() {
+	s.objects = s3test.Start(s.t)
+	for range archivers {
+		s.fleet.start(s.role(roleArchiver))
+	}
+}
+
+// killObjectStore kills the object store and starts it again on its data.
+func killObjectStore(s *storm) error {
+	s.count("kill of the object store")
+	s.objects.Kill()
+	time.Sleep(time.Duration(s.random.IntN(1000)) * time.Millisecond)
+	return s.objects.Again()
+}
+
+// holdObjectStore lets no byte of the object store pass, for longer than archivers wait for one another.
+func holdObjectStore(s *storm) error {
+	s.count("stall of the object store")
+	s.objects.Hold(true)
+	time.Sleep(stormLease + stormLease/2)
+	s.objects.Hold(false)
+	return nil
+}
+
+// archived is I22: each task is in the database or in the archive, once, and the archive is
+// what its manifests say. What was archived is looked at as if it were still in the database.
+func (c *checker) archived() {
+	if c.objects == nil {
+		return
+	}
+	ctx := c.t.Context()
+	bucket, err := place.Open(ctx, c.objects.URL("tusk"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer bucket.Close()
+	c.settle(ctx, bucket)
+	c.read() // what was settled has gone
+	a := archive.New(bucket, c.fleet.dir)
+	manifests, err := a.Manifests(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	times, counted := map[tusk.ID]int{}, int64(0)
+	for _, m := range manifests {
+		counted += m.Tasks()
+		for _, f := range m.Files {
+			err := a.Tasks(ctx, f, func(t store.Task) error {
+				times[t.ID]++
+				info := c.client.Describe(t)
+				if _, twice := c.stored[t.ID]; twice && times[t.ID] == 1 && c.counts["failover"] == 0 {
+					c.violation("I22", "task %s is in the database and in the archive", t.ID)
+				}
+				c.stored[t.ID] = &info
+				return nil
+			})
+			if err != nil {
+				c.violation("I22", "%s cannot be read: %v", f.Path, err)
+			}
+		}
+	}
+	for id, n := range times {
+		if n > 1 && c.counts["failover"] == 0 {
+			c.violation("I22", "task %s is in the archive %d times", id, n)
+		}
+	}
+	if sum := sumOf(times); counted != sum {
+		c.violation("I22", "manifests count %d tasks, and their files have %d", counted, sum)
+	}
+	if len(times) == 0 {
+		c.violation("I22", "nothing was archived")
+	}
+	if v, err := a.Verify(ctx, nil); err != nil || len(v.Problems) > 0 {
+		c.violation("I22", "the archive is damaged: %v, %v", v.Problems, err)
+	}
+	c.t.Logf("%d tasks of %d are in the archive, in %d batches", len(times), len(c.stored), len(manifests))
+}
+
+func sumOf(times map[tusk.ID]int) (sum int64) {
+	for n := range maps.Values(times) {
+		sum += int64(n)
+	}
+	return sum
+}
+
+// settle ends the batch that was under way when the last archiver stopped.
+func (c *checker) settle(ctx context.Context, bucket *blob.Bucket) {
+	r, err := newRunner(c.client.Store(), bucket, store.Retention{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		_, err := r.Step(ctx)
+		records, also := c.client.Store().Records(ctx, "archive")
+		under := slices.ContainsFunc(records, func(r store.Record) bool { return r.Name == "batch" })
+		if err == nil && also == nil && !under {
+			return
+		}
+		if time.Now().After(end) {
+			c.violation("I22", "a batch that was begun does not end: %v, %v", err, also)
+			return
+		}
+	}
+}
