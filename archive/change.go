@@ -165,6 +165,9 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 		return f, err
 	}
 	defer discard(old)
+	if err := rewritable(old); err != nil {
+		return f, err
+	}
 	going := int64(0)
 	err = eachRow(old, func(row *Row) error {
 		if what.row(&f, row) {
@@ -215,17 +218,32 @@ func (r *Runner) sweep(ctx context.Context, note *Note) error {
 	if err != nil {
 		return err
 	}
-	listed := map[string]bool{}
-	for _, m := range manifests {
-		for _, f := range m.Files {
-			listed[f.Path] = true
-		}
-	}
+	listed := pathsOf(manifests)
 	for _, path := range note.Paths {
 		if !listed[path] {
 			if err := remove(ctx, r.o.Bucket, path); err != nil {
 				return err
 			}
+		}
+	}
+	return r.dropReplaced(ctx, manifests)
+}
+
+// dropReplaced deletes the manifests that others have replaced.
+func (r *Runner) dropReplaced(ctx context.Context, manifests []Manifest) error {
+	for i := range manifests {
+		m := &manifests[i]
+		if len(m.Replaces) == 0 {
+			continue
+		}
+		for _, id := range m.Replaces {
+			if err := remove(ctx, r.o.Bucket, manifestPath(id)); err != nil {
+				return err
+			}
+		}
+		m.Replaces = nil
+		if err := m.put(ctx, r.o.Bucket); err != nil {
+			return err
 		}
 	}
 	return nil

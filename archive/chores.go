@@ -30,7 +30,7 @@ func (r *Runner) tend(ctx context.Context) error {
 }
 
 // chores are what the archive needs besides new batches: tasks erased that somebody asked to be,
-// and tasks pruned that are past its retention.
+// tasks pruned that are past its retention, small files merged, and lost ones swept.
 func (r *Runner) chores(ctx context.Context) error {
 	if err := r.eraseAll(ctx); err != nil {
 		return err
@@ -40,6 +40,12 @@ func (r *Runner) chores(ctx context.Context) error {
 		return err
 	}
 	if _, err := r.prune(ctx, nil); err != nil {
+		return err
+	}
+	if more, err := r.merge(ctx); err != nil || more {
+		return err
+	}
+	if err := r.sweepLost(ctx); err != nil {
 		return err
 	}
 	r.due = time.Now().Add(choresEvery)

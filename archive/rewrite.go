@@ -2,10 +2,14 @@ package archive
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 	"gocloud.dev/blob"
@@ -43,6 +47,9 @@ func (f File) without(ctx context.Context, b *blob.Bucket, dir string, drop func
 		return f, err
 	}
 	defer discard(old)
+	if err := rewritable(old); err != nil {
+		return f, err
+	}
 	w, err := newFile(dir, Partition{f.Day, f.Queue})
 	if err != nil {
 		return f, err
@@ -94,11 +101,47 @@ func (f File) download(ctx context.Context, b *blob.Bucket, dir string) (*os.Fil
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Download(ctx, f.Path, local, nil); err != nil {
+	sum := sha256.New()
+	err = b.Download(ctx, f.Path, io.MultiWriter(local, sum), nil)
+	if err == nil && hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
+		err = fmt.Errorf("%w: its checksum is not that of the manifest", errKeep)
+	}
+	if err != nil {
 		discard(local)
 		return nil, fmt.Errorf("read %s: %w", f.Path, err)
 	}
 	return local, nil
+}
+
+// errKeep says that a file cannot be written anew, and stays as it is.
+var errKeep = errors.New("the file cannot be written anew")
+
+// columns are the columns of Row.
+var columns = func() map[string]bool {
+	known := map[string]bool{}
+	for _, path := range parquet.SchemaOf(Row{}).Columns() {
+		known[strings.Join(path, ".")] = true
+	}
+	return known
+}()
+
+// rewritable refuses a file that has columns of which this program does not know: they would be
+// lost.
+func rewritable(local *os.File) error {
+	info, err := local.Stat()
+	if err != nil {
+		return err
+	}
+	f, err := parquet.OpenFile(local, info.Size(), parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errKeep, err)
+	}
+	for _, path := range f.Schema().Columns() {
+		if name := strings.Join(path, "."); !columns[name] {
+			return fmt.Errorf("%w: a newer program wrote it, with the column %q", errKeep, name)
+		}
+	}
+	return nil
 }
 
 func discard(local *os.File) {

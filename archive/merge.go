@@ -1,0 +1,200 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Files below smallFile are merged with others of their partition: as soon as there are
+// mergeFiles of them, or fewer when none has come for mergeRest.
+const (
+	smallFile  = 64 << 20
+	mergeFiles = 8
+	mergeRest  = 24 * time.Hour
+	mergeBytes = 1 << 30 // of files that one change merges
+	mergePaths = 1000    // and how many these are
+)
+
+// merge makes large files of small ones: it writes them, commits them by a manifest that replaces
+// those that had the small ones, and then deletes what was replaced. It reports whether more is to
+// be merged.
+func (r *Runner) merge(ctx context.Context) (more bool, err error) {
+	manifests, err := r.shelf.Manifests(ctx)
+	if err != nil {
+		return false, err
+	}
+	if groups, _ := mergeable(manifests, time.Now()); len(groups) == 0 {
+		return false, nil
+	}
+	note, now, err := r.take(ctx)
+	if err != nil {
+		return false, err
+	}
+	if manifests, err = r.shelf.Manifests(ctx); err != nil {
+		return false, err
+	}
+	groups, more := mergeable(manifests, now)
+	m := &Manifest{Schema: SchemaVersion, Batch: note.Batch, Written: now.UTC()}
+	merged := map[string]bool{}
+	for _, g := range groups {
+		f, err := r.mergeGroup(ctx, note, g, len(m.Files))
+		if errors.Is(err, errKeep) {
+			r.o.Log.Warn("archive: files are not merged", "day", g[0].Day, "queue", g[0].Queue, "error", err)
+			more = false
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		m.Files = append(m.Files, f)
+		for _, old := range g {
+			merged[old.Path] = true
+		}
+	}
+	if len(merged) == 0 {
+		return false, r.clear(ctx)
+	}
+	m.replace(manifests, merged)
+	for p := range merged {
+		note.Paths = append(note.Paths, p)
+	}
+	if err := r.write(ctx, note); err != nil { // nobody has taken over
+		return false, err
+	}
+	if err := m.put(ctx, r.o.Bucket); err != nil {
+		return false, err
+	}
+	if err := r.sweep(ctx, note); err != nil {
+		return false, err
+	}
+	r.o.Log.Info("archive: merged", "files", len(merged), "into", len(groups))
+	return more, r.clear(ctx)
+}
+
+// replace has a manifest take over what the manifests of merged files list besides.
+func (m *Manifest) replace(manifests []Manifest, merged map[string]bool) {
+	for _, old := range manifests {
+		if !slices.ContainsFunc(old.Files, func(f File) bool { return merged[f.Path] }) {
+			continue
+		}
+		m.Replaces = append(m.Replaces, old.Batch)
+		for _, f := range old.Files {
+			if !merged[f.Path] {
+				m.Files = append(m.Files, f)
+			}
+		}
+	}
+}
+
+// mergeable returns the files that are to become one, oldest days first, and whether more are.
+func mergeable(manifests []Manifest, now time.Time) (groups [][]File, more bool) {
+	small := map[Partition][]File{}
+	for _, m := range manifests {
+		if m.Open || m.Schema != SchemaVersion {
+			continue
+		}
+		for _, f := range m.Files {
+			if p := (Partition{f.Day, f.Queue}); f.Bytes < smallFile {
+				small[p] = append(small[p], f)
+			}
+		}
+	}
+	for _, files := range small {
+		latest := slices.MaxFunc(files, func(a, b File) int { return a.written().Compare(b.written()) })
+		if len(files) >= mergeFiles || len(files) > 1 && now.Sub(latest.written()) > mergeRest {
+			groups = append(groups, parted(files)...)
+		}
+	}
+	slices.SortFunc(groups, func(a, b []File) int {
+		return cmp.Or(cmp.Compare(a[0].Day, b[0].Day), cmp.Compare(a[0].Path, b[0].Path))
+	})
+	bytes, paths := int64(0), 0
+	for i, g := range groups {
+		for _, f := range g {
+			bytes += f.Bytes
+		}
+		if paths += len(g); i > 0 && (bytes > mergeBytes || paths > mergePaths) {
+			return groups[:i], true
+		}
+	}
+	return groups, false
+}
+
+// parted parts files so that each part makes one file of the size that is aimed at. Files whose
+// ids are near each other come together.
+func parted(files []File) (parts [][]File) {
+	slices.SortFunc(files, func(a, b File) int { return cmp.Or(cmp.Compare(a.MinID, b.MinID), cmp.Compare(a.Path, b.Path)) })
+	var part []File
+	bytes := int64(0)
+	for i, f := range files {
+		part, bytes = append(part, f), bytes+f.Bytes
+		if last := i == len(files)-1; bytes >= fileTarget || len(part) == mergePaths || last {
+			if len(part) > 1 {
+				parts = append(parts, part)
+			}
+			part, bytes = nil, 0
+		}
+	}
+	return parts
+}
+
+// written is when the batch of a file was begun, which is in its name.
+func (f *File) written() time.Time {
+	text, _, _ := strings.Cut(path.Base(f.Path), ".")
+	id, err := store.ParseID(text[:max(strings.LastIndexByte(text, '-'), 0)])
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(append([]byte{0, 0}, id[:6]...))))
+}
+
+// mergeGroup writes files as one.
+func (r *Runner) mergeGroup(ctx context.Context, note *Note, files []File, n int) (File, error) {
+	w, err := newFile(r.o.Dir, Partition{files[0].Day, files[0].Queue})
+	if err != nil {
+		return File{}, err
+	}
+	defer w.discard()
+	tasks := int64(0)
+	for _, f := range files {
+		tasks += f.Tasks
+		if err := r.pour(ctx, f, w); err != nil {
+			return File{}, fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	about, err := w.close()
+	if err != nil {
+		return File{}, err
+	}
+	if about.Tasks != tasks {
+		return File{}, fmt.Errorf("%w: %s and others have %d tasks, and their manifests say %d", errKeep, files[0].Path, about.Tasks, tasks)
+	}
+	about.Path = w.partition.path(note.Batch, n)
+	note.Paths = append(note.Paths, about.Path)
+	if err := r.write(ctx, note); err != nil {
+		return File{}, err
+	}
+	return about, upload(ctx, r.o.Bucket, about.Path, w.spool)
+}
+
+// pour adds the rows of a file to another.
+func (r *Runner) pour(ctx context.Context, f File, w *file) error {
+	local, err := f.download(ctx, r.o.Bucket, r.o.Dir)
+	if err != nil {
+		return err
+	}
+	defer discard(local)
+	if err := rewritable(local); err != nil {
+		return err
+	}
+	return eachRow(local, func(row *Row) error { return w.add(*row) })
+}

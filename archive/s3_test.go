@@ -1,0 +1,102 @@
+package archive
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	places "github.com/tuskqueue/tusk/archive/place"
+	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// A real object store takes an archive, is killed while it does and started again; nothing is lost,
+// nothing is there twice, and pyarrow reads it from there.
+func TestAnObjectStoreThatIsKilledLosesNothing(t *testing.T) {
+	server := s3test.Start(t)
+	b, err := places.Open(t.Context(), server.URL("deep/in/it"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s, worker := memory.New(), storetest.NewID()
+	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				r.due = time.Time{} // merges, too
+				_, _ = r.Step(t.Context())
+			}
+		}
+	}()
+	var ids []store.ID
+	for round := range 3 {
+		for range 4 {
+			ids = append(ids, run(t, s, worker, 300, "mail")...)
+			time.Sleep(40 * time.Millisecond)
+		}
+		if round == 2 {
+			break
+		}
+		server.Kill()
+		ids = append(ids, run(t, s, worker, 100, "other")...)
+		if err := server.Again(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-stopped
+	drain(t, r)
+	times := archived(t, b)
+	for _, id := range ids {
+		if times[id.String()] != 1 {
+			t.Errorf("task %v is in the archive %d times", id, times[id.String()])
+		}
+	}
+	if left, err := s.List(t.Context(), store.Filter{}); err != nil || len(left) != 0 || len(times) != len(ids) {
+		t.Errorf("%d tasks are left in the database, %d archived of %d: %v", len(left), len(times), len(ids), err)
+	}
+	a := New(b, t.TempDir())
+	if task, err := a.Find(t.Context(), ids[7]); err != nil || string(task.Args) != `{"n": 7}` {
+		t.Errorf("look-up: %s, %v", task.Args, err)
+	}
+	readByPyarrow(t, server, "deep/in/it", len(ids))
+}
+
+// readByPyarrow counts the tasks of an archive in S3 as an analyst would.
+func readByPyarrow(t *testing.T, server *s3test.Server, prefix string, tasks int) {
+	t.Helper()
+	script := fmt.Sprintf(`
+import json, pyarrow.dataset as ds, pyarrow.fs as fs
+s3 = fs.S3FileSystem(endpoint_override=%q, scheme="http", region="us-east-1")
+table = ds.dataset(%q, filesystem=s3, format="parquet", partitioning="hive", exclude_invalid_files=False).to_table(columns=["id", "queue", "state"])
+print(json.dumps([table.num_rows, len(set(table["id"].to_pylist())), sorted(set(str(q) for q in table["queue"].to_pylist()))]))`,
+		server.Endpoint(), server.Bucket()+"/"+prefix)
+	cmd := exec.CommandContext(t.Context(), python(t), "-c", script)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	var got [3]any
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := [3]any{float64(tasks), float64(tasks), []any{"mail", "other"}}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("pyarrow reads %v, want %v", got, want)
+	}
+}
