@@ -87,7 +87,13 @@ func (f *File) has(tenant string) bool { return slices.Contains(f.Tenants, tenan
 // Erase carries a request out, and waits while another process changes the archive. The error is
 // ErrBusy.
 func (r *Runner) Erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
-	return patiently(ctx, func() (Erasure, error) { return r.erase(ctx, e, tell) })
+	return patiently(ctx, func() (done Erasure, err error) {
+		err = r.holding(ctx, func(ctx context.Context) error {
+			done, err = r.erase(ctx, e, tell)
+			return err
+		})
+		return done, err
+	})
 }
 
 func (r *Runner) erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
