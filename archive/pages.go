@@ -15,7 +15,8 @@ const (
 	pageFirst  = 100
 )
 
-// pages returns the first page and those after it. While one is used, the next is read.
+// pages returns the first page and those after it. While one is used, the next is read, but where
+// it is time to look whether others need the database.
 func (r *Runner) pages(ctx context.Context, keep store.Retention, page store.Due) iter.Seq2[store.Due, error] {
 	type answer struct {
 		page store.Due
@@ -26,26 +27,33 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, page store.Due
 		defer cancel()
 		for limit := pageFirst; ; {
 			limit = fitting(limit, &page)
-			from, next := page.Next, make(chan answer, 1)
-			if from != "" {
-				go func() {
-					page, err := r.engine.Due(ctx, keep, from, limit)
-					next <- answer{page, err}
-				}()
+			from, next, rest := page.Next, make(chan answer, 1), r.pace.due()
+			read := func() {
+				page, err := r.engine.Due(ctx, keep, from, limit)
+				next <- answer{page, err}
+			}
+			if from != "" && !rest {
+				go read()
 			}
 			more := yield(page, nil)
-			if from == "" {
+			if from == "" || !more && rest {
 				return
 			}
 			if !more {
 				cancel()
-			}
-			a := <-next
-			if !more {
+				<-next
 				return
 			}
+			if rest {
+				if err := r.rest(ctx); err != nil {
+					yield(store.Due{}, err)
+					return
+				}
+				read()
+			}
+			a := <-next
 			if a.err != nil {
-				yield(a.page, a.err)
+				yield(store.Due{}, a.err)
 				return
 			}
 			page = a.page

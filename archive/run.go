@@ -60,6 +60,7 @@ type Runner struct {
 	failed bool      // they failed the last time
 	more   bool      // it is due at once: the last one was full
 	loop   *loop.Loop
+	pace   pace
 
 	noting  sync.Mutex // held while the note is read or written
 	version int64      // of the note, as it was last read or written
@@ -112,10 +113,12 @@ const look = 5 * time.Second // between two looks at whether something is to be 
 // Step goes on with the batch under way, or begins one when it is due. It returns after what
 // pause the next step is.
 func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
 	note, err := r.read(ctx)
 	if err != nil {
 		return 0, err
 	}
+	r.pace.took(time.Since(begun))
 	if note != nil && note.Holder != r.o.ID && time.Since(r.since) < r.o.Patience {
 		return look, nil
 	}
@@ -247,6 +250,11 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	if m.Open {
 		back := map[string]bool{}
 		err := eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
+			if r.pace.due() {
+				if err := r.rest(ctx); err != nil {
+					return err
+				}
+			}
 			ids, err := r.engine.Release(ctx, receipt)
 			for _, id := range ids {
 				back[id.String()] = true
