@@ -167,8 +167,8 @@ func (s *Server) await() error {
 	for end := time.Now().Add(most); ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		_, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &name})
-		var mine *types.BucketAlreadyOwnedByYou
-		if err == nil || errors.As(err, &mine) {
+		var exists *types.BucketAlreadyExists
+		if err == nil || errors.As(err, &exists) {
 			_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &name, Key: aws.String("ready"), Body: strings.NewReader("ready")})
 		}
 		cancel()
