@@ -143,8 +143,8 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 	s.do("DELETE", "/api/v1/tokens/"+made.Token.ID, nil).want(t, 204, nil)
 	s.as(made.Secret, "GET", "/api/v1/me", nil).problem(t, 401, "unauthenticated")
 	s.do("DELETE", "/api/v1/tokens/nothing", nil).problem(t, 404, "not_found")
-	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "root"}).problem(t, 422, "invalid")
-	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "viewer", "queues": []string{"A*B"}}).problem(t, 422, "invalid")
+	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "root"}).problem(t, 400, "invalid")
+	s.do("POST", "/api/v1/tokens", object{"name": "x", "role": "viewer", "queues": []string{"A*B"}}).problem(t, 400, "invalid")
 	short := s.tokenFor(access.Token{Name: "short", Role: access.Viewer, ExpiresAt: time.Now().Add(time.Second)})
 	s.as(short, "GET", "/api/v1/me", nil).want(t, 200, nil)
 	eventually(t, func() bool { return s.as(short, "GET", "/api/v1/me", nil).status == 401 })
@@ -160,8 +160,8 @@ func TestTokensExpireAndAreRevoked(t *testing.T) {
 
 func TestPeopleLogInAndOut(t *testing.T) {
 	s := start(t)
-	s.do("PUT", "/api/v1/users/ada", object{"password": "short", "role": "viewer"}).problem(t, 422, "invalid")
-	s.do("PUT", "/api/v1/users/ada", object{"password": strings.Repeat("x", 73), "role": "viewer"}).problem(t, 422, "invalid")
+	s.do("PUT", "/api/v1/users/ada", object{"password": "short", "role": "viewer"}).problem(t, 400, "invalid")
+	s.do("PUT", "/api/v1/users/ada", object{"password": strings.Repeat("x", 73), "role": "viewer"}).problem(t, 400, "invalid")
 	s.do("PUT", "/api/v1/users/ada", object{"password": "correct horse", "role": "viewer"}).want(t, 200, nil)
 	jar, err := cookiejar.New(nil)
 	if err != nil {

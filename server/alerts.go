@@ -106,7 +106,7 @@ type AlertInput struct {
 	Repeat   Duration `json:"repeat,omitempty" doc:"how often it is told again while it lasts; default: never"`
 	Slack    []string `json:"slack,omitempty" maxItems:"10" rule:"url" doc:"URLs of incoming webhooks"`
 	Webhooks []string `json:"webhooks,omitempty" maxItems:"10" rule:"url"`
-	Mail     []string `json:"mail,omitempty" maxItems:"10" doc:"addresses"`
+	Mail     []string `json:"mail,omitempty" maxItems:"10" rule:"mail" doc:"addresses"`
 }
 
 func putAlert(c *call, in putAlertInput) (NewAlert, error) {

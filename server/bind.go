@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -67,15 +68,7 @@ func (c *call) bind(in any) error {
 	}
 	asked := c.params[operationID(*c.route)]
 	for _, p := range c.route.params {
-		var given []string
-		switch p.In {
-		case "path":
-			given = []string{c.r.PathValue(p.Name)}
-		case "query":
-			given = values[p.Name]
-		default:
-			given = c.r.Header.Values(p.Name)
-		}
+		given := c.given(p, values)
 		if len(given) == 0 {
 			if asked[p.Name].Default == nil {
 				continue
@@ -102,6 +95,18 @@ func (c *call) bind(in any) error {
 		body = body.Addr()
 	}
 	return c.readBody(c.bodies[operationID(*c.route)], body.Interface())
+}
+
+// given are the values that a request has of a parameter.
+func (c *call) given(p param, query url.Values) []string {
+	switch p.In {
+	case "path":
+		return []string{c.r.PathValue(p.Name)}
+	case "query":
+		return query[p.Name]
+	default:
+		return c.r.Header.Values(p.Name)
+	}
 }
 
 // fits refuses a parameter that is not as the description says: other text than one
@@ -135,7 +140,7 @@ func fits(p param, asked *huma.Schema, given []string) error {
 func set(field reflect.Value, p param, given []string) error {
 	text := given[0]
 	bad := func(want string) error {
-		return fieldProblem(http.StatusBadRequest, "invalid_parameter", p.Name, "want %s", want)
+		return fieldProblem(http.StatusUnprocessableEntity, "invalid_parameter", p.Name, "want %s", want)
 	}
 	switch to := field.Addr().Interface().(type) {
 	case *string:

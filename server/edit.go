@@ -33,7 +33,7 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 	}
 	switch out.Op {
 	case 0:
-		return out, fieldProblem(http.StatusBadRequest, "invalid_action", "action", "want cancel, retry, delete, reprioritize, move or reschedule")
+		return out, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action", "want cancel, retry, delete, reprioritize, move or reschedule")
 	case tusk.OpReprioritize:
 		if in.Priority == nil {
 			return out, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "priority", "is missing")

@@ -53,7 +53,7 @@ func TestLimitsAreSetByTheAPIAndByThePage(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	s.do("PUT", "/api/v1/limits/sync/tenants/initech", object{}).want(t, 200, nil)
-	s.do("PUT", "/api/v1/limits/sync/tenants/initech", object{"weight": -1}).problem(t, 422, "out_of_range")
+	s.do("PUT", "/api/v1/limits/sync/tenants/initech", object{"weight": -1}).problem(t, 400, "out_of_range")
 	s.do("PUT", "/api/v1/limits/sync/tenants/A%20B", object{"weight": 1}).problem(t, 400, "invalid_name")
 	var tenants server.TenantList
 	s.do("GET", "/api/v1/tenants", nil).want(t, 200, &tenants)

@@ -153,12 +153,15 @@ func (s *Server) serve(route Route) http.Handler {
 		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
 		defer func() { c.rest(); c.keep(0) }() // when the answer is written, or in a panic
 		answer, err := c.run()
+		var p *Problem
+		if err != nil {
+			p = c.judge(err)
+		}
 		c.rest()
 		if route.Audit != "" && c.who.Name != "" {
-			c.note(err)
+			c.note(p)
 		}
-		if err != nil {
-			p := problemOf(err)
+		if p != nil {
 			if p.cause != nil && p.Status >= 500 {
 				s.log.Error("request failed", "request", c.id, "route", route.Path, "error", p.cause)
 			}
@@ -218,13 +221,13 @@ func (c *call) admit() error {
 
 // note writes the audit log. What was done is done: a log that cannot be written
 // is told to the log of the process.
-func (c *call) note(failed error) {
+func (c *call) note(failed *Problem) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), 5*time.Second)
 	defer cancel()
 	e := access.Entry{Who: c.who.Name, WhoID: c.who.ID, Via: c.who.Via, Role: c.who.Role, Action: c.route.Audit, Target: c.target, Detail: c.detail,
 		Result: "ok", Request: c.id, Address: access.Address(c.r)}
 	if failed != nil {
-		e.Result = problemOf(failed).Code
+		e.Result = failed.Code
 	}
 	if err := c.book.Record(ctx, tusk.NewID(), e); err != nil {
 		c.log.Error("audit log", "entry", fmt.Sprintf("%+v", e), "error", err)

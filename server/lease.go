@@ -88,6 +88,7 @@ func (c *call) lend(p tusk.Pull, wait time.Duration) ([]tusk.Lent, error) {
 	if err != nil || len(lent) > 0 || wait == 0 {
 		return lent, err
 	}
+	c.text = nil // many wait, and nothing of it is refused any more
 	one := p
 	one.Limit, one.Wait = 1, wait
 	if lent, err = c.puller.Claim(c.r.Context(), one); err != nil || len(lent) == 0 || p.Limit <= 1 {
@@ -146,6 +147,8 @@ type LeaseResult struct {
 	Detail          string    `json:"detail,omitempty"`
 	LeaseUntil      time.Time `json:"lease_until,omitzero"`
 	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"somebody cancelled the task: stop, and fail or release it"`
+
+	problem *Problem // nil: OK
 }
 
 type completeInput struct {
@@ -221,16 +224,10 @@ func (c *call) one(action string, in LeaseActionInput) (LeaseResult, error) {
 	if err != nil {
 		return LeaseResult{}, err
 	}
-	r := results[0]
-	switch {
-	case r.OK:
-		return r, nil
-	case r.Code == "lease_lost":
-		return r, problem(http.StatusConflict, r.Code, "%s", r.Detail)
-	case r.Code == "forbidden":
-		return r, problem(http.StatusForbidden, r.Code, "%s", r.Detail)
+	if r := results[0]; r.problem != nil {
+		return r, r.problem
 	}
-	return r, problem(statusOf(r.Code), r.Code, "%s", r.Detail)
+	return results[0], nil
 }
 
 // leases does what each item says. A bad item fails alone.
@@ -287,8 +284,8 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 // refuse notes an error; nil means that all is well.
 func (r *LeaseResult) refuse(err error) {
 	if r.OK = err == nil; !r.OK {
-		p := problemOf(err)
-		r.Code, r.Detail = p.Code, p.Detail
+		r.problem = problemOf(err)
+		r.Code, r.Detail = r.problem.Code, r.problem.Detail
 	}
 }
 
@@ -310,10 +307,10 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 		return v, nil
 	case "fail":
 	default:
-		return v, fieldProblem(http.StatusBadRequest, "invalid_action", "action", "want complete, fail, extend or release")
+		return v, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action", "want complete, fail, extend or release")
 	}
 	if a.Error == "" {
-		return v, fieldProblem(http.StatusBadRequest, "missing_field", "error", "is missing: say what went wrong")
+		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error", "is missing: say what went wrong")
 	}
 	v.Trace = a.Trace
 	switch v.Err = errors.New(a.Error); {

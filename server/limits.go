@@ -105,7 +105,7 @@ func putLimits(c *call, in putLimitsInput) (QueueLimits, error) {
 	}
 	for field, r := range map[string]*RateLimit{"rate": in.Body.Rate, "tenant_rate": in.Body.TenantRate, "partition_rate": in.Body.PartitionRate} {
 		if r != nil && !slices.Contains([]string{"", string(tusk.TokenBucket), string(tusk.SlidingWindow)}, r.Algorithm) {
-			return QueueLimits{}, fieldProblem(http.StatusBadRequest, "invalid_policy", field+".algorithm", "want token_bucket or sliding_window")
+			return QueueLimits{}, fieldProblem(http.StatusUnprocessableEntity, "invalid_policy", field+".algorithm", "want token_bucket or sliding_window")
 		}
 	}
 	l := in.Body.limits()

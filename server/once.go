@@ -26,7 +26,7 @@ type once struct {
 // spread over kinds by day and by hash, so that few are read at a time.
 func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]EnqueuedTask, error) {
 	if len(key) > 255 {
-		return nil, fieldProblem(http.StatusBadRequest, "invalid_header", "Idempotency-Key", "has more than 255 bytes")
+		return nil, fieldProblem(http.StatusUnprocessableEntity, "invalid_header", "Idempotency-Key", "has more than 255 bytes")
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

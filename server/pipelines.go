@@ -107,7 +107,7 @@ type PipelineStart struct {
 	Tenant     string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition  string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
 	Priority   int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
-	Tags       []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
+	Tags       []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	RunAt      *Instant          `json:"run_at,omitempty" doc:"not before"`
 	Delay      Duration          `json:"delay,omitempty"`

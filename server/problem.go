@@ -116,7 +116,7 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &batch):
-		p = problem(http.StatusBadRequest, "invalid_batch", "nothing was stored: %d of the tasks are invalid", len(batch.Items))
+		p = problem(http.StatusUnprocessableEntity, "invalid_batch", "nothing was stored: %d of the tasks are invalid", len(batch.Items))
 		for i, e := range batch.Items {
 			item := problemOf(e)
 			p.Items = append(p.Items, ProblemItem{Index: i, Code: item.Code, Field: item.Field, Detail: item.Detail})
@@ -146,15 +146,12 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// statusOf says whether an error is about the form of a request, which the description
-// states, or about its meaning.
+// statusOf is the status of a value that is refused: 413 where its bytes are too many, or else
+// 422, which judge makes 400 when the request is not as the description says.
 func statusOf(code string) int {
 	switch code {
 	case "args_too_large", "output_too_large", "batch_too_large", "too_large":
 		return http.StatusRequestEntityTooLarge
-	case "invalid_name", "invalid_id", "invalid_text", "invalid_tag", "invalid_json", "invalid_utf8", "nul_not_allowed", "json_too_complex",
-		"missing_field", "invalid_action", "invalid_state_name", "invalid_parameter":
-		return http.StatusBadRequest
 	default:
 		return http.StatusUnprocessableEntity
 	}

@@ -37,6 +37,7 @@ type call struct {
 	id     string // of the request
 	status int    // of the answer
 	heavy  bool   // it has a large body, or lists tasks
+	text   []byte // of the body, as it came; nil: it was not read
 	memory *stay  // what a large request takes; nil: none
 	place  *stay  // to work; nil: it has none
 	target string // what it is about, for the audit log
@@ -74,6 +75,7 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if err := c.work(); err != nil {
 			return nil, err
 		}
+		c.text = nil
 		body, err := json.Marshal(out)
 		c.keep(len(body)) // the rest is garbage by now
 		return body, err

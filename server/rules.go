@@ -52,6 +52,7 @@ func init() {
 		"cursor":        text(0, 64, `[A-Za-z0-9_\-]*`),
 		"place":         text(0, 1024, `[A-Za-z0-9_\-]*`),
 		"url":           text(1, push.MaxURL, `https?://[!-~]+`),
+		"mail":          text(3, 254, ".+@.+"),
 		"reason":        text(0, maxReason, ""),
 		"error":         text(1, 0, ""),
 		"limit":         numbers(0, maxNumber),
@@ -60,6 +61,7 @@ func init() {
 		"attempts":      numbers(0, tusk.MaxAttemptsLimit),
 		"priority":      numbers(-1<<15, 1<<15-1),
 		"percent":       numbers(0, 100),
+		"jitter":        numbers(0, 1),
 		"tenants":       func(s *huma.Schema) { fields(0, maxTenants)(s); named(s, "name") },
 		"duration":      func(s *huma.Schema) { *s = *durationSchema(s.Description) },
 		"on-failure":    choice("cancel", "continue", "wait"),
@@ -75,16 +77,22 @@ var fieldRules = map[reflect.Type]map[string]string{
 	reflect.TypeFor[tusk.PipelineStage](): {"name": "name", "kind": "optional-name", "queue": "optional-name", "tenant": "optional-name",
 		"partition": "key", "tags": "tag", "priority": "priority", "max_attempts": "attempts", "weight": "weight",
 		"timeout": "duration", "stall_timeout": "duration", "deadline_in": "duration"},
-	reflect.TypeFor[tusk.StageBackoff](): {"shape": "backoff", "base": "duration", "max": "duration"},
+	reflect.TypeFor[tusk.StageBackoff](): {"shape": "backoff", "base": "duration", "max": "duration", "jitter": "jitter"},
 	reflect.TypeFor[tusk.Limits](): {"concurrency": "limit", "per_tenant": "limit", "per_partition": "limit", "per_worker": "limit",
 		"tenants": "tenants"},
 	reflect.TypeFor[tusk.TenantLimits](): {"concurrency": "limit", "weight": "weight"},
 	reflect.TypeFor[store.Progress]():    {"percent": "percent"},
 }
 
+// mostItems is how many items a list of a rule has at most, whatever it is a part of.
+var mostItems = map[string]int{"tag": tusk.MaxTags}
+
 // describe adds what a rule says to a field's schema; of a list, to its items'.
 func describe(s *huma.Schema, name string) {
 	if s.Type == huma.TypeArray {
+		if most, ok := mostItems[name]; ok {
+			s.MaxItems = &most
+		}
 		s = s.Items
 	}
 	rules[name](s)

@@ -110,7 +110,7 @@ type ScheduleInput struct {
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition    string            `json:"partition,omitempty" rule:"key"`
 	Priority     int16             `json:"priority,omitempty" rule:"priority"`
-	Tags         []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
+	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts"`
 	Timeout      Duration          `json:"timeout,omitempty"`

@@ -1,18 +1,22 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// A shape is the part of an OpenAPI schema that readBody holds a body to: types,
-// required fields, null, and the lengths of lists. It is made from the description
-// itself, so that the two cannot differ. Patterns and ranges are for whoever takes
-// the value: the library checks them for all its callers. A nil shape takes any JSON.
+// A shape is an OpenAPI schema, compiled. It is made from the description itself, so that
+// the two cannot differ. A body is read beside its shape, which says what types, required
+// fields and lengths of lists it must have. The rest is left to those who take the value
+// and know better what to say of it: form.go asks the shape when they refuse it.
+// A nil shape takes any JSON.
 type shape struct {
 	kinds    []string // of JSON: string, number, integer, boolean, array, object
 	fields   map[string]*shape
@@ -20,6 +24,13 @@ type shape struct {
 	items    *shape // of an array
 	values   *shape // of an object without fixed fields
 	min, max int    // items of an array, or fields of an object; max 0: any number
+
+	any               []*shape // at least one of them describes the value
+	names             *shape   // of the fields of an object without fixed ones
+	choice            []any
+	pattern           *regexp.Regexp // nil: any text
+	shortest, longest int            // characters of a text; longest 0: any number
+	least, most       *float64       // of a number; nil: no bound
 }
 
 // shapeOf compiles a schema.
@@ -27,9 +38,11 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 	if s.Ref != "" {
 		s = registry.SchemaFromRef(s.Ref)
 	}
-	out := &shape{required: s.Required}
+	out := &shape{required: s.Required, choice: s.Enum, pattern: patternOf(s), shortest: number(s.MinLength), longest: number(s.MaxLength),
+		least: s.Minimum, most: s.Maximum}
 	for _, alternative := range s.AnyOf {
 		out.kinds = append(out.kinds, alternative.Type)
+		out.any = append(out.any, shapeOf(alternative, registry))
 	}
 	switch s.Type {
 	case "":
@@ -42,6 +55,9 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 		out.min, out.max = number(s.MinProperties), number(s.MaxProperties)
 		if values, ok := s.AdditionalProperties.(*huma.Schema); ok {
 			out.values = shapeOf(values, registry)
+			if names, ok := s.Extensions["propertyNames"].(*huma.Schema); ok {
+				out.names = shapeOf(names, registry)
+			}
 			break
 		}
 		out.fields = map[string]*shape{}
@@ -60,6 +76,27 @@ func number(n *int) int {
 		return 0
 	}
 	return *n
+}
+
+// patterns has each pattern of the description, compiled once.
+var patterns sync.Map
+
+// formats are patterns for the formats that have no other.
+var formats = map[string]string{
+	"date":      `^[0-9]{4}-[0-9]{2}-[0-9]{2}$`,
+	"date-time": `^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$`,
+}
+
+func patternOf(s *huma.Schema) *regexp.Regexp {
+	pattern := cmp.Or(s.Pattern, formats[s.Format])
+	if pattern == "" {
+		return nil
+	}
+	known, ok := patterns.Load(pattern)
+	if !ok {
+		known, _ = patterns.LoadOrStore(pattern, regexp.MustCompile(pattern))
+	}
+	return known.(*regexp.Regexp)
 }
 
 // takes checks the type of a value.

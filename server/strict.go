@@ -53,6 +53,7 @@ func (c *call) readBody(of *shape, v any) error {
 	case err != nil:
 		return problem(http.StatusBadRequest, "unreadable_body", "the body could not be read to its end")
 	}
+	c.text = text
 	if err := c.work(); err != nil {
 		return err
 	}
@@ -66,14 +67,9 @@ func decodeStrict(ctx context.Context, text []byte, of *shape, v any) error {
 	if err := checkEscapes(text); err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	s := scanner{ctx: ctx, d: d}
-	if err := s.value(of); err != nil {
-		return s.located(jsonProblem(err, d.InputOffset()))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return problem(http.StatusBadRequest, "invalid_json", "something follows the JSON value at offset %d", d.InputOffset())
+	s := newScanner(ctx, text)
+	if err := s.document(of); err != nil {
+		return err
 	}
 	if err := json.Unmarshal(s.rewritten(text), v); err != nil {
 		return jsonProblem(err, 0)
@@ -89,17 +85,17 @@ func jsonProblem(err error, offset int64) error {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &kind):
-		return fieldProblem(http.StatusBadRequest, "number_out_of_range", kind.Field, "is no number that fits here")
+		return fieldProblem(http.StatusUnprocessableEntity, "number_out_of_range", kind.Field, "is no number that fits here")
 	case errors.As(err, &syntax):
 		return problem(http.StatusBadRequest, "invalid_json", "%v at offset %d", syntax, max(syntax.Offset, offset))
 	case errors.Is(err, store.ErrBadID):
-		return problem(http.StatusBadRequest, "invalid_id", "an id is %v", err)
+		return problem(http.StatusUnprocessableEntity, "invalid_id", "an id is %v", err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return problem(http.StatusBadRequest, "invalid_json", "the JSON ends too early, at offset %d", offset)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return problem(http.StatusRequestTimeout, "body_too_slow", "the body could not be read in time: send less at once")
 	}
-	return problem(http.StatusBadRequest, "invalid_value", "%s", short(err.Error()))
+	return problem(http.StatusUnprocessableEntity, "invalid_value", "%s", short(err.Error()))
 }
 
 // scanner walks JSON beside the shape that it is to have. The path to where it is
@@ -110,6 +106,24 @@ type scanner struct {
 	tokens int
 	path   []step
 	whole  []span
+	formal bool // lengths, patterns, ranges and choices count as well
+}
+
+func newScanner(ctx context.Context, text []byte) *scanner {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return &scanner{ctx: ctx, d: d}
+}
+
+// document reads one value of a shape, and nothing after it.
+func (s *scanner) document(of *shape) error {
+	if err := s.value(of); err != nil {
+		return s.located(jsonProblem(err, s.d.InputOffset()))
+	}
+	if _, err := s.d.Token(); err != io.EOF {
+		return problem(http.StatusBadRequest, "invalid_json", "something follows the JSON value at offset %d", s.d.InputOffset())
+	}
+	return nil
 }
 
 // span is where a whole number stands that is written with a fraction or an exponent,
@@ -176,7 +190,7 @@ func (s *scanner) located(err error) error {
 
 func (s *scanner) next() (json.Token, error) {
 	if s.tokens++; s.tokens > maxTokens {
-		return nil, problem(http.StatusBadRequest, "json_too_complex", "the body has more than %d parts", maxTokens)
+		return nil, problem(http.StatusUnprocessableEntity, "json_too_complex", "the body has more than %d parts", maxTokens)
 	}
 	if s.tokens%4096 == 0 && s.ctx.Err() != nil {
 		return nil, s.ctx.Err()
@@ -192,6 +206,9 @@ func (s *scanner) value(of *shape) error {
 	if p := of.takes(kindOf(token)); p != nil {
 		return p
 	}
+	if s.formal && !of.allows(token) {
+		return problem(http.StatusBadRequest, "invalid_value", "is not as the description says")
+	}
 	if n, ok := token.(json.Number); ok {
 		s.number(of, n.String())
 	}
@@ -200,7 +217,7 @@ func (s *scanner) value(of *shape) error {
 		return nil
 	}
 	if len(s.path) == maxDepth {
-		return problem(http.StatusBadRequest, "json_too_complex", "the body is nested deeper than %d levels", maxDepth)
+		return problem(http.StatusUnprocessableEntity, "json_too_complex", "the body is nested deeper than %d levels", maxDepth)
 	}
 	if open == '[' {
 		err = s.list(of)
@@ -274,6 +291,9 @@ func (s *scanner) object(of *shape) error {
 			return io.ErrUnexpectedEOF
 		}
 		inner, err := s.field(of, name, seen)
+		if s.formal && err == nil && of != nil && !of.names.allows(name) {
+			err = problem(http.StatusBadRequest, "invalid_value", "is not named as the description says")
+		}
 		if err != nil {
 			s.path = append(s.path, step{name: name})
 			return err
@@ -336,13 +356,13 @@ func checkEscapes(text []byte) error {
 		}
 		switch code := hex4(text[i+1:]); {
 		case code == 0:
-			return problem(http.StatusBadRequest, "nul_not_allowed", `the character \u0000 is not allowed, at offset %d`, i-1)
+			return problem(http.StatusUnprocessableEntity, "nul_not_allowed", `the character \u0000 is not allowed, at offset %d`, i-1)
 		case code >= 0xDC00 && code <= 0xDFFF:
-			return problem(http.StatusBadRequest, "invalid_utf8", `lone surrogate at offset %d`, i-1)
+			return problem(http.StatusUnprocessableEntity, "invalid_utf8", `lone surrogate at offset %d`, i-1)
 		case code >= 0xD800 && code <= 0xDBFF:
 			rest := text[min(i+5, len(text)):]
 			if low := hex4(bytes.TrimPrefix(rest, []byte(`\u`))); !bytes.HasPrefix(rest, []byte(`\u`)) || low < 0xDC00 || low > 0xDFFF {
-				return problem(http.StatusBadRequest, "invalid_utf8", `lone surrogate at offset %d`, i-1)
+				return problem(http.StatusUnprocessableEntity, "invalid_utf8", `lone surrogate at offset %d`, i-1)
 			}
 			i += 6
 		}

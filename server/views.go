@@ -76,7 +76,7 @@ type Instant struct{ time.Time }
 func (t *Instant) UnmarshalText(text []byte) error {
 	v, err := time.Parse(time.RFC3339Nano, string(text))
 	if err != nil {
-		return problem(400, "invalid_time", "want an instant like 2026-01-31T12:00:00Z, not %q", short(string(text)))
+		return problem(422, "invalid_time", "want an instant like 2026-01-31T12:00:00Z, not %q", short(string(text)))
 	}
 	t.Time = v
 	return nil
@@ -86,7 +86,7 @@ func (t *Instant) UnmarshalText(text []byte) error {
 func (t *Instant) UnmarshalJSON(text []byte) error {
 	var s string
 	if err := json.Unmarshal(text, &s); err != nil {
-		return problem(400, "invalid_time", "want an instant like 2026-01-31T12:00:00Z")
+		return problem(422, "invalid_time", "want an instant like 2026-01-31T12:00:00Z")
 	}
 	return t.UnmarshalText([]byte(s))
 }
@@ -198,7 +198,7 @@ type TaskInput struct {
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition    string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
 	Priority     int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
-	Tags         []string          `json:"tags,omitempty" rule:"tag" maxItems:"16"`
+	Tags         []string          `json:"tags,omitempty" rule:"tag"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before"`
 	Delay        Duration          `json:"delay,omitempty"`
@@ -235,7 +235,7 @@ type BackoffInput struct {
 func (t TaskInput) task() (tusk.NewTask, error) {
 	o, err := t.options()
 	if t.Kind == "" {
-		err = errors.Join(fieldProblem(400, "missing_field", "kind", "is missing"), err)
+		err = errors.Join(fieldProblem(422, "missing_field", "kind", "is missing"), err)
 	}
 	return tusk.NewTask{Args: tusk.RawArgs{Name: t.Kind, JSON: t.Args}, Options: o}, err
 }
@@ -269,7 +269,7 @@ func (t TaskInput) options() (*tusk.Options, error) {
 	case "rerun":
 		o.OnConflict = tusk.Rerun
 	default:
-		return o, fieldProblem(400, "invalid_policy", "on_conflict", "want skip, replace or rerun")
+		return o, fieldProblem(422, "invalid_policy", "on_conflict", "want skip, replace or rerun")
 	}
 	return o, nil
 }

@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// The description says what form a request has. Whoever refuses a value says 422 and need
+// not know the description: judge looks whether the request keeps to it. If it does not,
+// the status is 400. So a 400 always means a request that its description does not allow.
+
+// judge is the problem that an error is, with its status.
+func (c *call) judge(err error) *Problem {
+	p := problemOf(err)
+	if p.Status == http.StatusUnprocessableEntity && !c.formed() {
+		p.Status = http.StatusBadRequest
+	}
+	return p
+}
+
+// formed reports whether the description allows the request.
+func (c *call) formed() bool {
+	id, values := operationID(*c.route), c.r.URL.Query()
+	for _, p := range c.route.params {
+		of := shapeOf(c.params[id][p.Name], nil)
+		if slices.ContainsFunc(c.given(p, values), func(text string) bool { return !of.allowsText(text) }) {
+			return false
+		}
+	}
+	return c.text == nil || formed(c.r.Context(), c.text, c.bodies[id])
+}
+
+// formed reports whether a shape allows a text of JSON.
+func formed(ctx context.Context, text []byte, of *shape) bool {
+	s := newScanner(ctx, text)
+	s.formal = true
+	err := s.document(of)
+	return err == nil || problemOf(err).Status != http.StatusBadRequest
+}
+
+// allowsText reports whether the description allows a parameter's value.
+func (s *shape) allowsText(text string) bool {
+	if s.items != nil {
+		s = s.items
+	}
+	if slices.Contains(s.kinds, huma.TypeInteger) {
+		return s.allows(json.Number(text))
+	}
+	return utf8.ValidString(text) && s.allows(text)
+}
+
+// allows reports whether the description allows a value of a type that the shape takes. Of
+// arrays and objects, it looks at nothing inside.
+func (s *shape) allows(value json.Token) bool {
+	switch {
+	case s == nil:
+		return true
+	case len(s.any) > 0:
+		return slices.ContainsFunc(s.any, func(a *shape) bool { return a.takes(kindOf(value)) == nil && a.allows(value) })
+	case len(s.choice) > 0 && !slices.Contains(s.choice, any(value)):
+		return false
+	}
+	switch value := value.(type) {
+	case string:
+		n := utf8.RuneCountInString(value)
+		return n >= s.shortest && (s.longest == 0 || n <= s.longest) && (s.pattern == nil || s.pattern.MatchString(value))
+	case json.Number:
+		return s.allowsNumber(value.String())
+	}
+	return true
+}
+
+func (s *shape) allowsNumber(text string) bool {
+	n, err := strconv.ParseFloat(text, 64)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax), slices.Contains(s.kinds, huma.TypeInteger) && n != math.Trunc(n):
+		return false
+	}
+	return (s.least == nil || n >= *s.least) && (s.most == nil || n <= *s.most)
+}

@@ -1,0 +1,85 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server"
+)
+
+// TestA400IsForWhatTheDescriptionForbids sends values that cannot be taken. Whether the description
+// allows them, and not which part of Tusk refuses them, decides the status.
+func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
+	s := start(t)
+	deep := strings.Repeat("[", 66) + strings.Repeat("]", 66)
+	umlauts := strings.Repeat("ä", 200) // 400 bytes
+	long := strings.Repeat("a", 60)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		code               string
+	}{
+		// The description allows them.
+		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"}]}`, 422, "invalid_batch"},
+		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","args":"` + strings.Repeat("x", 300<<10) + `"}]}`, 422, "invalid_batch"},
+		{"POST", "/tasks", `{"kind":"k","delay":"99999h"}`, 422, "out_of_range"},
+		{"POST", "/tasks", `{"kind":"k","key":"` + umlauts + `"}`, 422, "too_long"},
+		{"POST", "/tasks", `{"kind":"k","tags":["` + strings.Repeat("ä", 60) + `"]}`, 422, "invalid_tag"},
+		{"POST", "/tasks", `{"kind":"k","args":` + deep + `}`, 422, "json_too_complex"},
+		{"POST", "/tasks", `{"kind":"k","args":"\u0000"}`, 422, "nul_not_allowed"},
+		{"POST", "/tasks", `{"kind":"k","run_at":"2026-12-31T23:59:60Z"}`, 422, "invalid_time"},
+		{"POST", "/tasks", `{"kind":"k","args":{},"unique":{"args":["customer"]}}`, 422, "unknown_field"},
+		{"PUT", "/pipelines/" + long, `{"stages":[{"name":"` + long + `"}]}`, 422, "invalid_name"},
+		{"PUT", "/pipelines/p", `{"stages":[{"name":"a"},{"name":"a"}]}`, 422, "duplicate_stage"},
+		{"POST", "/workflows", `{"tasks":[{"name":"a","kind":"k","deadline":"2026-12-31T23:59:60Z"}]}`, 422, "invalid_value"},
+		{"POST", "/tasks/edit", `{"ids":["` + (tusk.ID{}).String() + `"],"action":"retry"}`, 422, "invalid_id"},
+		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"move"}`, 422, "missing_field"},
+		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"cancel","reason":"` + strings.Repeat("ä", 600) + `"}`, 422, "too_long"},
+		{"GET", "/tasks?kind=" + strings.Repeat("%C3%A4", 200), "", 422, "too_long"},
+		{"GET", "/tasks?from=2026-01-01T00:00:00." + strings.Repeat("0", 60) + "Z", "", 422, "invalid_parameter"},
+		{"GET", "/tasks?from=2026-02-31", "", 422, "invalid_time"},
+
+		// The description forbids them.
+		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"K"}]}`, 400, "invalid_batch"},
+		{"POST", "/tasks", `{"kind":"k","delay":"eleven years"}`, 400, "invalid_duration"},
+		{"POST", "/tasks", `{"kind":"k","key":"` + strings.Repeat("x", 256) + `"}`, 400, "too_long"},
+		{"POST", "/tasks", `{"kind":"k","tags":[""]}`, 400, "invalid_tag"},
+		{"POST", "/tasks", `{"kind":"k","priority":0.5}`, 400, "number_out_of_range"},
+		{"PUT", "/pipelines/P", `{"stages":[{"name":"a"}]}`, 400, "invalid_name"},
+		{"PUT", "/pipelines/p", `{"stages":[{"name":"a","backoff":{"jitter":2}}]}`, 400, "out_of_range"},
+		{"PUT", "/limits/q?create=true", `{"tenants":{"A B":{"concurrency":1}}}`, 400, "invalid_name"},
+		{"GET", "/tasks?kind=%00", "", 400, "invalid_text"},
+		{"GET", "/tasks?kind=%ff", "", 400, "invalid_utf8"},
+		{"GET", "/tasks?from=yesterday", "", 400, "invalid_time"},
+		{"GET", "/tasks?limit=ten", "", 400, "invalid_parameter"},
+		{"GET", "/tasks?limit=1001", "", 400, "out_of_range"},
+	} {
+		var body any
+		if c.body != "" {
+			body = c.body
+		}
+		if a := s.do(c.method, "/api/v1"+c.path, body); a.status != c.status || !strings.Contains(a.body, `"code":"`+c.code+`"`) {
+			t.Errorf("%s %.60s %.80s: %d %.300s, want %d %s", c.method, c.path, c.body, a.status, a.body, c.status, c.code)
+		}
+	}
+	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", umlauts).problem(t, 422, "too_long")
+	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`, "Idempotency-Key", strings.Repeat("x", 256)).problem(t, 400, "too_long")
+	if p := s.do("POST", "/api/v1/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"},{"kind":"ok"},{"kind":"K"}]}`).problem(t, 400, "invalid_batch"); len(p.Items) != 2 {
+		t.Errorf("not all that is wrong is told: %+v", p.Items)
+	}
+}
+
+// TestABadItemOfALeaseBatchFailsAlone also where the description forbids it.
+func TestABadItemOfALeaseBatchFailsAlone(t *testing.T) {
+	s := start(t)
+	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`).want(t, 201, nil)
+	var lent server.LeasedTasks
+	s.do("POST", "/api/v1/lease", `{"queues":["default"]}`).want(t, 200, &lent)
+	var out server.LeaseResults
+	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": "nonsense"}, {"action": "explode", "lease_id": lent.Tasks[0].LeaseID},
+		{"action": "complete", "lease_id": lent.Tasks[0].LeaseID}}}).want(t, 200, &out)
+	if r := out.Results; r[0].Code != "invalid_id" || r[1].Code != "invalid_action" || !r[2].OK {
+		t.Errorf("%+v", r)
+	}
+}
