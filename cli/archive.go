@@ -137,7 +137,7 @@ their retention is over.`,
 	c.Flags().BoolVar(&like, "like-others", false, "archive them if --all is set")
 	c.MarkFlagsMutuallyExclusive("off", "like-others")
 	c.MarkFlagsMutuallyExclusive("all", "like-others")
-	return c
+	return app.meant(c)
 }
 
 // fileRow is a file of the archive.

@@ -19,7 +19,8 @@ func TestAServerArchivesAndCommandsFindWhatItArchived(t *testing.T) {
 	id := strings.TrimSpace(sh.must("enqueue", "mail", `{"to": "ada"}`, "--queue", "mail", "--max-attempts", "7", "--quiet"))
 	sh.must("tasks", "cancel", id, "--reason", "why not")
 	sh.must("archive", "set", "mail")
-	if out := sh.must("archive", "set", "other", "--off"); !strings.Contains(out, "not archived") {
+	sh.fails(exitNotFound, "unknown_queue", nil, "archive", "set", "other", "--off")
+	if out := sh.must("archive", "set", "other", "--off", "--create"); !strings.Contains(out, "not archived") {
 		t.Error(out)
 	}
 	time.Sleep(1100 * time.Millisecond) // its retention is over when the server starts

@@ -76,7 +76,8 @@ func TestNamedTasksAreChangedOneByOne(t *testing.T) {
 	if got := sh.json("tasks", "show", b)[0]; got["state"] != "available" {
 		t.Errorf("the task beside a missing one: %v", got["state"])
 	}
-	sh.must("tasks", "move", b, "--to", "other")
+	sh.fails(exitNotFound, "unknown_queue", nil, "tasks", "move", b, "--to", "other")
+	sh.must("tasks", "move", b, "--to", "other", "--create")
 	sh.must("tasks", "reprioritize", b, "--priority", "-7")
 	sh.must("tasks", "reschedule", b, "--in", "1h")
 	if got := sh.json("tasks", "show", b)[0]; got["queue"] != "other" || got["priority"] != -7.0 || got["state"] != "scheduled" {

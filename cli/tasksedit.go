@@ -44,6 +44,7 @@ var editCommands = []editCommand{
 		short: "Put tasks that have not started into another queue",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
 			cmd.Flags().StringVar(&c.queue, "to", "", "queue `name`")
+			cmd.Flags().BoolVar(&c.create, "create", false, "to a queue that nothing is known of, too")
 			_ = cmd.MarkFlagRequired("to")
 		}},
 	{name: "reschedule", op: store.Reschedule,
@@ -58,6 +59,7 @@ var editCommands = []editCommand{
 type changeFlags struct {
 	priority      int16
 	queue, reason string
+	create        bool
 	at            time.Time
 	in            time.Duration
 }
@@ -66,6 +68,14 @@ func (c *changeFlags) addWhen(cmd *cobra.Command) {
 	cmd.Flags().Var(instantFlag(&c.at), "at", "at this instant (RFC 3339)")
 	cmd.Flags().Var(durationFlag(&c.in), "in", "so long from now")
 	cmd.MarkFlagsMutuallyExclusive("at", "in")
+}
+
+// known refuses a move to a queue that nothing is known of, unless it is meant.
+func (c *changeFlags) known(ctx context.Context, app *App) error {
+	if c.queue == "" || c.create {
+		return nil
+	}
+	return app.withClient(ctx, func(client *tusk.Client) error { return knownQueue(ctx, client, c.queue) })
 }
 
 func (c *changeFlags) change(op store.Op) tusk.Change {
@@ -85,14 +95,18 @@ func newEditCommand(app *App, e editCommand) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			edit := &edit{app: app, editCommand: e, change: change.change(e.op), consent: agreed, operationFlags: how}
-			if len(args) > 0 {
-				if filter.narrow() || filter.all || filter.limit > 0 || how != (operationFlags{}) {
-					return usage("leave out the ids or the filter flags", "tasks are named by their ids or by a filter, not both")
-				}
-				return edit.named(cmd.Context(), args)
+			named := len(args) > 0
+			if named && (filter.narrow() || filter.all || filter.limit > 0 || how != (operationFlags{})) {
+				return usage("leave out the ids or the filter flags", "tasks are named by their ids or by a filter, not both")
 			}
-			if !filter.narrow() && !filter.all {
+			if !named && !filter.narrow() && !filter.all {
 				return usage("give ids, or a filter such as --state or --queue, or --all", "%s: say which tasks", cmd.CommandPath())
+			}
+			if err := change.known(cmd.Context(), app); err != nil {
+				return err
+			}
+			if named {
+				return edit.named(cmd.Context(), args)
 			}
 			f, err := filter.filter()
 			if err != nil {

@@ -36,7 +36,8 @@ func TestATaskGoesThroughTheAPI(t *testing.T) {
 	}
 	path := "/api/v1/tasks/" + e.ID
 	s.do("POST", path+"/reprioritize", object{"priority": 7}).want(t, 200, nil)
-	s.do("POST", path+"/move", object{"queue": "other"}).want(t, 200, nil)
+	s.do("POST", path+"/move", object{"queue": "other"}).problem(t, 404, "unknown_queue")
+	s.do("POST", path+"/move", object{"queue": "other", "create": true}).want(t, 200, nil)
 	s.do("POST", path+"/reschedule", object{"delay": "2h"}).want(t, 200, nil)
 	var edited server.Edited
 	s.do("POST", path+"/retry", nil).want(t, 200, &edited)

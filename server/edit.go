@@ -18,6 +18,7 @@ type ChangeInput struct {
 	Reason   string   `json:"reason,omitempty" rule:"reason" doc:"for cancel"`
 	Priority *int16   `json:"priority,omitempty" rule:"priority" doc:"for reprioritize"`
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"for move"`
+	Create   bool     `json:"create,omitempty" doc:"for move: also to a queue that nothing is known of"`
 	RunAt    *Instant `json:"run_at,omitempty" doc:"for retry and reschedule"`
 	Delay    Duration `json:"delay,omitempty" doc:"for retry and reschedule"`
 }
@@ -49,7 +50,11 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 		if !c.who.SeesQueue(in.Queue) {
 			return out, problem(http.StatusForbidden, "forbidden", "your %s may not use that queue", c.who.Via)
 		}
-		out.Queue = in.Queue
+		if out.Queue = in.Queue; !in.Create {
+			if err := c.known(in.Queue, `say "create": true`); err != nil {
+				return out, err
+			}
+		}
 	}
 	if len(in.Reason) > maxReason {
 		return out, fieldProblem(http.StatusUnprocessableEntity, "too_long", "reason", "has more than %d bytes", maxReason)
@@ -155,13 +160,14 @@ func reprioritizeTask(c *call, in reprioritizeInput) (Edited, error) {
 type moveInput struct {
 	byID
 	Body struct {
-		Queue string `json:"queue" rule:"name"`
+		Queue  string `json:"queue" rule:"name"`
+		Create bool   `json:"create,omitempty" doc:"also to a queue that nothing is known of"`
 	}
 }
 
 func moveTask(c *call, in moveInput) (Edited, error) {
 	c.detail = "to " + short(in.Body.Queue)
-	return c.edit(in.ID, ChangeInput{Action: "move", Queue: in.Body.Queue})
+	return c.edit(in.ID, ChangeInput{Action: "move", Queue: in.Body.Queue, Create: in.Body.Create})
 }
 
 func deleteTask(c *call, in byID) (Edited, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/store"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -112,6 +113,23 @@ func TestALoginOfOnePersonLocksNobodyOut(t *testing.T) {
 	}
 	if a := s.as("", "GET", "/", nil, "Cookie", first); a.status != http.StatusSeeOther {
 		t.Errorf("the oldest session goes on: %d", a.status)
+	}
+}
+
+func TestAServerThatIsFullOfSessionsSaysSo(t *testing.T) {
+	s := start(t)
+	if err := s.server.Book().PutUser(t.Context(), access.User{Name: "vic", Role: access.Viewer}, "right password"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10000 { // of as many people
+		body := fmt.Appendf(nil, `{"user":"u%d","expires_at":"2999-01-01T00:00:00Z"}`, i)
+		r := store.PutRecord{Record: store.Record{Kind: "session", Name: fmt.Sprint(i), Body: body}}
+		if _, _, err := s.client.Store().PutRecord(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := s.login("vic", "right password"); a.status != http.StatusServiceUnavailable {
+		t.Errorf("%d", a.status)
 	}
 }
 

@@ -171,12 +171,21 @@ func TestAQueueMayHaveLimitsOfSoManyTenants(t *testing.T) {
 
 func TestAMisspeltQueueIsNotPaused(t *testing.T) {
 	s := start(t)
-	s.do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "bills"}).want(t, 201, nil)
+	var e server.EnqueuedTask
+	s.do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "bills"}).want(t, 201, &e)
+	for path, fields := range map[string]string{"/tasks/" + e.ID + "/move": form("to", "bilss"), "/tasks/selected": form("id", e.ID, "action", "move", "to", "bilss"),
+		"/bulk": form("query", "queue=bills", "action", "move", "to", "bilss")} {
+		if page := s.post(path, fields).want(t, 200, nil).body; !strings.Contains(page, "Nothing is known of the queue bilss") || s.task(e.ID).Queue != "bills" {
+			t.Errorf("%s moved it without a question", path)
+		}
+	}
 	s.do("POST", "/api/v1/queues/bilss/pause", nil).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/limits/bilss", object{"concurrency": 3}).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/limits/bilss/tenants/acme", object{"weight": 2}).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/queues/bilss/aging", object{"every": "5m"}).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/queues/bilss/retention", object{"completed": "5m"}).problem(t, 404, "unknown_queue")
+	move := object{"action": "move", "queue": "bilss", "filter": object{"queue": []string{"bills"}}}
+	s.do("POST", "/api/v1/bulk", move).problem(t, 404, "unknown_queue")
 	s.do("POST", "/api/v1/queues/bills/pause", nil).want(t, 200, nil)
 	s.do("POST", "/api/v1/queues/bilss/pause?create=true", nil).want(t, 200, nil)
 	s.do("DELETE", "/api/v1/queues/bilss", nil).want(t, 204, nil)

@@ -81,9 +81,14 @@ func (c *call) maySet(in meantQueue) error {
 	if err := c.mayChangeAll(in.Queue); err != nil || in.Create == "true" {
 		return err
 	}
-	known, err := c.client.KnowsQueue(c.r.Context(), in.Queue)
+	return c.known(in.Queue, "add ?create=true")
+}
+
+// known refuses a queue that nothing is known of, and says what to do if it is meant.
+func (c *call) known(queue, all string) error {
+	known, err := c.client.KnowsQueue(c.r.Context(), queue)
 	if err == nil && !known {
-		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, add ?create=true")
+		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, %s", all)
 	}
 	return err
 }

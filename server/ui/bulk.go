@@ -42,6 +42,10 @@ func startBulk(v *visit) (answer, error) {
 	if c.Op == tusk.OpDelete {
 		typed = count
 	}
+	ask, err := v.newQueue(c)
+	if err != nil {
+		return answer{}, err
+	}
 	if v.r.PostFormValue("confirm") != "yes" || typed != "" && strings.TrimSpace(v.r.PostFormValue("typed")) != v.r.PostFormValue("type") {
 		fields := url.Values{"query": {text}, "action": {action}, "scope": {"all"}, "type": {typed}}
 		for _, name := range []string{"priority", "to", "when"} {
@@ -51,7 +55,7 @@ func startBulk(v *visit) (answer, error) {
 		}
 		return answer{page: "confirm", title: "All that match?", section: "tasks", data: confirmation{
 			Question: strings.ToUpper(action[:1]) + action[1:] + " all " + count + " tasks that match?",
-			Detail:   filterWords(q) + changeWords(c), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
+			Detail:   strings.TrimSpace(filterWords(q) + changeWords(c) + " " + ask), Button: strings.ToUpper(action[:1]) + action[1:] + " " + count + " tasks", Type: typed,
 			Action: v.url("bulk"), Fields: fields, Back: v.url("tasks") + "?" + q.Values().Encode()}}, nil
 	}
 	o, err := v.startOperation(f, c, count)

@@ -39,6 +39,8 @@ func failureOf(err error) *Failure {
 		return &Failure{http.StatusServiceUnavailable, "The database cannot be reached. Try again in a moment."}
 	case errors.Is(err, store.ErrReadOnly):
 		return &Failure{http.StatusServiceUnavailable, "The database is read-only at present."}
+	case errors.Is(err, access.ErrFull):
+		return &Failure{http.StatusServiceUnavailable, "Too many people are logged in. Try again later."}
 	case errors.Is(err, store.ErrFull):
 		return &Failure{http.StatusInsufficientStorage, "The database's storage is full."}
 	case errors.Is(err, store.ErrSchemaMissing), errors.Is(err, store.ErrSchemaOld), errors.Is(err, store.ErrSchemaNew), errors.Is(err, store.ErrSchemaForeign):

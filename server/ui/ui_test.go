@@ -128,7 +128,7 @@ func (b broken) Count(context.Context) ([]store.Count, error)             { retu
 
 func TestAFailingStoreGetsAPageThatSaysSo(t *testing.T) {
 	for err, status := range map[error]int{store.ErrUnavailable: 503, store.ErrReadOnly: 503, store.ErrFull: 507, store.ErrSchemaOld: 503,
-		context.DeadlineExceeded: 503, errors.New("secret detail"): 500} {
+		access.ErrFull: 503, context.DeadlineExceeded: 503, errors.New("secret detail"): 500} {
 		h, problem := Handler(newClient(t, broken{memory.New(), err}), Options{Log: slog.New(slog.DiscardHandler), Who: func(*http.Request) (access.Identity, error) {
 			return access.Identity{Name: "ada", Role: access.Admins}, nil
 		}})
