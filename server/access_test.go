@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/store"
@@ -247,4 +248,47 @@ func bodies(records []store.Record) (texts []string) {
 		texts = append(texts, r.Name, string(r.Body))
 	}
 	return texts
+}
+
+// Alerts, the doctor, metrics and workers tell of queues beyond somebody's bounds, and an alert that
+// is muted tells nobody.
+func TestAlertsAndWorkersAreToldWithinBounds(t *testing.T) {
+	s := start(t)
+	for name, queue := range map[string]string{"mine": "a.x", "theirs": "b", "every": ""} {
+		s.do("PUT", "/api/v1/alerts/"+name, object{"kind": "oldest", "queue": queue, "mail": []string{"ops@example.com"}}).want(t, 200, nil)
+	}
+	worker := store.Worker{ID: tusk.NewID(), Host: "h", Queues: []string{"a.x", "b"}}
+	if _, err := s.client.Store().Extend(t.Context(), store.Beat{Worker: worker, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	bound := s.tokenFor(access.Token{Name: "bound", Role: access.Operator, Queues: []string{"a.*"}})
+	tenant := s.tokenFor(access.Token{Name: "tenant", Role: access.Operator, Queues: []string{"a.*"}, Tenants: []string{"acme"}})
+	var list server.AlertList
+	s.as(bound, "GET", "/api/v1/alerts", nil).want(t, 200, &list)
+	if len(list.Alerts) != 1 || list.Alerts[0].Name != "mine" {
+		t.Errorf("%+v", list)
+	}
+	if page := s.as(bound, "GET", "/alerts", nil).want(t, 200, nil).body; !strings.Contains(page, "mine") || strings.Contains(page, "theirs") {
+		t.Error("the page of alerts tells of others")
+	}
+	s.as(bound, "POST", "/api/v1/alerts/mine/mute", object{"for": "1h"}).want(t, 200, nil)
+	for _, name := range []string{"theirs", "every"} {
+		s.as(bound, "GET", "/api/v1/alerts/"+name, nil).problem(t, 404, "not_found")
+		s.as(bound, "GET", "/alerts?edit="+name, nil).want(t, 404, nil)
+		s.as(bound, "POST", "/alerts/"+name+"/mute", nil).want(t, 404, nil)
+		for _, token := range []string{bound, tenant} {
+			s.as(token, "POST", "/api/v1/alerts/"+name+"/mute", object{"for": "1h"}).problem(t, 404, "not_found")
+			s.as(token, "POST", "/api/v1/alerts/"+name+"/test", nil).problem(t, 404, "not_found")
+		}
+	}
+	s.as(tenant, "POST", "/api/v1/alerts/mine/mute", object{"for": "1h"}).problem(t, 404, "not_found")
+	for _, token := range []string{bound, tenant} {
+		s.as(token, "GET", "/api/v1/doctor", nil).problem(t, 403, "forbidden")
+		s.as(token, "GET", "/doctor", nil).want(t, 403, nil)
+	}
+	var workers server.WorkerList
+	s.as(bound, "GET", "/api/v1/workers", nil).want(t, 200, &workers)
+	if len(workers.Workers) != 1 || len(workers.Workers[0].Queues) != 1 || workers.Workers[0].Queues[0] != "a.x" {
+		t.Errorf("%+v", workers)
+	}
 }

@@ -73,7 +73,9 @@ func listAlerts(c *call, _ struct{}) (list AlertList, err error) {
 		return list, err
 	}
 	for _, a := range all {
-		list.Alerts = append(list.Alerts, viewAlert(a))
+		if c.who.SeesAllOf(a.Queue) {
+			list.Alerts = append(list.Alerts, viewAlert(a))
+		}
 	}
 	watched, err := c.alerts.Watched(c.r.Context())
 	list.Watched = utc(watched)
@@ -86,7 +88,13 @@ type byAlert struct {
 
 func getAlert(c *call, in byAlert) (Alert, error) {
 	a, err := c.alerts.Get(c.r.Context(), in.Name)
-	return viewAlert(a), err
+	if err == nil && !c.who.SeesAllOf(a.Queue) {
+		err = alert.ErrNotFound
+	}
+	if err != nil {
+		return Alert{}, err
+	}
+	return viewAlert(a), nil
 }
 
 type putAlertInput struct {
@@ -129,6 +137,9 @@ func removeAlert(c *call, in byAlert) (nothing, error) {
 
 func testAlert(c *call, in byAlert) (Alert, error) {
 	c.target = short(in.Name)
+	if _, err := getAlert(c, in); err != nil {
+		return Alert{}, err
+	}
 	if _, err := c.alerts.Test(c.r.Context(), in.Name); err != nil {
 		return Alert{}, err
 	}
@@ -144,6 +155,9 @@ type muteAlertInput struct {
 
 func muteAlert(c *call, in muteAlertInput) (Alert, error) {
 	c.target, c.detail = short(in.Name), time.Duration(in.Body.For).String()
+	if _, err := getAlert(c, in.byAlert); err != nil {
+		return Alert{}, err
+	}
 	if err := c.alerts.Mute(c.r.Context(), in.Name, time.Duration(in.Body.For)); err != nil {
 		return Alert{}, err
 	}

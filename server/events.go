@@ -26,7 +26,7 @@ func (c *call) viewSnapshot(s *feed.Snapshot) Snapshot {
 	}
 	for _, w := range s.Workers {
 		if c.seesWorker(w) {
-			v.Workers = append(v.Workers, viewWorker(w))
+			v.Workers = append(v.Workers, c.viewWorker(w))
 		}
 	}
 	return v

@@ -213,6 +213,8 @@ func (c *call) admit() error {
 		return problem(http.StatusForbidden, "forbidden", "only an admin without bounds may do that")
 	case c.route.Aggregate && !who.SeesAllTenants():
 		return problem(http.StatusForbidden, "forbidden", "your %s is bound to tenants, and this tells of all", who.Via)
+	case c.route.Whole && !who.SeesAllOf(""):
+		return problem(http.StatusForbidden, "forbidden", "your %s is bound to queues or tenants, and this tells of all", who.Via)
 	case c.config.ReadOnly && c.r.Method != http.MethodGet && c.r.Method != http.MethodHead:
 		return problem(http.StatusForbidden, "read_only", "this server changes nothing")
 	}

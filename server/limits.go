@@ -166,7 +166,7 @@ func listTurns(c *call, in byQueue) (TurnList, error) {
 // mayChangeAll refuses those who do not see all of a queue.
 func (c *call) mayChangeAll(queue string) error {
 	c.target = short(queue)
-	if !c.who.SeesQueue(queue) || !c.who.SeesAllTenants() {
+	if !c.who.SeesAllOf(queue) {
 		return problem(http.StatusForbidden, "forbidden", "your %s may not change that queue", c.who.Via)
 	}
 	return nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -169,8 +170,10 @@ type WorkerList struct {
 	Workers []Worker `json:"workers"`
 }
 
-func viewWorker(w store.Worker) Worker {
-	return Worker{w.ID.String(), w.Host, w.PID, append([]string{}, w.Queues...), append([]string{}, w.Kinds...), w.Concurrency, w.Running,
+// viewWorker names no queue beyond the caller's bounds.
+func (c *call) viewWorker(w store.Worker) Worker {
+	queues := slices.DeleteFunc(append([]string{}, w.Queues...), func(q string) bool { return !c.who.SeesQueue(q) })
+	return Worker{w.ID.String(), w.Host, w.PID, queues, append([]string{}, w.Kinds...), w.Concurrency, w.Running,
 		w.Hung, w.Version, utc(w.StartedAt), utc(w.BeatAt), utc(w.ExpiresAt)}
 }
 
@@ -179,7 +182,7 @@ func listWorkers(c *call, _ struct{}) (WorkerList, error) {
 	workers, err := c.client.Workers(c.r.Context())
 	for _, w := range workers {
 		if c.seesWorker(w) {
-			list.Workers = append(list.Workers, viewWorker(w))
+			list.Workers = append(list.Workers, c.viewWorker(w))
 		}
 	}
 	return list, err

@@ -18,6 +18,7 @@ type Route struct {
 	Status       int    // of success; default: 200
 	Stream       bool   // answers for longer than other routes
 	Aggregate    bool   // tells of all tenants together
+	Whole        bool   // tells of all queues together as well
 	Large        bool   // may answer with megabytes: few run at a time
 	Found        bool   // answers 200 when what it would create is there
 
@@ -94,6 +95,11 @@ func Routes() []Route {
 		r.Aggregate = true
 		return r
 	}
+	whole := func(path, summary string) Route {
+		r := sums(path, summary)
+		r.Whole = true
+		return r
+	}
 	post := func(path string, need access.Permission, audit, summary string) Route {
 		return Route{Method: "POST", Path: v1 + path, Need: need, Audit: audit, Summary: summary}
 	}
@@ -166,7 +172,7 @@ func Routes() []Route {
 		does(get("/schedules/{name}/why", access.Read, "Say why a schedule does not fire: the reason to act on first, each with the command that changes it"), whySchedule),
 
 		does(sums("/workers", "List living workers"), listWorkers),
-		does(with(sums("/doctor", "Say what is ill of the database, the leader, workers, queues and schedules, and what mends it"), operate), diagnose),
+		does(with(whole("/doctor", "Say what is ill of the database, the leader, workers, queues and schedules, and what mends it"), operate), diagnose),
 		does(sums("/stats", "What attempts came to, by queue, kind and slice of time"), listStats),
 		does(sums("/errors", "List groups of like errors, latest first"), listErrors),
 		does(with(post("/errors/{fingerprint}/retry", access.Operate, "errors.retry", "Retry all tasks of an error group, in the background"), accepted), retryErrors),
@@ -228,7 +234,7 @@ func Routes() []Route {
 
 		does(Route{Method: "GET", Path: "/healthz", Need: access.Open, Summary: "Whether the process is up"}, healthz),
 		does(Route{Method: "GET", Path: "/readyz", Need: access.Open, Summary: "Whether the database can be reached"}, readyz),
-		does(Route{Method: "GET", Path: "/metrics", Need: access.Read, Aggregate: true, Stream: true, Summary: "Metrics, as Prometheus reads them"}, metrics),
+		does(Route{Method: "GET", Path: "/metrics", Need: access.Read, Whole: true, Stream: true, Summary: "Metrics, as Prometheus reads them"}, metrics),
 		does(Route{Method: "GET", Path: "/openapi.json", Need: access.Open, Summary: "This description"}, openapi),
 	}
 }

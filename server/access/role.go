@@ -107,6 +107,10 @@ func (i Identity) SeesAllTenants() bool {
 	return len(i.Tenants) == 0 || slices.Contains(i.Tenants, "*")
 }
 
+// SeesAllOf reports whether everything of a queue is within bounds, of whatever tenant. An empty
+// name stands for all queues.
+func (i Identity) SeesAllOf(queue string) bool { return i.SeesQueue(queue) && i.SeesAllTenants() }
+
 func matches(patterns []string, name string) bool {
 	if len(patterns) == 0 {
 		return true

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,13 +30,22 @@ type alertForm struct{ Name, Kind, Queue, Schedule, Over, Rate, For, Repeat, Sla
 func alerts(v *visit) (answer, error) {
 	d := alertsData{}
 	if name := v.r.URL.Query().Get("edit"); name != "" {
-		a, err := v.Alerts.Get(v.r.Context(), name)
+		a, err := v.alert(name)
 		if err != nil {
 			return answer{}, err
 		}
 		d.Form = formOfAlert(&a.Rule)
 	}
 	return v.alertPage(d, nil)
+}
+
+// alert is one that the visitor may know of: that of each queue only those who see all queues.
+func (v *visit) alert(name string) (alert.Alert, error) {
+	a, err := v.Alerts.Get(v.r.Context(), name)
+	if err == nil && !v.who.SeesAllOf(a.Queue) {
+		err = alert.ErrNotFound
+	}
+	return a, err
 }
 
 func formOfAlert(r *alert.Rule) alertForm {
@@ -67,6 +77,7 @@ func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
 	if d.Alerts, err = v.Alerts.List(v.r.Context()); err != nil {
 		return a, err
 	}
+	d.Alerts = slices.DeleteFunc(d.Alerts, func(a alert.Alert) bool { return !v.who.SeesAllOf(a.Queue) })
 	if v.Hooks != nil && v.who.May(access.Admin) {
 		if d.Hooks, err = v.Hooks.List(v.r.Context()); err != nil {
 			return a, err
@@ -114,6 +125,9 @@ func (v *visit) storeAlert(f *alertForm) (secret string, err error) {
 func editAlert(v *visit) (answer, error) {
 	name, ctx := v.r.PathValue("name"), v.r.Context()
 	v.target, v.detail = short(name), v.r.PathValue("action")
+	if _, err := v.alert(name); err != nil {
+		return answer{}, err
+	}
 	switch v.detail {
 	case "test":
 		_, err := v.Alerts.Test(ctx, name)

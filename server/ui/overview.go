@@ -232,6 +232,9 @@ func workers(v *visit) (answer, error) {
 	seen := slices.DeleteFunc(all, func(w store.Worker) bool {
 		return len(v.who.Queues) > 0 && !slices.ContainsFunc(w.Queues, v.who.SeesQueue)
 	})
+	for i := range seen {
+		seen[i].Queues = slices.DeleteFunc(slices.Clone(seen[i].Queues), func(q string) bool { return !v.who.SeesQueue(q) })
+	}
 	return answer{page: "workers", title: "Workers", section: "workers", data: seen}, nil
 }
 

@@ -9,6 +9,7 @@ type Route struct {
 	Audit        string // the action in the audit log; empty: not logged
 	Stream       bool   // answers for as long as it is watched
 	Aggregate    bool   // tells of all tenants together
+	Whole        bool   // tells of all queues together as well
 	Large        bool   // reads megabytes: few run at a time
 
 	show func(v *visit) (answer, error)
@@ -129,7 +130,7 @@ func Routes() []Route {
 		post("/schedules/{name}/{action}", "schedules.edit", editSchedule),
 
 		sums("/workers", workers),
-		{Method: "GET", Path: "/doctor", Need: access.Operate, Aggregate: true, show: diagnosis},
+		{Method: "GET", Path: "/doctor", Need: access.Operate, Whole: true, show: diagnosis},
 		get("/help", help),
 		{Method: "GET", Path: "/settings", Need: access.Admin, show: settings},
 		admin("GET", "/audit", "", audit),

@@ -308,6 +308,8 @@ func (v *visit) turnedAway(route Route) error {
 		err = failure(http.StatusForbidden, "Only an admin without bounds may do that.")
 	case route.Aggregate && !who.SeesAllTenants():
 		err = failure(http.StatusForbidden, "You are bound to tenants, and this page tells of all. Your tasks are under Tasks.")
+	case route.Whole && !who.SeesAllOf(""):
+		err = failure(http.StatusForbidden, "You are bound to queues or tenants, and this page tells of all. Your tasks are under Tasks.")
 	case v.ReadOnly && v.r.Method != http.MethodGet && v.r.Method != http.MethodHead:
 		err = failure(http.StatusForbidden, "This server is read-only.")
 	}
