@@ -108,10 +108,10 @@ type AlertInput struct {
 	Kind     string   `json:"kind" enum:"oldest,stalled,discarded,missed,no_worker,no_leader"`
 	Queue    string   `json:"queue,omitempty" rule:"optional-name" doc:"default: each"`
 	Schedule string   `json:"schedule,omitempty" rule:"optional-name" doc:"of the kind missed; default: each"`
-	Over     Duration `json:"over,omitempty" doc:"of oldest and stalled, default: 5m; of missed, default: 1m"`
+	Over     Duration `json:"over,omitempty" doc:"1s to 720h; of oldest and stalled, default: 5m; of missed, default: 1m"`
 	Rate     int64    `json:"rate,omitempty" minimum:"0" maximum:"1000000" doc:"of discarded: it fires beyond so many tasks in a minute"`
-	For      Duration `json:"for,omitempty" doc:"how long it has to hold before anybody is told; default: 0s"`
-	Repeat   Duration `json:"repeat,omitempty" doc:"how often it is told again while it lasts; default: never"`
+	For      Duration `json:"for,omitempty" doc:"how long it has to hold before anybody is told, up to 720h; default: 0s"`
+	Repeat   Duration `json:"repeat,omitempty" doc:"how often it is told again while it lasts, 1m to 720h; default: never"`
 	Slack    []string `json:"slack,omitempty" maxItems:"10" rule:"url" doc:"URLs of incoming webhooks"`
 	Webhooks []string `json:"webhooks,omitempty" maxItems:"10" rule:"url"`
 	Mail     []string `json:"mail,omitempty" maxItems:"10" rule:"mail" doc:"addresses"`
@@ -149,7 +149,7 @@ func testAlert(c *call, in byAlert) (Alert, error) {
 type muteAlertInput struct {
 	byAlert
 	Body struct {
-		For Duration `json:"for" doc:"0s ends a mute"`
+		For Duration `json:"for" doc:"up to 720h; 0s ends a mute"`
 	}
 }
 

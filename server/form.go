@@ -16,6 +16,9 @@ import (
 // The description says what form a request has. Whoever refuses a value says 422 and need
 // not know the description: judge looks whether the request keeps to it. If it does not,
 // the status is 400. So a 400 always means a request that its description does not allow.
+//
+// The library that makes the schemas validates decoded values as well. A body that is decoded
+// once more would take many times its size of memory, so it is walked as it came.
 
 // judge is the problem that an error is, with its status.
 func (c *call) judge(err error) *Problem {

@@ -21,7 +21,7 @@ type Limits struct {
 // RateLimit is how many tasks may start in a period.
 type RateLimit struct {
 	Allowed   int      `json:"allowed" rule:"allowed"`
-	Period    Duration `json:"period"`
+	Period    Duration `json:"period" doc:"1ms to 24h"`
 	Algorithm string   `json:"algorithm,omitempty" enum:"token_bucket,sliding_window" doc:"default: token_bucket"`
 }
 

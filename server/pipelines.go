@@ -102,15 +102,15 @@ type startPipelineInput struct {
 
 // PipelineStart is a task that enters a pipeline.
 type PipelineStart struct {
-	Input      json.RawMessage   `json:"input,omitempty" doc:"of the first stage, any JSON; default: {}"`
+	Input      json.RawMessage   `json:"input,omitempty" doc:"of the first stage, any JSON of up to 256 KiB, 64 levels; default: {}"`
 	Stage      string            `json:"stage,omitempty" rule:"optional-name" doc:"where it enters; default: the first stage"`
 	Tenant     string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition  string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
 	Priority   int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
 	Tags       []string          `json:"tags,omitempty" rule:"tag"`
-	Metadata   map[string]string `json:"metadata,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	RunAt      *Instant          `json:"run_at,omitempty" doc:"not before"`
-	Delay      Duration          `json:"delay,omitempty"`
+	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years"`
 	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
 	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
 	SourceTime *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`

@@ -22,7 +22,7 @@ type Queue struct {
 
 // Aging lets the tasks of a queue rise while they wait.
 type Aging struct {
-	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority"`
+	Every Duration `json:"every" doc:"how long a task waits for each rise, which halves its distance to the priority; 1s or more"`
 	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority that tasks rise to; lower ones do not age; default: 0"`
 }
 

@@ -105,16 +105,16 @@ type ScheduleInput struct {
 	Zone         string            `json:"zone,omitempty" maxLength:"100" doc:"IANA time zone; default: UTC"`
 	Start        *Instant          `json:"start,omitempty" doc:"first run of a period, from which the others count; no tick comes before it"`
 	Kind         string            `json:"kind" rule:"name"`
-	Args         json.RawMessage   `json:"args,omitempty"`
+	Args         json.RawMessage   `json:"args,omitempty" doc:"up to 256 KiB, 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name"`
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition    string            `json:"partition,omitempty" rule:"key"`
 	Priority     int16             `json:"priority,omitempty" rule:"priority"`
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
-	Metadata     map[string]string `json:"metadata,omitempty"`
+	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts"`
-	Timeout      Duration          `json:"timeout,omitempty"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 168h"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 168h"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
 	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what each task counts in the rates of its queue; default: 1"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"how long after it was enqueued each task must have ended"`
@@ -122,7 +122,7 @@ type ScheduleInput struct {
 	Missed       string            `json:"missed,omitempty" enum:"once,skip,all"`
 	Cap          int               `json:"cap,omitempty" minimum:"0" maximum:"10000"`
 	Overlap      string            `json:"overlap,omitempty" enum:"skip,buffer,allow"`
-	Jitter       Duration          `json:"jitter,omitempty"`
+	Jitter       Duration          `json:"jitter,omitempty" doc:"up to 24h"`
 }
 
 func putSchedule(c *call, in putScheduleInput) (Schedule, error) {

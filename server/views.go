@@ -193,26 +193,26 @@ func utc(t time.Time) time.Time {
 // TaskInput is a task that somebody enqueues.
 type TaskInput struct {
 	Kind         string            `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
-	Args         json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte"`
+	Args         json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition    string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`
 	Priority     int16             `json:"priority,omitempty" rule:"priority" doc:"lower runs sooner"`
 	Tags         []string          `json:"tags,omitempty" rule:"tag"`
-	Metadata     map[string]string `json:"metadata,omitempty"`
-	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before"`
-	Delay        Duration          `json:"delay,omitempty"`
+	Metadata     map[string]string `json:"metadata,omitempty" doc:"up to 16 KiB as JSON"`
+	RunAt        *Instant          `json:"run_at,omitempty" doc:"not before; at most 10 years ahead, as all times"`
+	Delay        Duration          `json:"delay,omitempty" doc:"up to 10 years"`
 	ExpiresAt    *Instant          `json:"expires_at,omitempty" doc:"not to be started later"`
-	ExpiresIn    Duration          `json:"expires_in,omitempty"`
+	ExpiresIn    Duration          `json:"expires_in,omitempty" doc:"up to 10 years"`
 	Deadline     *Instant          `json:"deadline,omitempty" doc:"when it must have ended: late, it is stopped or discarded"`
 	DeadlineIn   Duration          `json:"deadline_in,omitempty" doc:"the same, from when it is enqueued; the earlier counts"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" rule:"attempts" doc:"default: 25"`
-	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt"`
-	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life; for handlers in Go and commands"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"of each attempt, up to 168h"`
+	StallTimeout Duration          `json:"stall_timeout,omitempty" doc:"of each attempt without a sign of life, up to 168h; for handlers in Go and commands"`
 	Backoff      *BackoffInput     `json:"backoff,omitempty"`
 	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
 	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
-	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
+	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it; up to 255 bytes"`
 	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
 	SourceTime   *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 	Unique       *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
@@ -221,13 +221,13 @@ type TaskInput struct {
 // UniqueInput makes a task's key of its kind, its tenant and its args.
 type UniqueInput struct {
 	Args   []string `json:"args,omitempty" minLength:"1" maxLength:"255" maxItems:"16" doc:"names of the fields that count; customer.id is a field of a field; default: all"`
-	Window Duration `json:"window,omitempty" doc:"one task in each window of time, whatever became of it; default: one unfinished task"`
+	Window Duration `json:"window,omitempty" doc:"1s to 8784h: one task in each window of time, whatever became of it; default: one unfinished task"`
 }
 
 // BackoffInput says how long to wait before the next attempt.
 type BackoffInput struct {
 	Shape  string   `json:"shape" enum:"constant,linear,exponential"`
-	Base   Duration `json:"base" doc:"before the first retry"`
+	Base   Duration `json:"base" doc:"before the first retry, up to 10 years"`
 	Max    Duration `json:"max,omitempty"`
 	Jitter float64  `json:"jitter,omitempty" minimum:"0" maximum:"1" doc:"0 to 1"`
 }

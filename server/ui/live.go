@@ -243,8 +243,10 @@ func (v *visit) changes(s *feed.Snapshot, before map[string]string) ([]byte, err
 		set("q."+q.Name+".minute", num(q.Minute))
 	}
 	for _, w := range s.Workers {
-		set("w."+w.ID.String()+".running", num(w.Running))
-		set("w."+w.ID.String()+".beat", instant{w.BeatAt, s.At}.Relative())
+		if v.seesWorker(w) {
+			set("w."+w.ID.String()+".running", num(w.Running))
+			set("w."+w.ID.String()+".beat", instant{w.BeatAt, s.At}.Relative())
+		}
 	}
 	return json.Marshal(changed)
 }

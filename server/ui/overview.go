@@ -60,9 +60,12 @@ func overview(v *visit) (answer, error) {
 	if err != nil {
 		return a, err
 	}
-	d := overviewData{Range: v.rangeName(), Queues: v.queueRows(s), Workers: len(s.Workers)}
+	d := overviewData{Range: v.rangeName(), Queues: v.queueRows(s)}
 	for _, w := range s.Workers {
-		d.Running += w.Running
+		if v.seesWorker(w) {
+			d.Workers++
+			d.Running += w.Running
+		}
 	}
 	sums := v.totals(s)
 	for _, state := range []string{"available", "running", "retryable", "scheduled", "pending"} {
@@ -229,13 +232,15 @@ func workers(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	seen := slices.DeleteFunc(all, func(w store.Worker) bool {
-		return len(v.who.Queues) > 0 && !slices.ContainsFunc(w.Queues, v.who.SeesQueue)
-	})
+	seen := slices.DeleteFunc(all, func(w store.Worker) bool { return !v.seesWorker(w) })
 	for i := range seen {
 		seen[i].Queues = slices.DeleteFunc(slices.Clone(seen[i].Queues), func(q string) bool { return !v.who.SeesQueue(q) })
 	}
 	return answer{page: "workers", title: "Workers", section: "workers", data: seen}, nil
+}
+
+func (v *visit) seesWorker(w store.Worker) bool {
+	return len(v.who.Queues) == 0 || slices.ContainsFunc(w.Queues, v.who.SeesQueue)
 }
 
 // groupRow is an error group with its failures over the last hours.
