@@ -296,7 +296,7 @@ func TestAlertsAreRefusedThatCannotBe(t *testing.T) {
 	}
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest"}).problem(t, 422, "invalid")
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "rate": 3, "mail": []string{"ops@example.com"}}).problem(t, 422, "invalid")
-	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"ops@example.com\r\nBcc: x@example.com"}}).problem(t, 422, "invalid")
+	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"ops@example.com\r\nBcc: x@example.com"}}).problem(t, 400, "invalid")
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"nobody"}}).problem(t, 400, "invalid")
 	s.do("PUT", "/api/v1/alerts/a", object{"kind": "oldest", "mail": []string{"ops@example.com"}}).want(t, 200, nil)
 	operator := s.tokenFor(access.Token{Name: "o", Role: access.Operator})

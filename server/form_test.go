@@ -21,8 +21,8 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		code               string
 	}{
 		// The description allows them.
-		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","delay":"99999h"}]}`, 422, "invalid_batch"},
-		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k","args":"` + strings.Repeat("x", 300<<10) + `"}]}`, 422, "invalid_batch"},
+		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","delay":"99999h"}]}`, 422, "invalid_batch"},
+		{"POST", "/tasks/batch", `{"tasks":[{"kind":"k"},{"kind":"k","args":"` + strings.Repeat("x", 300<<10) + `"}]}`, 422, "invalid_batch"},
 		{"POST", "/tasks", `{"kind":"k","delay":"99999h"}`, 422, "out_of_range"},
 		{"POST", "/tasks", `{"kind":"k","key":"` + umlauts + `"}`, 422, "too_long"},
 		{"POST", "/tasks", `{"kind":"k","tags":["` + strings.Repeat("ä", 60) + `"]}`, 422, "invalid_tag"},
@@ -33,7 +33,7 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		{"PUT", "/pipelines/" + long, `{"stages":[{"name":"` + long + `"}]}`, 422, "invalid_name"},
 		{"PUT", "/pipelines/p", `{"stages":[{"name":"a"},{"name":"a"}]}`, 422, "duplicate_stage"},
 		{"POST", "/workflows", `{"tasks":[{"name":"a","kind":"k","deadline":"2026-12-31T23:59:60Z"}]}`, 422, "invalid_value"},
-		{"POST", "/tasks/edit", `{"ids":["` + (tusk.ID{}).String() + `"],"action":"retry"}`, 422, "invalid_id"},
+		{"POST", "/tasks/edit", `{"ids":["` + (tusk.ID{}).String() + `"],"action":"move"}`, 422, "missing_field"},
 		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"move"}`, 422, "missing_field"},
 		{"POST", "/tasks/edit", `{"ids":["` + tusk.NewID().String() + `"],"action":"cancel","reason":"` + strings.Repeat("ä", 600) + `"}`, 422, "too_long"},
 		{"GET", "/tasks?kind=" + strings.Repeat("%C3%A4", 200), "", 422, "too_long"},
