@@ -15,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"gocloud.dev/blob/memblob"
+
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/fixture"
@@ -157,7 +160,8 @@ func TestAnEmptyStoreHasFriendlyPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, err := New(client, Options{Gate: &access.Gate{Book: book, Dev: true}, Book: book, Endpoints: endpoints, Alerts: alert.NewBook(client.Store(), nil, sender),
-		Push: push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
+		Archive: archive.New(memblob.OpenBucket(nil), ""),
+		Push:    push.New(endpoints, client.NewPuller(), slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)
 	}
