@@ -25,6 +25,22 @@ type cut interface {
 	row(f *File, r *Row) bool
 }
 
+// returned are tasks of a batch that came back before the database had deleted them, by id.
+type returned map[string]bool
+
+// of implements cut.
+func (t returned) of(f *File) share {
+	for id := range t {
+		if f.mayHave(id) {
+			return some
+		}
+	}
+	return none
+}
+
+// row implements cut.
+func (t returned) row(_ *File, r *Row) bool { return t[r.ID] }
+
 // Gone sums up what went, or would go.
 type Gone struct {
 	Files int   `json:"files"` // deleted or written anew
@@ -43,6 +59,9 @@ var ErrBusy = errors.New("a rerun reads the archive: its files stay as they are 
 // left behind. now is by the database's clock. Errors: store.ErrConflict while another process is
 // at work; ErrBusy.
 func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error) {
+	if err := r.own(ctx); err != nil {
+		return nil, now, err
+	}
 	for {
 		if note, err = r.read(ctx); err != nil {
 			return nil, now, err
@@ -116,18 +135,8 @@ func (r *Runner) cut(ctx context.Context, prepare func(now time.Time) (cut, erro
 // cutOne takes what is to go out of the files of one manifest.
 func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) (gone Gone, err error) {
 	left := *m
-	left.Files = nil
-	for _, f := range m.Files {
-		now, err := r.cutFile(ctx, note, f, what)
-		if err != nil {
-			return Gone{}, err
-		}
-		if now.Tasks > 0 {
-			left.Files = append(left.Files, now)
-		}
-		if now.Path != f.Path {
-			gone.Files, gone.Tasks, gone.Bytes = gone.Files+1, gone.Tasks+f.Tasks-now.Tasks, gone.Bytes+f.Bytes-now.Bytes
-		}
+	if left.Files, gone, err = r.cutFiles(ctx, note, m.Files, what); err != nil {
+		return Gone{}, err
 	}
 	if gone.Files == 0 {
 		return gone, nil
@@ -148,6 +157,23 @@ func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) 
 	}
 	note.Paths = nil
 	return gone, r.write(ctx, note)
+}
+
+// cutFiles takes what is to go out of files, and returns those that stand for them from then on.
+func (r *Runner) cutFiles(ctx context.Context, note *Note, files []File, what cut) (left []File, gone Gone, err error) {
+	for _, f := range files {
+		now, err := r.cutFile(ctx, note, f, what)
+		if err != nil {
+			return nil, gone, err
+		}
+		if now.Tasks > 0 {
+			left = append(left, now)
+		}
+		if now.Path != f.Path {
+			gone.add(Gone{1, f.Tasks - now.Tasks, f.Bytes - now.Bytes})
+		}
+	}
+	return left, gone, nil
 }
 
 // cutFile writes a file anew without what is to go, and returns what stands for it from then on:

@@ -87,13 +87,7 @@ func (f *File) has(tenant string) bool { return slices.Contains(f.Tenants, tenan
 // Erase carries a request out, and waits while another process changes the archive. The error is
 // ErrBusy.
 func (r *Runner) Erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
-	return patiently(ctx, func() (done Erasure, err error) {
-		err = r.holding(ctx, func(ctx context.Context) error {
-			done, err = r.erase(ctx, e, tell)
-			return err
-		})
-		return done, err
-	})
+	return patiently(ctx, r, func(ctx context.Context) (Erasure, error) { return r.erase(ctx, e, tell) })
 }
 
 func (r *Runner) erase(ctx context.Context, e Erasure, tell func(done, of int, gone Gone)) (Erasure, error) {
@@ -174,10 +168,13 @@ func (a *Archive) Erasable(ctx context.Context, s store.Recorder, tenant string)
 	return a.would(ctx, owned{tenant, holds})
 }
 
-// patiently repeats what another process is in the way of.
-func patiently[T any](ctx context.Context, do func() (T, error)) (T, error) {
+// patiently repeats what another process is in the way of, and keeps the note alive meanwhile.
+func patiently[T any](ctx context.Context, r *Runner, do func(context.Context) (T, error)) (done T, err error) {
 	for {
-		done, err := do()
+		err = r.holding(ctx, func(ctx context.Context) (err error) {
+			done, err = do(ctx)
+			return err
+		})
 		if !errors.Is(err, store.ErrConflict) {
 			return done, err
 		}

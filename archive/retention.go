@@ -75,13 +75,7 @@ func (e expired) row(f *File, r *Row) bool { return !e.holds.row(f, r) }
 // Prune deletes what is past its retention and not held, and waits while another process changes
 // the archive. The error is ErrBusy.
 func (r *Runner) Prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {
-	return patiently(ctx, func() (gone Gone, err error) {
-		err = r.holding(ctx, func(ctx context.Context) error {
-			gone, err = r.prune(ctx, tell)
-			return err
-		})
-		return gone, err
-	})
+	return patiently(ctx, r, func(ctx context.Context) (Gone, error) { return r.prune(ctx, tell) })
 }
 
 func (r *Runner) prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
@@ -16,64 +15,6 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 )
-
-// drop takes tasks out of the files of a manifest, by id: those that hold some are written anew.
-func (m *Manifest) drop(ctx context.Context, b *blob.Bucket, dir string, ids map[string]bool) error {
-	files := m.Files[:0:0]
-	for _, f := range m.Files {
-		holds := false
-		for id := range ids {
-			holds = holds || f.MinID <= id && id <= f.MaxID
-		}
-		if holds {
-			var err error
-			if f, err = f.without(ctx, b, dir, func(r *Row) bool { return ids[r.ID] }); err != nil {
-				return err
-			}
-		}
-		if f.Tasks > 0 {
-			files = append(files, f)
-		}
-	}
-	m.Files = slices.Clip(files)
-	return nil
-}
-
-// without writes a file anew without the rows for which drop is true, in its place, or deletes
-// it where none is left.
-func (f File) without(ctx context.Context, b *blob.Bucket, dir string, drop func(*Row) bool) (File, error) {
-	old, err := f.download(ctx, b, dir)
-	if err != nil {
-		return f, err
-	}
-	defer discard(old)
-	if err := rewritable(old); err != nil {
-		return f, err
-	}
-	w, err := newFile(dir, Partition{f.Day, f.Queue})
-	if err != nil {
-		return f, err
-	}
-	defer w.discard()
-	err = eachRow(old, func(r *Row) error {
-		if drop(r) {
-			return nil
-		}
-		return w.add(*r)
-	})
-	if err != nil {
-		return f, fmt.Errorf("read %s: %w", f.Path, err)
-	}
-	about, err := w.close()
-	if err != nil {
-		return f, err
-	}
-	about.Path = f.Path
-	if about.Tasks == 0 {
-		return about, remove(ctx, b, f.Path)
-	}
-	return about, upload(ctx, b, f.Path, w.spool)
-}
 
 // Tasks calls fn with each task of a file, until it returns an error.
 func (a *Archive) Tasks(ctx context.Context, f File, fn func(store.Task) error) error {

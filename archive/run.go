@@ -248,7 +248,7 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 		return err
 	}
 	if m.Open {
-		back := map[string]bool{}
+		back := returned{}
 		err := eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
 			if r.pace.due() {
 				if err := r.rest(ctx); err != nil {
@@ -267,14 +267,14 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 		if err := r.write(ctx, note); err != nil { // nobody has taken over
 			return err
 		}
-		if err := m.drop(ctx, r.o.Bucket, r.o.Dir, back); err != nil {
+		if m.Files, _, err = r.cutFiles(ctx, note, m.Files, back); err != nil {
 			return err
 		}
 		m.Open = false
 		if err := r.write(ctx, note); err != nil {
 			return err
 		}
-		if err := r.put(ctx, &m); err != nil {
+		if err := m.put(ctx, r.o.Bucket); err != nil {
 			return err
 		}
 		err = r.tell(ctx, func(s *Status) {
@@ -288,6 +288,9 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 			return err
 		}
 		r.o.Log.Info("archived", "batch", m.Batch, "tasks", m.Tasks(), "files", len(m.Files), "back", len(back))
+	}
+	if err := r.sweep(ctx, note); err != nil { // of what was written anew
+		return err
 	}
 	if err := remove(ctx, r.o.Bucket, receiptPath(note.Batch)); err != nil {
 		return err
