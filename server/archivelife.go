@@ -79,7 +79,9 @@ func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) 
 		case d == tusk.Forever:
 			d = 0
 		case d <= 0:
-			return ArchiveStatus{}, fieldProblem(http.StatusBadRequest, "missing_field", "keep", "is missing: a duration, or forever")
+			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "keep", "is missing: a duration, or forever")
+		case d > tusk.MaxAhead:
+			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep", "is %v, at most %v is allowed: say forever", d, tusk.MaxAhead)
 		}
 		setting = &d
 	}

@@ -78,6 +78,12 @@ func (c *call) bind(in any) error {
 		if err := fits(p, asked[p.Name], given); err != nil {
 			return err
 		}
+		// A name that cannot be is not found; but nothing is changed under it.
+		if p.In == "path" && p.field.Tag.Get("rule") == "name" && c.r.Method != http.MethodGet {
+			if err := tusk.ValidateName(p.Name, given[0]); err != nil {
+				return err
+			}
+		}
 		if err := set(v.FieldByIndex(p.index), p, given); err != nil {
 			return err
 		}
@@ -125,6 +131,11 @@ func fits(p param, asked *huma.Schema, given []string) error {
 	for _, text := range given {
 		if err := query.Text(p.Name, text); err != nil {
 			return err
+		}
+		if of := shapeOf(asked, nil); len(of.any) > 0 && !of.allowsText(text) {
+			problem := of.misspelt(text)
+			problem.Field = p.Name
+			return problem
 		}
 		n, err := strconv.ParseFloat(text, 64)
 		switch {

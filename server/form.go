@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -79,6 +80,16 @@ func (s *shape) allows(value json.Token) bool {
 		return s.allowsNumber(value.String())
 	}
 	return true
+}
+
+// misspelt is the problem of a duration or an instant that the description does not allow. What parses
+// them knows more spellings, and takes none for zero.
+func (s *shape) misspelt(value json.Token) *Problem {
+	code, want := "invalid_duration", "a duration like 90s, 15m or 1h30m, or a number of seconds"
+	if s.when {
+		code, want = "invalid_time", "an instant like 2026-01-31T12:00:00Z, or how long ago, like 24h"
+	}
+	return problem(http.StatusBadRequest, code, "want %s, not %q", want, short(fmt.Sprint(value)))
 }
 
 func (s *shape) allowsNumber(text string) bool {

@@ -52,6 +52,13 @@ func TestA400IsForWhatTheDescriptionForbids(t *testing.T) {
 		{"GET", "/tasks?kind=%00", "", 400, "invalid_text"},
 		{"GET", "/tasks?kind=%ff", "", 400, "invalid_utf8"},
 		{"GET", "/tasks?from=yesterday", "", 400, "invalid_time"},
+		{"GET", "/tasks?from=", "", 400, "invalid_time"},
+		{"GET", "/audit?since=", "", 400, "invalid_time"},
+		{"POST", "/tasks", `{"kind":"k","delay":"` + strings.Repeat("1ms", 22) + `"}`, 400, "invalid_duration"},
+		{"POST", "/tasks", `{"kind":"k","delay":"+5m"}`, 400, "invalid_duration"},
+		{"POST", "/workflows", `{"tasks":[{"name":"a","kind":"k","timeout":""}]}`, 400, "invalid_duration"},
+		{"POST", "/bulk", `{"action":"retry","filter":{"from":""}}`, 400, "invalid_time"},
+		{"DELETE", "/limits/A,B", "", 400, "invalid_name"},
 		{"GET", "/tasks?limit=ten", "", 400, "invalid_parameter"},
 		{"GET", "/tasks?limit=1001", "", 400, "out_of_range"},
 	} {

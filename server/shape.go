@@ -25,7 +25,8 @@ type shape struct {
 	values   *shape // of an object without fixed fields
 	min, max int    // items of an array, or fields of an object; max 0: any number
 
-	any               []*shape // at least one of them describes the value
+	any               []*shape // at least one of them describes the value: a duration, or an instant
+	when              bool     // it is an instant, or how long ago
 	names             *shape   // of the fields of an object without fixed ones
 	choice            []any
 	pattern           *regexp.Regexp // nil: any text
@@ -43,6 +44,7 @@ func shapeOf(s *huma.Schema, registry huma.Registry) *shape {
 	for _, alternative := range s.AnyOf {
 		out.kinds = append(out.kinds, alternative.Type)
 		out.any = append(out.any, shapeOf(alternative, registry))
+		out.when = out.when || alternative.Format == "date-time"
 	}
 	switch s.Type {
 	case "":

@@ -206,6 +206,9 @@ func (s *scanner) value(of *shape) error {
 	if p := of.takes(kindOf(token)); p != nil {
 		return p
 	}
+	if of != nil && len(of.any) > 0 && !of.allows(token) {
+		return of.misspelt(token)
+	}
 	if s.formal && !of.allows(token) {
 		return problem(http.StatusBadRequest, "invalid_value", "is not as the description says")
 	}
