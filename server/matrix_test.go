@@ -60,8 +60,11 @@ func TestEveryAPIRouteAsksForItsPermission(t *testing.T) {
 	}
 }
 
+// withArchive gives a server an empty archive, so that it has all pages.
+func withArchive(c *server.Config) { c.Archive = archive.New(memblob.OpenBucket(nil), "") }
+
 func TestEveryPageAsksForItsPermission(t *testing.T) {
-	s := start(t, func(c *server.Config) { c.Archive = archive.New(memblob.OpenBucket(nil), "") })
+	s := start(t, withArchive)
 	for _, r := range ui.Routes() {
 		if r.Stream {
 			continue

@@ -11,7 +11,7 @@ import (
 )
 
 func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
-	s := start(t, func(c *server.Config) { c.MaxBody = 1 << 10 })
+	s := start(t, withArchive, func(c *server.Config) { c.MaxBody = 1 << 10 })
 	stranger := s.tokenFor(access.Token{Name: "viewer", Role: access.Viewer})
 	text, err := server.OpenAPI()
 	if err != nil {
@@ -48,7 +48,7 @@ func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
 }
 
 func TestAReadOnlyServerChangesNothing(t *testing.T) {
-	s := start(t, func(c *server.Config) { c.ReadOnly = true })
+	s := start(t, withArchive, func(c *server.Config) { c.ReadOnly = true })
 	for _, r := range server.Routes() {
 		if r.Method == "GET" || r.Need == access.Open {
 			continue
