@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -50,6 +51,9 @@ func Start(t testing.TB) *Server {
 		t.Skip(err)
 	}
 	s, err := run(program, t.TempDir())
+	if err != nil { // another took one of its ports, say
+		s, err = run(program, t.TempDir())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,16 +102,21 @@ func run(program, dir string) (*Server, error) {
 	return s, nil
 }
 
-// ports finds free ports, all different.
+// ports finds free ports, all different. They are below those that the system gives to clients, so
+// that nobody takes them while the server is down.
 func ports(names ...string) (map[string]int, error) {
 	found := map[string]int{}
-	for _, name := range names {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(found) < len(names); tries++ {
+		port := 15_000 + rand.IntN(15_000)
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil && tries < 100 {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
 		defer l.Close() // when all are found
-		found[name] = l.Addr().(*net.TCPAddr).Port
+		found[names[len(found)]] = port
 	}
 	return found, nil
 }
