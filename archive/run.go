@@ -125,6 +125,7 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	if note == nil && !r.more && time.Now().Before(r.next) {
 		return look, r.holding(ctx, r.tend)
 	}
+	r.pace.begin(r.more)
 	r.more = false
 	err = r.holding(ctx, func(ctx context.Context) (err error) {
 		r.more, err = r.work(ctx, note)

@@ -111,19 +111,33 @@ func archiveAlone(ctx context.Context, b *bench, program, place string, tasks in
 	if err != nil {
 		return f, err
 	}
+	meter, err := postgres.New(b.pool, postgres.Options{})
+	if err != nil {
+		return f, err
+	}
+	before, err := used(ctx, meter)
+	if err != nil {
+		return f, err
+	}
 	begun := time.Now()
 	archiver, err := startArchiver(ctx, b.pool, program, place)
 	if err != nil {
 		return f, err
 	}
 	defer archiver.stop()
-	for moved := 0; moved < tasks; time.Sleep(5 * time.Millisecond) {
+	for moved := 0; moved < tasks; time.Sleep(50 * time.Millisecond) {
 		if moved, err = archiver.moved(ctx); err != nil {
 			return f, err
 		}
 	}
 	f.speed = float64(tasks) / time.Since(begun).Seconds()
+	after, err := used(ctx, meter)
+	if err != nil {
+		return f, err
+	}
 	f.memory = archiver.stop()
+	fmt.Fprintf(os.Stderr, "archive: CPU for a task: %.2f us of the server, %.2f us of tusk serve; %.0f tasks/s alone\n", micros(after.cpu-before.cpu)/float64(tasks),
+		micros(archiver.cmd.ProcessState.UserTime()+archiver.cmd.ProcessState.SystemTime())/float64(tasks), f.speed)
 	written, err := folderSize(place)
 	f.size = float64(written) / float64(full-empty)
 	fmt.Fprintf(os.Stderr, "archive: %.0f bytes a task in the database, %.0f in the archive\n", float64(full-empty)/float64(tasks), float64(written)/float64(tasks))
