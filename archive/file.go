@@ -100,7 +100,10 @@ func (f *file) flush() error {
 	if len(f.rows) == 0 {
 		return nil
 	}
-	slices.SortFunc(f.rows, func(a, b Row) int { return cmp.Compare(a.ID, b.ID) })
+	byID := func(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
+	if !slices.IsSortedFunc(f.rows, byID) { // rows are large to move
+		slices.SortFunc(f.rows, byID)
+	}
 	if _, err := f.parquet.Write(f.rows); err != nil {
 		return fmt.Errorf("write rows: %w", err)
 	}

@@ -66,7 +66,7 @@ func fitting(limit int, page *store.Due) int {
 	size := 0
 	for i := range page.Tasks {
 		t := &page.Tasks[i]
-		size += 400 + len(t.Args)
+		size += rowSize + len(t.Args)
 		if t.Detail != nil {
 			size += len(t.Detail.Output)
 		}

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -179,9 +180,13 @@ func (p *parser) note(err error) {
 	}
 }
 
+// rowSize is how many bytes a row takes in memory without texts of any length: itself, its ids,
+// an attempt.
+const rowSize = int(unsafe.Sizeof(Row{})+unsafe.Sizeof(Attempt{})) + 150
+
 // size is about how many bytes a row takes in memory.
 func (r *Row) size() int {
-	n := 400 + len(r.Args) + len(r.Settings) + len(r.Reason) + len(r.Error) + len(r.Key)
+	n := rowSize + len(r.Args) + len(r.Settings) + len(r.Reason) + len(r.Error) + len(r.Key)
 	if r.Output != nil {
 		n += len(*r.Output)
 	}
