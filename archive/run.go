@@ -58,6 +58,7 @@ type Runner struct {
 	next   time.Time // when the next batch is due
 	due    time.Time // when the chores are due
 	failed bool      // they failed the last time
+	begun  bool      // there was one
 	more   bool      // it is due at once: the last one was full
 	loop   *loop.Loop
 	pace   pace
@@ -179,6 +180,9 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 		return false, err
 	}
 	r.next = time.Now().Add(r.o.Every)
+	if !r.begun { // what waited for this process may become due only when it has looked
+		r.next, r.begun = time.Now().Add(min(r.o.Every, time.Minute)), true
+	}
 	return more, r.settle(ctx, note)
 }
 

@@ -222,6 +222,15 @@ func finishOrders(ctx context.Context, pool *pgxpool.Pool, client *tusk.Client, 
 	}
 	fmt.Fprintf(os.Stderr, "archive: %d orders finished in %v\n", n, time.Since(begun).Round(time.Second))
 	time.Sleep(2 * time.Second) // their retention is over
+	engine, ok := client.Store().(*postgres.Store)
+	if !ok {
+		return fmt.Errorf("the engine is a %T", client.Store())
+	}
+	for range 3 { // and no transaction has missed their ends
+		if _, err := pool.Exec(ctx, "select "+engine.FunctionSchema()+".over()"); err != nil {
+			return err
+		}
+	}
 	_, err = pool.Exec(ctx, "checkpoint")
 	return err
 }

@@ -147,7 +147,7 @@ func (s *Server) Kill() {
 
 // Again starts the server, and returns when it takes objects.
 func (s *Server) Again() error {
-	args := []string{"server", "-dir=" + s.dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
+	args := []string{"-logdir=" + s.dir, "server", "-dir=" + s.dir, "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-master.volumeSizeLimitMB=64",
 		"-master.electionTimeout=1s", "-master.heartbeatInterval=200ms",
 		"-volume.max=100", "-volume.minFreeSpace=1", "-filer", "-s3", "-s3.config=" + filepath.Join(s.dir, "s3.json"), "-s3.port.iceberg=0",
 		"-s3.port.lance=0", "-filer.localSocket=" + filepath.Join(s.dir, "filer.sock"), "-s3.localSocket=" + filepath.Join(s.dir, "s3.sock")}
