@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -30,10 +31,19 @@ func ReadRetention(ctx context.Context, s store.Recorder) (Retention, error) {
 	return r, err
 }
 
+// LongestKeep is the longest retention besides for ever.
+const LongestKeep = 10 * 365 * 24 * time.Hour
+
+// ErrTooLong says that a retention is longer than LongestKeep.
+var ErrTooLong = fmt.Errorf("tasks are kept for %v at most, or for ever", LongestKeep)
+
 // SetRetention says how long the tasks of a queue are kept in the archive, or, for the queue "",
 // those of all queues that say nothing themselves; 0: for ever. nil has a queue keep them as long
-// as others do.
+// as others do. The error is ErrTooLong.
 func SetRetention(ctx context.Context, s store.Recorder, queue string, keep *time.Duration) error {
+	if keep != nil && *keep > LongestKeep {
+		return ErrTooLong
+	}
 	return change(ctx, s, recordKind, retentionName, func(r *Retention, _ bool) (*Retention, error) {
 		switch {
 		case queue == "" && keep == nil:

@@ -43,6 +43,9 @@ is never deleted.`,
 			}
 			set := func(c *tusk.Client, ctx context.Context, name string) error {
 				err := archive.SetRetention(ctx, c.Store(), name, setting)
+				if errors.Is(err, archive.ErrTooLong) {
+					err = usage("", "--for: %v", err)
+				}
 				return app.audited(ctx, c, "archive.keep", name, err)
 			}
 			if !all {

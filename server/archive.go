@@ -134,6 +134,8 @@ func archiveProblem(err error) error {
 		return fieldProblem(http.StatusUnprocessableEntity, "invalid_cursor", "cursor", "is none of this query: leave it out to begin anew")
 	case errors.Is(err, archive.ErrMoved):
 		return problem(http.StatusConflict, "archive_changed", "%v", err)
+	case errors.Is(err, archive.ErrTooLong):
+		return fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep", "%v", err)
 	case errors.Is(err, archive.ErrNoHold):
 		return problem(http.StatusNotFound, "not_found", "%v", err)
 	case errors.Is(err, archive.ErrStillChanging):

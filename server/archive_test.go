@@ -193,6 +193,10 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 400, "missing_field")
+	for _, keep := range []any{"0s", "99999h"} {
+		s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": keep}).problem(t, 422, "out_of_range")
+	}
+	s.do("DELETE", "/api/v1/archive/retention/No-Queue", nil).problem(t, 400, "invalid_name")
 	s.do("DELETE", "/api/v1/archive/retention/mine", nil).want(t, 200, &status)
 	s.do("PUT", "/api/v1/archive/retention", object{"keep": "1us"}).want(t, 200, &status)
 	s.do("PUT", "/api/v1/archive/holds/case-1", object{"tenant": "acme", "queue": "mine", "reason": "a letter"}).want(t, 200, nil)

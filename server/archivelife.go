@@ -72,21 +72,23 @@ func keepArchivedLikeOthers(c *call, in byQueue) (ArchiveStatus, error) {
 // keepArchived says how long the tasks of a queue are kept in the archive; nil: like others.
 func (c *call) keepArchived(queue string, keep *Keeping) (ArchiveStatus, error) {
 	c.target = short(queue)
+	if queue != "" {
+		if err := tusk.ValidateName("queue", queue); err != nil {
+			return ArchiveStatus{}, err
+		}
+	}
 	var setting *time.Duration
 	if keep != nil {
 		d := time.Duration(*keep)
-		switch {
-		case d == tusk.Forever:
+		if d == tusk.Forever {
 			d = 0
-		case d <= 0:
-			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "keep", "is missing: a duration, or forever")
-		case d > tusk.MaxAhead:
-			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep", "is %v, at most %v is allowed: say forever", d, tusk.MaxAhead)
+		} else if d <= 0 {
+			return ArchiveStatus{}, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "keep", "is %v, want more than 0, or forever", d)
 		}
 		setting = &d
 	}
 	if err := archive.SetRetention(c.r.Context(), c.client.Store(), queue, setting); err != nil {
-		return ArchiveStatus{}, err
+		return ArchiveStatus{}, archiveProblem(err)
 	}
 	return getArchive(c, struct{}{})
 }

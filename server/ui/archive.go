@@ -250,7 +250,11 @@ func keepArchived(v *visit) (answer, error) {
 		}
 		keep = &d
 	}
-	return goTo("/archive/keeping", "saved"), archive.SetRetention(v.r.Context(), v.client.Store(), queue, keep)
+	err := archive.SetRetention(v.r.Context(), v.client.Store(), queue, keep)
+	if errors.Is(err, archive.ErrTooLong) {
+		err = failure(http.StatusUnprocessableEntity, "That is too long: 87600h at most, or forever.")
+	}
+	return goTo("/archive/keeping", "saved"), err
 }
 
 func putHold(v *visit) (answer, error) {
