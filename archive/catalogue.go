@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -94,8 +95,12 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, rea
 	defer r.Close()
 	next.changed, next.size = r.ModTime(), r.Size()
 	text, err := gzip.NewReader(r)
+	var body []byte
 	if err == nil {
-		err = json.NewDecoder(text).Decode(&next.manifests)
+		body, err = io.ReadAll(text)
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &next.manifests)
 	}
 	if err != nil {
 		return nil, true, fmt.Errorf("the catalogue is damaged: delete %s, and it is made anew: %w", cataloguePath, err)
