@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -38,13 +37,12 @@ func (p Partition) path(batch store.ID, n int) string {
 }
 
 const (
-	codecLevel  = zstd.SpeedFastest
 	bloomBits   = 10       // of the Bloom filter, for each id: one id in a hundred is looked for in vain
 	pageBytes   = 64 << 10 // of a column
 	schemaKey   = "tusk.schema"
 	queueKey    = "tusk.queue"
 	groupRows   = 32 << 10  // most of a row group: what a look-up by id reads
-	groupMemory = 16 << 20  // most bytes of its rows in memory
+	groupMemory = 8 << 20   // most bytes of its rows in memory
 	fileTarget  = 128 << 20 // bytes after which a file is ended
 )
 
@@ -70,7 +68,7 @@ func newFile(dir string, p Partition) (*file, error) {
 	f := &file{partition: p, spool: spool, sum: sha256.New()}
 	f.buffer = bufio.NewWriterSize(io.MultiWriter(spool, f.sum), 64<<10)
 	f.parquet = parquet.NewGenericWriter[Row](f.buffer,
-		parquet.Compression(&zstd.Codec{Level: codecLevel, Concurrency: 1}),
+		parquet.Compression(&codec{}),
 		parquet.BloomFilters(parquet.SplitBlockFilter(bloomBits, "id")),
 		parquet.DeferBloomFiltersWithBuffers(parquet.NewBufferPool()), // beside the footer: both are read at once
 		parquet.SortingWriterConfig(parquet.SortingColumns(parquet.Ascending("id"))),
