@@ -22,8 +22,9 @@ var audited = []planted{
 		{"store/postgres/known.go", "	if !k.looked.IsZero() && time.Since(k.looked) < lanesEvery {", "	if lanesEvery > 0 {"}},
 		faults: "F8", caught: "I1:|I15"}, env: envTime + "=90s"},
 	{mutant: mutant{name: "notes wait for a user's transaction", ground: "postgres", edits: []change{
+		{"internal/run/attempt.go", "s == nil || a.inTx || !s.fresh", "s == nil || !s.fresh"},
 		{"store/postgres/functions/06_finish.sql", "set lock_timeout = '20ms'", "set lock_timeout = '10s'"}},
-		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
+		faults: "F39", caught: "I17|I18"}, env: envTime + "=60s"},
 	{mutant: mutant{name: "a finish waits for a key of a user's transaction", ground: "postgres", edits: []change{
 		{"store/postgres/functions/03_lock.sql", "  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  _held :=",
 			"  if cardinality(_mine) = cardinality(_keys) then\n    return '{}';\n  end if;\n  perform tusk_fn.lock_keys(_queues, _keys);\n  _held :="},

@@ -47,6 +47,7 @@ func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 	if err != nil {
 		return err
 	}
+	t.Logger().Info("waiting for the commit") // the next beat finds the note held
 	open := stormLease + rand.N(2*stormLease)
 	switch way := rand.IntN(3); {
 	case way == 0 || t.Attempt > 1:
