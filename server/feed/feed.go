@@ -37,8 +37,7 @@ type Feed struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	closed   bool
-	names    []string  // of queues
-	named    time.Time // when they were asked for
+	gaveUp   Discarded
 }
 
 // MaxWatchers is how many may watch at a time, and OwnWatchers how many of one who
@@ -185,30 +184,80 @@ func (f *Feed) Look(ctx context.Context) (*Snapshot, error) {
 	return s, err
 }
 
-// namesAge is how old the names of queues may be.
-const namesAge = 10 * time.Second
-
-// Names returns the names of the queues as they were a few seconds ago, to choose
-// from: to count what is in them takes longer than most pages.
-func (f *Feed) Names(ctx context.Context) ([]string, error) {
+// Recent returns a snapshot that is at most so old: to count what is in the queues takes
+// longer than most pages.
+func (f *Feed) Recent(ctx context.Context, age time.Duration) (*Snapshot, error) {
 	f.mu.Lock()
-	names, age := f.names, time.Since(f.named)
+	s := f.last
 	f.mu.Unlock()
-	if age < namesAge {
-		return names, nil
+	if s != nil && time.Since(s.At) < age {
+		return s, nil
 	}
-	queues, err := f.client.Queues(ctx)
+	s, err := f.Look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names = make([]string, len(queues))
-	for i, q := range queues {
+	f.mu.Lock()
+	if f.last == nil || f.last.At.Before(s.At) {
+		f.last = s
+	}
+	f.mu.Unlock()
+	return s, nil
+}
+
+// namesAge is how old the names of queues may be.
+const namesAge = 10 * time.Second
+
+// Names returns the names of the queues as they were a few seconds ago.
+func (f *Feed) Names(ctx context.Context) ([]string, error) {
+	s, err := f.Recent(ctx, namesAge)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(s.Queues))
+	for i, q := range s.Queues {
 		names[i] = q.Name
 	}
-	f.mu.Lock()
-	f.names, f.named = names, time.Now()
-	f.mu.Unlock()
 	return names, nil
+}
+
+// Discarded counts the discarded tasks by queue, as the groups of errors count them.
+type Discarded struct {
+	At    time.Time // zero: they were never counted
+	Tasks map[string]int64
+	More  bool // there are more groups of errors than were looked at
+}
+
+const (
+	discardedAge    = 10 * time.Second
+	discardedGroups = 1000
+)
+
+// Discarded returns the counts as they were a few seconds ago.
+func (f *Feed) Discarded(ctx context.Context) (Discarded, error) {
+	known := f.KnownDiscarded()
+	if time.Since(known.At) < discardedAge {
+		return known, nil
+	}
+	groups, err := f.client.Errors(ctx, store.ErrorFilter{Limit: discardedGroups})
+	if err != nil {
+		return Discarded{}, err
+	}
+	d := Discarded{At: time.Now(), Tasks: map[string]int64{}, More: len(groups) == discardedGroups}
+	for _, g := range groups {
+		d.Tasks[g.Queue] += g.Dead
+	}
+	f.mu.Lock()
+	f.gaveUp = d
+	f.mu.Unlock()
+	return d, nil
+}
+
+// KnownDiscarded returns what Discarded last returned, however old.
+func (f *Feed) KnownDiscarded() Discarded {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gaveUp
 }
 
 func (f *Feed) tell(ctx context.Context, s *Snapshot) {

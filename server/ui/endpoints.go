@@ -63,7 +63,7 @@ func putEndpoint(v *visit) (answer, error) {
 func (v *visit) storeEndpoint(f endpointForm) (secret string, err error) {
 	e := push.Endpoint{Queue: f.Queue, URL: f.URL}
 	if e.Concurrency, err = number(f.Concurrency); err != nil {
-		return "", failure(http.StatusBadRequest, "The calls at a time are a whole number.")
+		return "", failure(http.StatusBadRequest, "The concurrency is a whole number.")
 	}
 	if e.Timeout, err = span(f.Timeout); err != nil {
 		return "", err

@@ -318,7 +318,7 @@ func putTenantLimits(v *visit) (answer, error) {
 		weight, err = strconv.ParseFloat(text, 64)
 	}
 	if err != nil {
-		return answer{}, failure(http.StatusBadRequest, "The tasks at a time are a whole number, and the weight is a number like 2 or 0.5.")
+		return answer{}, failure(http.StatusBadRequest, "The concurrency is a whole number, and the weight is a number like 2 or 0.5.")
 	}
 	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
 		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")

@@ -235,6 +235,9 @@ func (v *visit) changes(s *feed.Snapshot, before map[string]string) ([]byte, err
 		set("total."+state, num(sums[state]))
 	}
 	set("total.oldest", dur(oldest(rows)))
+	if gaveUp, err := v.Feed.Discarded(v.r.Context()); err == nil {
+		set("total.discarded", v.discardedOf(gaveUp))
+	}
 	for _, q := range rows {
 		for state, n := range q.Counts {
 			set("q."+q.Name+"."+state, num(n))

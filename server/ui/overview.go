@@ -2,7 +2,6 @@ package ui
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +14,6 @@ import (
 )
 
 type overviewData struct {
-	Range   string // 1h, 24h or 30d
-	Totals  []total
 	Tiles   []tile
 	Queues  []queueRow
 	Errors  []store.ErrorGroup
@@ -24,11 +21,6 @@ type overviewData struct {
 	Running int
 	Busy    bool // there is anything at all
 	Chart   chartData
-}
-
-type total struct {
-	State string
-	Tasks int64
 }
 
 // tile is one number at the top.
@@ -43,24 +35,13 @@ type queueRow struct {
 	Failing int64
 }
 
-// rangeOf is a stretch of time that charts show.
-type rangeOf struct {
-	Span, Bucket time.Duration
-}
-
-var ranges = map[string]rangeOf{
-	"1h":  {time.Hour, time.Minute},
-	"24h": {24 * time.Hour, time.Hour},
-	"30d": {30 * 24 * time.Hour, 24 * time.Hour},
-}
-
 func overview(v *visit) (answer, error) {
 	a := answer{page: "overview", title: "Overview", section: "overview"}
 	s, err := v.Feed.Look(v.r.Context())
 	if err != nil {
 		return a, err
 	}
-	d := overviewData{Range: v.rangeName(), Queues: v.queueRows(s)}
+	d := overviewData{Queues: v.queueRows(s)}
 	for _, w := range s.Workers {
 		if v.seesWorker(w) {
 			d.Workers++
@@ -69,34 +50,32 @@ func overview(v *visit) (answer, error) {
 	}
 	sums := v.totals(s)
 	for _, state := range []string{"available", "running", "retryable", "scheduled", "pending"} {
-		d.Totals = append(d.Totals, total{state, sums[state]})
 		d.Busy = d.Busy || sums[state] > 0
 	}
-	if d.Chart, err = v.chart(d.Range, ""); err != nil {
+	if d.Chart, err = v.chart(chartOf(v.r.URL.Query())); err != nil {
 		return a, err
 	}
 	d.Busy = d.Busy || d.Chart.Completed+d.Chart.Failed > 0
-	groups, err := v.client.Errors(v.r.Context(), store.ErrorFilter{Since: time.Now().Add(-24 * time.Hour), Limit: 50})
+	if d.Errors, err = v.failing(store.ErrorFilter{}); err != nil {
+		return a, err
+	}
+	gaveUp, err := v.discarded()
 	if err != nil {
 		return a, err
 	}
-	for _, g := range groups {
-		if v.who.SeesQueue(g.Queue) && g.Waiting+g.Dead > 0 && len(d.Errors) < 6 {
-			d.Errors = append(d.Errors, g)
-		}
-	}
-	d.Tiles = tilesOf(d, sums, oldest(d.Queues))
+	d.Tiles = tilesOf(d, sums, gaveUp, oldest(d.Queues))
 	a.data = d
 	return a, nil
 }
 
-func tilesOf(d overviewData, sums map[string]int64, age time.Duration) []tile {
+func tilesOf(d overviewData, sums map[string]int64, gaveUp string, age time.Duration) []tile {
 	return []tile{
 		{"Available", num(sums["available"]), "ready to be claimed", "total.available", "available"},
 		{"Oldest", dur(age), "the longest wait right now", "total.oldest", ""},
 		{"Running", num(sums["running"]), fmt.Sprintf("on %d workers", d.Workers), "total.running", "running"},
-		{"To retry", num(sums["retryable"]), "failed, will run again", "total.retryable", "retryable"},
+		{"Retryable", num(sums["retryable"]), "failed, will run again", "total.retryable", "retryable"},
 		{"Scheduled", num(sums["scheduled"]), "not due yet", "total.scheduled", "scheduled"},
+		{"Discarded", gaveUp, "gave up", "total.discarded", "discarded"},
 	}
 }
 
@@ -105,6 +84,25 @@ func oldest(rows []queueRow) (age time.Duration) {
 		age = max(age, q.Oldest)
 	}
 	return age
+}
+
+// discarded counts the discarded tasks of the queues that the visitor may see.
+func (v *visit) discarded(queues ...string) (string, error) {
+	d, err := v.Feed.Discarded(v.r.Context())
+	return v.discardedOf(d, queues...), err
+}
+
+func (v *visit) discardedOf(d feed.Discarded, queues ...string) string {
+	var n int64
+	for queue, tasks := range d.Tasks {
+		if v.who.SeesQueue(queue) && (len(queues) == 0 || slices.Contains(queues, queue)) {
+			n += tasks
+		}
+	}
+	if d.More {
+		return num(n) + "+"
+	}
+	return num(n)
 }
 
 func (v *visit) totals(s *feed.Snapshot) map[string]int64 {
@@ -128,10 +126,7 @@ func (v *visit) queueRows(s *feed.Snapshot) []queueRow {
 		if !v.who.SeesQueue(q.Name) {
 			continue
 		}
-		row := queueRow{Queue: q, Counts: map[string]int64{}}
-		for _, name := range stateNames {
-			row.Counts[name] = 0
-		}
+		row := queueRow{Queue: q, Counts: noCounts()}
 		for state, n := range q.Tasks {
 			row.Counts[state.String()] = n
 		}
@@ -144,99 +139,6 @@ func (v *visit) queueRows(s *feed.Snapshot) []queueRow {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// chartData is a series for uPlot, and its sums for those who cannot see it.
-type chartData struct {
-	Range     string    `json:"range"`
-	Times     []int64   `json:"t"`
-	Done      []int64   `json:"done"`
-	Fails     []int64   `json:"fails"`
-	Wait      []float64 `json:"wait"` // seconds, p95
-	Ran       []float64 `json:"ran"`
-	Completed int64     `json:"completed"`
-	Failed    int64     `json:"failed"`
-	WaitP95   string    `json:"wait_p95"`
-	RanP95    string    `json:"ran_p95"`
-}
-
-func (v *visit) rangeName() string {
-	name := v.r.URL.Query().Get("range")
-	if _, ok := ranges[name]; !ok {
-		return "1h"
-	}
-	return name
-}
-
-func (v *visit) chart(name, queue string) (chartData, error) {
-	r := ranges[name]
-	now := time.Now().UTC()
-	from := now.Add(-r.Span).Truncate(r.Bucket)
-	c := chartData{Range: name}
-	stats, err := v.client.Stats(v.r.Context(), store.StatsFilter{Bucket: r.Bucket, From: from, Queue: queue})
-	if err != nil {
-		return c, err
-	}
-	type slot struct {
-		done, fails int64
-		wait, ran   store.Durations
-	}
-	slots := map[int64]*slot{}
-	for t := from; !t.After(now); t = t.Add(r.Bucket) {
-		c.Times = append(c.Times, t.Unix())
-		slots[t.Unix()] = &slot{}
-	}
-	var wait, ran store.Durations
-	for i := range stats {
-		s := &stats[i]
-		at := slots[s.At.Unix()]
-		if at == nil || !v.who.SeesQueue(s.Queue) {
-			continue
-		}
-		at.done += s.Completed
-		at.fails += s.Failed
-		at.wait.Merge(&s.Waited)
-		at.ran.Merge(&s.Ran)
-		wait.Merge(&s.Waited)
-		ran.Merge(&s.Ran)
-	}
-	for _, t := range c.Times {
-		s := slots[t]
-		c.Done, c.Fails = append(c.Done, s.done), append(c.Fails, s.fails)
-		c.Wait, c.Ran = append(c.Wait, s.wait.Quantile(0.95).Seconds()), append(c.Ran, s.ran.Quantile(0.95).Seconds())
-		c.Completed += s.done
-		c.Failed += s.fails
-	}
-	c.WaitP95, c.RanP95 = dur(wait.Quantile(0.95)), dur(ran.Quantile(0.95))
-	return c, nil
-}
-
-// series is the chart's data, for the script that redraws it.
-func series(v *visit) (answer, error) {
-	c, err := v.chart(v.rangeName(), "")
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := json.Marshal(c)
-	if err != nil {
-		return answer{}, err
-	}
-	v.w.Header().Set("Content-Type", "application/json")
-	v.w.Header().Set("Cache-Control", "no-store")
-	_, _ = v.w.Write(body) // who asked may have gone
-	return answer{done: true}, nil
-}
-
-func workers(v *visit) (answer, error) {
-	all, err := v.client.Workers(v.r.Context())
-	if err != nil {
-		return answer{}, err
-	}
-	seen := slices.DeleteFunc(all, func(w store.Worker) bool { return !v.seesWorker(w) })
-	for i := range seen {
-		seen[i].Queues = slices.DeleteFunc(slices.Clone(seen[i].Queues), func(q string) bool { return !v.who.SeesQueue(q) })
-	}
-	return answer{page: "workers", title: "Workers", section: "workers", data: seen}, nil
 }
 
 func (v *visit) seesWorker(w store.Worker) bool {

@@ -1,15 +1,19 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/why"
 )
 
@@ -19,7 +23,11 @@ func (v *visit) changeQueue(about string, set func(ctx context.Context, name str
 	if !v.who.SeesQueue(name) || !v.who.SeesAllTenants() {
 		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
 	}
-	return goTo("/queues", about), set(v.r.Context(), name)
+	to := "/queues"
+	if v.r.PostFormValue("back") == "queue" {
+		to += "/" + url.PathEscape(name)
+	}
+	return goTo(to, about), set(v.r.Context(), name)
 }
 
 func schedules(v *visit) (answer, error) {
@@ -33,7 +41,55 @@ func schedules(v *visit) (answer, error) {
 			seen = append(seen, s)
 		}
 	}
-	return answer{page: "schedules", title: "Schedules", section: "schedules", watch: v.lists(), data: seen}, nil
+	results, err := v.results(seen...)
+	return answer{page: "schedules", title: "Schedules", section: "schedules", watch: v.lists(), data: schedulesData{seen, results}}, err
+}
+
+type schedulesData struct {
+	Schedules []tusk.ScheduleInfo
+	Results   map[string]string // the states of their last tasks, by id
+}
+
+// results reads what became of the last tasks of schedules: of 1,000 schedules at most.
+func (v *visit) results(all ...tusk.ScheduleInfo) (map[string]string, error) {
+	var ids []tusk.ID
+	for _, s := range all {
+		if id, err := tusk.ParseID(s.LastTask); err == nil && len(ids) < store.MaxPage {
+			ids = append(ids, id)
+		}
+	}
+	states := map[string]string{}
+	if len(ids) == 0 {
+		return states, nil
+	}
+	tasks, err := v.client.List(v.r.Context(), tusk.Filter{IDs: ids, Limit: len(ids), NoArgs: true})
+	for _, t := range tasks {
+		states[t.ID.String()] = t.State.String()
+	}
+	return states, err
+}
+
+// history lists the newest tasks that a schedule has enqueued, among the newest of its kind and queue.
+func (v *visit) history(s tusk.ScheduleInfo) (own []tusk.TaskInfo, err error) {
+	f := tusk.Filter{Queues: []string{s.Queue}, Kinds: []string{s.Kind}, Limit: shownHistory * 10, NoArgs: true}
+	if s.Tenant != "" {
+		f.Tenants = []string{s.Tenant}
+	}
+	tasks, _, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
+	for _, t := range tasks {
+		if t.Schedule == s.Name && len(own) < shownHistory {
+			own = append(own, t)
+		}
+	}
+	return own, err
+}
+
+const shownHistory = 15
+
+// tick is an instant at which a schedule fires, in its own zone.
+type tick struct {
+	time.Time
+	Own string
 }
 
 // scheduleForm is a schedule as a form has it.
@@ -46,9 +102,12 @@ type scheduleForm struct {
 
 type scheduleData struct {
 	tusk.ScheduleInfo
-	Form  scheduleForm
-	Ticks []time.Time
-	Why   []why.Reason // that it does not fire now
+	Form     scheduleForm
+	ZoneName string
+	Ticks    []tick
+	Why      []why.Reason // that it does not fire now
+	Results  map[string]string
+	History  []tusk.TaskInfo
 }
 
 const shownTicks = 8
@@ -72,14 +131,18 @@ func schedule(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	d := scheduleData{ScheduleInfo: s, Form: v.formOf(s)}
+	d := scheduleData{ScheduleInfo: s, Form: v.formOf(s), ZoneName: cmp.Or(s.Zone, "UTC")}
+	zone, err := time.LoadLocation(d.ZoneName)
+	if err != nil { // this machine does not know it
+		zone, d.ZoneName = time.UTC, "UTC"
+	}
 	if spec, err := s.Parse(); err == nil {
 		next := s.Next
 		if now := time.Now(); next.Before(now) {
 			next = spec.Next(now)
 		}
 		for ; len(d.Ticks) < shownTicks && !next.IsZero(); next = spec.Next(next) {
-			d.Ticks = append(d.Ticks, next)
+			d.Ticks = append(d.Ticks, tick{next, next.In(zone).Format("Mon 2006-01-02 15:04:05")})
 		}
 	}
 	facts, err := why.GatherSchedule(v.r.Context(), v.client, s)
@@ -87,6 +150,12 @@ func schedule(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	d.Why = why.ExplainSchedule(facts)
+	if d.Results, err = v.results(s); err != nil {
+		return answer{}, err
+	}
+	if d.History, err = v.history(s); err != nil {
+		return answer{}, err
+	}
 	return answer{page: "schedule", title: s.Name, section: "schedules", data: d}, nil
 }
 

@@ -26,6 +26,7 @@ type tasksData struct {
 	Next     string // query of the next page
 	First    string // query of the first page; empty: this is it
 	Queues   []string
+	Counts   map[string]string // tasks by state; empty: nobody counts those of such a filter
 	Chips    []chip
 	Span     string
 	Group    *groupRow
@@ -87,16 +88,51 @@ func tasks(v *visit) (answer, error) {
 		d.State = q.State[0]
 	}
 	if d.State == "discarded" && len(d.Chips) == 1 {
-		a.section, a.title = "dead", "Dead letters"
+		a.section, a.title = "discarded", "Discarded tasks"
 	}
 	if v.who.SeesAllTenants() {
 		if d.Queues, err = v.queueNames(); err != nil {
 			return a, err
 		}
 		d.Group = v.group(q.Fingerprint)
+		if d.Counts, err = v.countsFor(q); err != nil {
+			return a, err
+		}
 	}
 	a.data = d
 	return a, nil
+}
+
+// countsAge is how old the counts of states may be.
+const countsAge = 5 * time.Second
+
+// countsFor tells how many tasks are in each state that engines count: for all tasks, or those of
+// some queues.
+func (v *visit) countsFor(q query.Tasks) (map[string]string, error) {
+	others := q
+	if others.State, others.Queue = nil, nil; !others.IsZero() {
+		return nil, nil
+	}
+	s, err := v.Feed.Recent(v.r.Context(), countsAge)
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]int64{}
+	for _, row := range v.queueRows(s) {
+		if len(q.Queue) == 0 || slices.Contains(q.Queue, row.Name) {
+			for state, n := range row.Counts {
+				sums[state] += n
+			}
+		}
+	}
+	counts := map[string]string{}
+	for _, state := range store.States() {
+		if !state.Finished() {
+			counts[state.String()] = num(sums[state.String()])
+		}
+	}
+	counts["discarded"], err = v.discarded(q.Queue...)
+	return counts, err
 }
 
 func chips(q query.Tasks) []chip {

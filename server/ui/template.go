@@ -32,6 +32,7 @@ type page struct {
 	Here           string // path and query, without the prefix
 	Status         int
 	Watch          string // see answer.watch
+	Discarded      string // how many tasks are; empty: none, or nobody counted of late
 
 	Environment string
 	ReadOnly    bool
@@ -54,6 +55,7 @@ var notes = map[string]string{
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
 	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
 	"saved":      "Saved.", "removed": "Removed.", "password": "Your password is changed, and your other sessions have ended.", "sessionsended": "Logged out everywhere, within two seconds.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
+	"again":      "It and what comes after it run again.",
 	"retriedall": "The tasks that failed or were cancelled are available again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
 	"testing": "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.", "unmuted": "No longer muted.",
 	"started": "Started. It goes on in the background.",
@@ -70,6 +72,11 @@ func (v *visit) base(a answer) page {
 		Archive:  v.Options.Archive != nil,
 		Settings: len(v.Options.Settings) > 0 && v.who.May(access.Admin),
 		Version:  tusk.Version(), Now: time.Now().UTC()}
+	if d := v.Feed.KnownDiscarded(); v.who.SeesAllTenants() && time.Since(d.At) < time.Minute {
+		if n := v.discardedOf(d); n != "0" {
+			p.Discarded = n
+		}
+	}
 	return p
 }
 
@@ -141,6 +148,7 @@ func (p *pages) functions() template.FuncMap {
 		"rate":     rateText,
 		"keeps":    keeps,
 		"archived": func(q archive.Query) string { return filterWords(query.Tasks(query.ArchivedOf(q))) },
+		"ran":      ranFor,
 		"sum":      func(a, b int64) int64 { return a + b },
 		"words":    func(code why.Code) string { return strings.ReplaceAll(string(code), "_", " ") },
 		"title":    func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },

@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -50,7 +52,15 @@ type workflowData struct {
 	Cancel bool   // something has not finished
 	Retry  bool   // something was discarded or cancelled
 	Done   int    // percent
+	Failed bool   // something was discarded or cancelled, and nothing goes on
+	Times  timeline
 }
+
+// Bars are when a task waited and ran.
+func (d workflowData) Bars(t tusk.TaskInfo) []timeSpan { return d.Times.bars(&t) }
+
+// Finished reports whether a task may run again.
+func (workflowData) Finished(t tusk.TaskInfo) bool { return t.State.Finished() }
 
 type stateCount struct {
 	State string
@@ -80,7 +90,8 @@ func workflow(v *visit) (answer, error) {
 			finished += n
 		}
 	}
-	d.Done = 100 * finished / len(w.Tasks)
+	d.Done, d.Failed = 100*finished/len(w.Tasks), d.Retry && !d.Cancel
+	d.Times = timelineOf(w.Tasks, time.Now())
 	for _, t := range w.Tasks {
 		if d.Names[t.ID] = t.Node; t.Node == "" {
 			d.Names[t.ID] = t.Kind
@@ -156,6 +167,8 @@ func editWorkflow(v *visit) (answer, error) {
 	to := "/workflows/" + v.target
 	v.detail = v.r.PathValue("action")
 	switch v.detail {
+	case "from":
+		return v.retryFrom(seen)
 	case "retry":
 		_, err := v.client.RetryWorkflow(v.r.Context(), seen.ID)
 		return goTo(to, "retriedall"), err
@@ -169,6 +182,41 @@ func editWorkflow(v *visit) (answer, error) {
 		return goTo(to, "cancelledall"), err
 	}
 	return answer{}, failure(http.StatusNotFound, "There is no such action.")
+}
+
+// retryFrom runs a task of a workflow and all that come after it again, after a question.
+func (v *visit) retryFrom(w *tusk.WorkflowInfo) (answer, error) {
+	first := w.Node(v.r.PostFormValue("node"))
+	if first == nil {
+		return answer{}, tusk.ErrNotFound
+	}
+	to := "/workflows/" + v.target
+	if v.r.PostFormValue("confirm") != "yes" {
+		again := 0
+		after := map[tusk.ID]bool{first.ID: true}
+		for _, t := range w.Tasks { // parents come first
+			for _, n := range t.Detail.Needs {
+				after[t.ID] = after[t.ID] || after[n.Task]
+			}
+			if after[t.ID] && t.State.Finished() {
+				again++
+			}
+		}
+		name := cmp.Or(first.Node, first.Kind)
+		return answer{page: "confirm", title: "Run it again?", section: "workflows", data: confirmation{
+			Question: "Run " + name + " and what comes after it again?",
+			Detail:   fmt.Sprintf("That is %s in all, those that were completed as well, each once those before it have ended again.", counted(again, "task")),
+			Button:   "Run again", Action: v.url("workflows", v.target, "from"), Fields: url.Values{"node": {first.ID.String()}}, Back: v.url("workflows", v.target)}}, nil
+	}
+	_, err := v.client.RetryWorkflowFrom(v.r.Context(), w.ID, first.ID.String())
+	return goTo(to, "again"), err
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return num(n) + " " + what + "s"
 }
 
 type stageRow struct {

@@ -23,9 +23,22 @@
   zone?.addEventListener("click", () => { remember("tusk-zone", remembered("tusk-zone") === "utc" ? "local" : "utc"); showTimes(); });
   showTimes();
 
+  // On phones a row of a table is a card, whose cells say the name of their column.
+  function label(from = document) {
+    for (const table of all("table", from)) {
+      const heads = all("thead th", table).map((th) => $(".sr", th) ? "" : th.textContent.trim());
+      const rows = all("tbody tr", table).map((row) => [...row.cells]);
+      if (!heads.length || rows.some((cells) => cells.length !== heads.length)) continue;
+      for (const cells of rows) cells.forEach((cell, i) => { cell.dataset.label = heads[i]; });
+      table.classList.add("cards");
+    }
+  }
+  label();
+
   // A page of something that goes on: the page is fetched again, and what differs is taken over.
   const main = $("main");
   function take(old, fresh) {
+    if (old.nodeType === Node.ELEMENT_NODE && old.hasAttribute("data-keep")) return;
     if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     for (const { name } of [...old.attributes]) if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
@@ -49,6 +62,7 @@
       const fresh = ask.status === 200 && ask.responseXML ? $("main", ask.responseXML) : null;
       if (!fresh || new URL(ask.responseURL).pathname !== location.pathname) { location.reload(); return; }
       showTimes(fresh);
+      label(fresh);
       take(main, fresh);
       count();
       document.title = ask.responseXML.title;
@@ -97,9 +111,27 @@
   // The list has an operation that is under way: look again.
   setInterval(() => { if ($("[data-running]") && !document.hidden && remembered("tusk-live") !== "off") renew(); }, 2000);
 
-  // The chart.
-  const box = $("[data-chart]");
-  let chart = null;
+  // The chart. Failed attempts are at the foot of the bar of all; the numbers of a time show at the
+  // pointer, or with the arrow keys.
+  const box = $("[data-chart]"), tip = $("#tip");
+  let chart = null, drawn = null;
+  const number = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  const took = (s) => s === 0 ? "0 s" : s < 0.001 ? `${Math.round(s * 1e6)} µs` : s < 1 ? `${Math.round(s * 1e3)} ms` : s < 60 ? `${s.toFixed(1)} s` : s < 3600 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+  function clock(d) {
+    const utc = remembered("tusk-zone") === "utc" ? { timeZone: "UTC" } : {};
+    const format = new Intl.DateTimeFormat("sv-SE", { ...utc, ...(d.range === "30d" ? { month: "2-digit", day: "2-digit" } : { hour: "2-digit", minute: "2-digit" }) });
+    return (t) => format.format(new Date(t * 1000));
+  }
+  function tell(u) {
+    const i = u.cursor.idx, d = drawn;
+    tip.hidden = i == null || u.cursor.left < 0 || d.t[i] === undefined;
+    if (tip.hidden) return;
+    const numbers = d.view === "durations" ? `waited ${took(d.wait[i])}, ran ${took(d.ran[i])} (p95)` : `${number(d.done[i])} completed, ${number(d.fails[i])} failed`;
+    const text = `${clock(d)(d.t[i])} · ${numbers}`;
+    if (tip.textContent !== text) tip.textContent = text;
+    const left = Math.min(Math.max(u.cursor.left + u.over.offsetLeft - tip.offsetWidth / 2, 0), box.clientWidth - tip.offsetWidth);
+    tip.style.transform = `translateX(${Math.round(left)}px)`;
+  }
   function draw(d) {
     const color = (name) => {
       const probe = document.createElement("i");
@@ -109,29 +141,32 @@
       probe.remove();
       return value;
     };
-    const bars = (offset) => uPlot.paths.bars({ size: [0.42, 28], align: offset });
+    const times = d.view === "durations";
+    const paths = times ? undefined : uPlot.paths.bars({ size: [0.8, 28] });
     const ink = color("dim"), grid = { stroke: color("line"), width: 1 };
-    const data = [d.t, d.done, d.fails];
-    const utc = remembered("tusk-zone") === "utc" ? { timeZone: "UTC" } : {};
-    const format = new Intl.DateTimeFormat("sv-SE", { ...utc, ...(d.range === "30d" ? { month: "2-digit", day: "2-digit" } : { hour: "2-digit", minute: "2-digit" }) });
-    const clock = (t) => format.format(new Date(t * 1000));
+    const one = (label, name) => times ? { label, stroke: color(name), width: 2, points: { show: false } } : { label, fill: color(name), stroke: color(name), width: 0, paths, points: { show: false } };
+    const [first, second] = times ? [one("waited", "blue"), one("ran", "accent")] : [one("completed", "accent"), one("failed", "bad")];
+    const at = chart?.cursor.left ?? -1;
+    drawn = d;
     chart?.destroy();
     chart = new uPlot({
-      width: box.clientWidth, height: 200, legend: { show: false }, cursor: { points: { show: false }, drag: { x: false, y: false } },
-      scales: { x: { range: (_, low, high) => { const half = d.t.length > 1 ? (d.t[1] - d.t[0]) / 2 : 30; return [low - half, high + half]; } }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
-      axes: [{ stroke: ink, grid: { show: false }, ticks: grid, size: 32, values: (_, v) => v.map(clock) }, { stroke: ink, grid, ticks: { show: false }, size: 60, values: (_, v) => v.map((n) => n % 1 ? "" : n.toLocaleString("en").replaceAll(",", "\u202f")) }],
-      series: [{}, { label: "completed", fill: color("accent"), stroke: color("accent"), width: 0, paths: bars(-1), points: { show: false } },
-        { label: "failed", fill: color("bad"), stroke: color("bad"), width: 0, paths: bars(1), points: { show: false } }],
-    }, data, box);
+      width: box.clientWidth, height: 200, legend: { show: false }, cursor: { y: false, points: { show: false }, drag: { x: false, y: false } }, hooks: { setCursor: [tell] },
+      scales: { x: { range: (_, low, high) => { const half = d.t.length > 1 ? (d.t[1] - d.t[0]) / 2 : 30; return [low - half, high + half]; } }, y: { range: (_, low, high) => [0, Math.max(high * 1.1, times ? 0.001 : 5)] } },
+      axes: [{ stroke: ink, grid: { show: false }, ticks: grid, size: 32, values: (_, v) => v.map(clock(d)) }, { stroke: ink, grid, ticks: { show: false }, size: 60, values: (_, v) => v.map((n) => times ? took(n) : n % 1 ? "" : number(n)) }],
+      series: [{}, first, second],
+    }, times ? [d.t, d.wait, d.ran] : [d.t, d.done.map((n, i) => n + d.fails[i]), d.fails], box);
+    if (at >= 0) chart.setCursor({ left: at, top: 10 });
   }
   async function redraw() {
     if (document.hidden || remembered("tusk-live") === "off" && chart) return;
-    const answer = await fetch(`${prefix}/series.json?range=${box.dataset.chart}`).catch(() => null);
+    const answer = await fetch(`${prefix}/series.json?${box.dataset.chart}`).catch(() => null);
     if (!answer?.ok) return;
     const d = await answer.json();
     draw(d);
-    const number = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-    for (const [name, text] of [["done", number(d.completed)], ["fails", number(d.failed)], ["wait", d.wait_p95], ["ran", d.ran_p95]]) $("#sum-" + name).textContent = text;
+    for (const [name, text] of [["done", number(d.completed)], ["fails", number(d.failed)], ["wait", d.wait_p95], ["ran", d.ran_p95]]) {
+      const sum = $("#sum-" + name);
+      if (sum) sum.textContent = text;
+    }
   }
   if (box && window.uPlot) {
     redraw();
@@ -139,7 +174,69 @@
     let width = box.clientWidth;
     new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; chart?.setSize({ width, height: 200 }); } }).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+    box.tabIndex = 0;
+    box.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!by || !chart) return;
+      const i = Math.min(Math.max((chart.cursor.left < 0 ? drawn.t.length : chart.cursor.idx ?? drawn.t.length) + by, 0), drawn.t.length - 1);
+      chart.setCursor({ left: chart.valToPos(drawn.t[i], "x"), top: 10 });
+      event.preventDefault();
+    });
+    box.addEventListener("blur", () => chart?.setCursor({ left: -10, top: -10 }));
   }
+
+  // Search at Ctrl-K: pages by their names in the navigation, all else by the page of the search.
+  let palette = null;
+  function openPalette() {
+    if (!$("#find")) return; // nobody is logged in
+    palette ??= makePalette();
+    if (palette.open) return;
+    palette.showModal();
+    const input = $("input", palette);
+    input.select();
+    input.dispatchEvent(new Event("input"));
+  }
+  function makePalette() {
+    const make = (name, set, ...children) => { const e = Object.assign(document.createElement(name), set); e.append(...children); return e; };
+    const input = make("input", { type: "search", autocomplete: "off", placeholder: "A page, queue, kind, schedule, worker, key, or part of an id" });
+    input.setAttribute("aria-label", "Search everything");
+    const list = make("ul", { className: "found" }), said = make("p", { className: "dim", role: "status" });
+    const dialog = make("dialog", { id: "palette" }, input, list, said);
+    dialog.setAttribute("aria-label", "Search");
+    let wanted = "", timer = 0;
+    const pagesOf = (text) => all(".side nav a").filter((a) => text && a.textContent.toLowerCase().includes(text.toLowerCase()))
+      .map((a) => make("li", {}, make("a", { href: a.href }, make("span", { className: "what", textContent: "Page" }), " ", a.firstChild.textContent.trim())));
+    const show = (text, items) => { list.replaceChildren(...items); said.textContent = !text ? "" : items.length ? `${items.length} found` : "Nothing found"; };
+    function ask(text) {
+      const request = new XMLHttpRequest();
+      request.open("GET", `${prefix}/find?q=${encodeURIComponent(text)}`);
+      request.responseType = "document";
+      request.onload = () => {
+        if (text === wanted && request.status === 200 && request.responseXML) show(text, [...pagesOf(text), ...all("#found li", request.responseXML).map((li) => document.importNode(li, true))]);
+      };
+      request.send();
+    }
+    input.addEventListener("input", () => {
+      wanted = input.value.trim();
+      const pages = pagesOf(wanted);
+      list.replaceChildren(...pages);
+      said.textContent = "";
+      clearTimeout(timer);
+      if (wanted) timer = setTimeout(ask, 120, wanted);
+    });
+    dialog.addEventListener("keydown", (event) => {
+      const links = all("a", list), on = links.indexOf(document.activeElement);
+      if (event.key === "Enter" && event.target === input) links[0]?.click();
+      else if (event.key === "ArrowDown") links[Math.min(on + 1, links.length - 1)]?.focus();
+      else if (event.key === "ArrowUp") (on > 0 ? links[on - 1] : input).focus();
+      else return;
+      event.preventDefault();
+    });
+    dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+    document.body.append(dialog);
+    return dialog;
+  }
+  $("#find")?.addEventListener("click", (event) => { event.preventDefault(); openPalette(); });
 
   // Selecting rows.
   const boxes = () => all("input[name=id]");
@@ -166,6 +263,8 @@
     $("a", rows[at])?.focus({ preventScroll: true });
   }
   addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key === "k") { event.preventDefault(); openPalette(); return; }
+    if (palette?.open) return;
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "checkbox") return;
     if (prefixed) {
       prefixed = false;
@@ -176,7 +275,7 @@
       case "g": prefixed = true; setTimeout(() => { prefixed = false; }, 1500); return;
       case "/": {
         const search = $("#search");
-        if (search) search.focus(); else location.href = prefix + "/tasks";
+        if (search) search.focus(); else openPalette();
         break;
       }
       case "?": location.href = prefix + "/help"; break;
