@@ -62,6 +62,30 @@ func ExampleClient_Errors() {
 	// [default] true true true 0
 }
 
+// A worker claims nothing more, to be stopped when it is idle.
+func ExampleClient_QuietWorker() {
+	ctx, cancel := context.WithCancel(context.Background())
+	client, mux := newClient(), tusk.NewMux()
+	tusk.Handle(mux, func(context.Context, *tusk.Task[Greet]) error { return nil })
+	worker, _ := tusk.NewWorker(client, mux, nil)
+	events, _ := worker.Subscribe(tusk.EventCompleted)
+	done := make(chan error)
+	go func() { done <- worker.Run(ctx) }()
+	_, _ = client.Enqueue(ctx, Greet{Name: "Ada"}, nil)
+	<-events
+
+	fmt.Println(client.QuietWorker(ctx, worker.ID()))
+	quiet, _ := client.QuietWorkers(ctx)
+	fmt.Println(quiet[worker.ID()], client.WakeWorker(ctx, worker.ID()))
+	fmt.Println(errors.Is(client.QuietWorker(ctx, tusk.NewID()), tusk.ErrNotFound))
+	cancel()
+	<-done
+	// Output:
+	// <nil>
+	// [default] <nil>
+	// true
+}
+
 func ExampleClient_PauseQueue() {
 	ctx, client := context.Background(), newClient()
 	fmt.Println(client.PauseQueue(ctx, "mail"))

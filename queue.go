@@ -34,6 +34,7 @@ type Queue struct {
 
 type queueSettings struct {
 	Paused    bool           `json:"paused,omitempty"`
+	Quiet     []ID           `json:"quiet,omitempty"`
 	Aging     Aging          `json:"aging,omitzero"`
 	Retention QueueRetention `json:"retention,omitzero"`
 	Archive   *bool          `json:"archive,omitempty"`
@@ -240,11 +241,12 @@ func (c *Client) record(ctx context.Context, kind, name string) (store.Record, e
 type queueWatch struct {
 	client  *Client
 	queues  []string
+	worker  func() ID // which may be quiet; nil: none is
 	changed func()
 	loop    *loop.Loop
 
 	mu     sync.Mutex
-	paused map[string]bool // nil: not known yet
+	paused map[string]bool // or this worker is quiet; nil: not known yet
 	most   map[string]int  // limits of how many of a queue a worker may hold
 }
 
@@ -283,7 +285,7 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 		if err := json.Unmarshal(r.Body, &s); err != nil {
 			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
 		}
-		paused[r.Name] = s.Paused
+		paused[r.Name] = s.Paused || w.worker != nil && slices.Contains(s.Quiet, w.worker())
 	}
 	limits, err := w.client.limits.of(ctx, w.client)
 	if err != nil {

@@ -164,7 +164,7 @@ func (w *Worker) assemble() {
 	exchanger, _ := s.(store.Exchanger)
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
 		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Along: exchanger, Lender: w.finish, Log: w.log})
-	w.queues.changed = func() { w.source.Hint() }
+	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if !c.NeverLead {
 		w.leader = w.newLeader()
 	}

@@ -212,6 +212,38 @@ func TestWorkers(t *testing.T) {
 		s.await(id, tusk.StateCompleted)
 		s.stop(stop)
 	})
+	inBubble(t, "a quiet worker ends what it runs, claims nothing more, and goes on when it is woken", func(t *testing.T, s *shop) {
+		begun, end := make(chan bool), make(chan bool)
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { begun <- true; <-end; return nil })
+		ctx := context.Background()
+		w, stop := s.work(nil)
+		running := s.enqueue(count{}, nil)
+		<-begun
+		if err := s.client.QuietWorker(ctx, w.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if quiet, err := s.client.QuietWorkers(ctx); err != nil || !slices.Equal(quiet[w.ID()], []string{"default"}) {
+			t.Error(quiet, err)
+		}
+		time.Sleep(2 * time.Second)
+		id := s.enqueue(count{}, nil)
+		end <- true
+		s.await(running, tusk.StateCompleted)
+		time.Sleep(time.Minute)
+		if task := s.get(id); task.State != tusk.StateAvailable {
+			t.Error(task.State)
+		}
+		if err := s.client.WakeWorker(ctx, w.ID()); err != nil {
+			t.Fatal(err)
+		}
+		<-begun
+		end <- true
+		s.await(id, tusk.StateCompleted)
+		if err := s.client.QuietWorker(ctx, tusk.NewID()); !errors.Is(err, tusk.ErrNotFound) {
+			t.Error(err)
+		}
+		s.stop(stop)
+	})
 	inBubble(t, "every loop tells the age of its last success", func(t *testing.T, s *shop) {
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
 		w, stop := s.work(nil)

@@ -21,6 +21,7 @@ var completions = map[string]named{
 	"--queue": queueNames, "QUEUE": queueNames,
 	"--kind":        kindNames,
 	"--fingerprint": fingerprints, "FINGERPRINT": fingerprints,
+	"WORKER":         workerIDs,
 	"schedules NAME": scheduleNames, "alerts NAME": alertNames, "hooks NAME": hookNames,
 }
 
@@ -74,6 +75,11 @@ func kindNames(ctx context.Context, c *tusk.Client) ([]string, error) {
 		kinds[t.Kind] = true
 	}
 	return sortedKeys(kinds), err
+}
+
+func workerIDs(ctx context.Context, c *tusk.Client) ([]string, error) {
+	workers, err := c.Workers(ctx)
+	return rowsOf(workers, func(w store.Worker) string { return w.ID.String() }), err
 }
 
 func fingerprints(ctx context.Context, c *tusk.Client) ([]string, error) {

@@ -13,9 +13,11 @@ import (
 // consent is how an operator agrees to a command that destroys something.
 type consent struct {
 	yes, dryRun bool
+	hint        string // how to go about it where nobody can be asked
 }
 
 func (c *consent) addTo(cmd *cobra.Command) {
+	c.hint = "look first with --dry-run, then pass --yes"
 	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "say what would be done, do nothing")
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed where nobody can be asked")
 }
@@ -27,7 +29,7 @@ func (app *App) confirm(c *consent, question string) error {
 	}
 	if !app.asked {
 		return &Problem{Code: "confirmation_required", Exit: exitUsage, Text: question + ": refused without --yes",
-			Hint: "look first with --dry-run, then pass --yes"}
+			Hint: c.hint}
 	}
 	fmt.Fprintf(app.Err, "%s? [y/N] ", question)
 	answer, err := bufio.NewReader(app.In).ReadString('\n')

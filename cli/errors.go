@@ -17,8 +17,8 @@ type groupRow struct {
 	Queue       string  `json:"queue" col:"QUEUE"`
 	Kind        string  `json:"kind" col:"KIND"`
 	Count       int64   `json:"count" col:"COUNT"`
-	Waiting     int64   `json:"waiting" col:"WAITING"`
-	Dead        int64   `json:"dead" col:"DEAD"`
+	Waiting     int64   `json:"waiting" col:"RETRYABLE"`
+	Dead        int64   `json:"dead" col:"DISCARDED"`
 	First       instant `json:"first" col:"FIRST"`
 	Last        instant `json:"last" col:"LAST"`
 	SampleTask  tusk.ID `json:"sample_task" one:"SAMPLE_TASK"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -39,7 +40,7 @@ func printList[T any](app *App, rows []T) error {
 			fmt.Fprintln(out, row[0])
 		}
 	case app.terminal:
-		t.align(out, app.coloured())
+		t.align(out, app.coloured(), app.columns())
 	default:
 		for _, row := range t.rows {
 			fmt.Fprintln(out, strings.Join(row, "\t"))
@@ -104,6 +105,19 @@ func (app *App) note(format string, args ...any) {
 // coloured reports whether stdout may be coloured.
 func (app *App) coloured() bool {
 	return app.terminal && !app.flags.noColor && app.env["NO_COLOR"] == "" && app.env["TERM"] != "dumb"
+}
+
+// columns is how many characters a line of the terminal has; 0: nobody knows.
+func (app *App) columns() int {
+	if n, err := strconv.Atoi(app.env["COLUMNS"]); err == nil && n > 0 {
+		return n
+	}
+	if file, ok := app.Out.(*os.File); ok && file != nil {
+		if n, _, err := term.GetSize(int(file.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 func isTerminal(stream any) bool {

@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +46,48 @@ func TestATerminalGetsATableAndAPipeGetsLines(t *testing.T) {
 	if got := sh.must("tasks", "list", "-q"); got != id+"\n" {
 		t.Errorf("quiet: %q", got)
 	}
+}
+
+func TestATableFitsTheTerminalAndShowsStatesInColour(t *testing.T) {
+	sh := newShell(t)
+	id := sh.enqueue("a-kind-with-a-rather-long-name-that-nobody-reads", "--queue", "mail", "--key", strings.Repeat("key", 30))
+	sh.setup = func(app *App) { app.terminal = true }
+	sh.env = []string{"COLUMNS=80"}
+	got := sh.must("tasks", "list")
+	for _, line := range strings.Split(strings.TrimSpace(got), "\n") {
+		if n := utf8.RuneCountInString(ansi.ReplaceAllString(line, "")); n > 80 {
+			t.Errorf("%d characters: %q", n, line)
+		}
+	}
+	if !strings.Contains(got, "\n"+id[24:]) || !strings.Contains(got, "\x1b[34mavailable\x1b[0m") || !strings.Contains(got, "…") || strings.Contains(got, "REASON") {
+		t.Errorf("%q", got)
+	}
+	sh.env = []string{"COLUMNS=400"}
+	if got := sh.must("tasks", "list"); !strings.Contains(got, id) || strings.Contains(got, "…") {
+		t.Errorf("a wide terminal gets %q", got)
+	}
+	sh.setup = nil
+	sh.env = []string{"COLUMNS=20"}
+	if got := sh.must("tasks", "list"); !strings.Contains(got, id+"\tavailable\t") || strings.Contains(got, "…") {
+		t.Errorf("a pipe gets %q", got)
+	}
+}
+
+var ansi = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+func TestTasksAreFoundByTheirArgs(t *testing.T) {
+	sh := newShell(t)
+	want := sh.enqueue("charge", `{"order":{"id":17},"to":"ada"}`)
+	sh.enqueue("charge", `{"order":{"id":18},"to":"alan"}`)
+	for _, text := range []string{"order.id=17", "ADA"} {
+		if got := strings.TrimSpace(sh.must("tasks", "list", "--args", text, "--since", "1h", "-q")); got != want {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+	if rows := sh.json("tasks", "list", "--args", "nobody", "--since", "1h"); len(rows) != 0 {
+		t.Errorf("%v", rows)
+	}
+	sh.fails(exitUsage, "usage", []string{"time window"}, "tasks", "list", "--args", "ada")
 }
 
 func TestEveryListPrintsJSON(t *testing.T) {

@@ -41,7 +41,7 @@ func newKeeping(d time.Duration) keeping {
 func newQueuesCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queues",
-		Short: "List, pause, resume and remove queues, have their tasks age, and say how long they are kept",
+		Short: "List, pause, resume and remove queues; set aging and retention",
 	}
 	c.AddCommand(
 		newListCommand(app, "List the queues with their unfinished tasks by state", "there is no queue yet: one appears with its first task",
@@ -75,8 +75,8 @@ func newQueuesAgeCommand(app *App) *cobra.Command {
 	var off bool
 	c := &cobra.Command{
 		Use:   "age QUEUE…",
-		Short: "Let the tasks of queues rise while they wait",
-		Long: `Let the tasks of queues rise while they wait, so that none starves behind more
+		Short: "Raise the priority of tasks while they wait",
+		Long: `Raise the priority of the tasks of queues while they wait, so that none starves behind more
 urgent ones: after each time of --every, a task that waits is half as far from the
 priority --to. It costs the process that leads a look at what waits each time.`,
 		Example: `  tusk queues age reports --every 5m
@@ -107,7 +107,7 @@ func newQueuesKeepCommand(app *App) *cobra.Command {
 	var off bool
 	c := &cobra.Command{
 		Use:   "keep QUEUE…",
-		Short: "Keep the finished tasks of queues for another time than others",
+		Short: "Set how long the finished tasks of queues are kept",
 		Long: `Keep the finished tasks of queues for another time than those of others, which
 are kept for as long as --keep-completed and its like of tusk work and tusk serve
 say. What is set counts for tasks that have ended before, too, and takes the

@@ -45,7 +45,7 @@ a fixed period ("@every 15m"). Whichever worker or server leads fires it, once p
 tick.`,
 	}
 	c.AddCommand(newSchedulesListCommand(app), newSchedulesAddCommand(app),
-		newScheduleSwitch(app, "remove", "Remove schedules; tasks that they enqueued stay", (*tusk.Client).RemoveSchedule),
+		newSchedulesRemoveCommand(app),
 		newScheduleSwitch(app, "pause", "Keep schedules from firing", (*tusk.Client).PauseSchedule),
 		newScheduleSwitch(app, "resume", "End the pause of schedules: the next tick is the first after now", (*tusk.Client).ResumeSchedule),
 		newSchedulesRunCommand(app), newSchedulesBackfillCommand(app), newSchedulesNextCommand(app), newSchedulesWhyCommand(app))
@@ -136,6 +136,23 @@ func newScheduleSwitch(app *App, verb, short string, do func(*tusk.Client, conte
 			return app.forEach(cmd.Context(), "schedule", names, verb+"d", do)
 		},
 	}
+}
+
+func newSchedulesRemoveCommand(app *App) *cobra.Command {
+	c := consent{hint: "pass --yes"}
+	cmd := &cobra.Command{
+		Use:   "remove NAME…",
+		Short: "Remove schedules; tasks that they enqueued stay",
+		Args:  between(1, -1, "NAME"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := app.confirm(&c, "remove "+count(len(names), "schedule")); err != nil {
+				return err
+			}
+			return app.forEach(cmd.Context(), "schedule", names, "removed", (*tusk.Client).RemoveSchedule)
+		},
+	}
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; needed where nobody can be asked")
+	return cmd
 }
 
 func newSchedulesRunCommand(app *App) *cobra.Command {

@@ -54,7 +54,8 @@ func TestSchedulesAreAddedShownPausedRunAndRemoved(t *testing.T) {
 	if row := sh.json("schedules", "list")[2]; row["start"] != "2030-03-02T06:30:00.000Z" || row["next"] != row["start"] {
 		t.Errorf("%v", row)
 	}
-	sh.must("schedules", "remove", "nightly", "often", "weekly")
+	sh.fails(exitUsage, "confirmation_required", []string{"remove 3 schedules"}, "schedules", "remove", "nightly", "often", "weekly")
+	sh.must("schedules", "remove", "nightly", "often", "weekly", "--yes")
 	if rows := sh.json("schedules", "list"); len(rows) != 0 {
 		t.Errorf("%v", rows)
 	}

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +41,31 @@ func statOf(s store.Stat) statRow {
 		seconds(r.Sum), seconds(r.Mean()), at(r, 0.5), at(r, 0.95), at(r, 0.99)}
 }
 
+// totalled sums up the slices of each queue and kind, in the order of their names.
+func totalled(stats []store.Stat) []store.Stat {
+	var sums []store.Stat
+	slices.SortStableFunc(stats, func(a, b store.Stat) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), a.At.Compare(b.At))
+	})
+	for i := range stats {
+		s := &stats[i]
+		if n := len(sums); n == 0 || sums[n-1].Queue != s.Queue || sums[n-1].Kind != s.Kind {
+			sums = append(sums, store.Stat{At: s.At, Queue: s.Queue, Kind: s.Kind})
+		}
+		addStat(&sums[len(sums)-1], s)
+	}
+	return sums
+}
+
+func addStat(sum, s *store.Stat) {
+	sum.Completed += s.Completed
+	sum.Failed += s.Failed
+	sum.Discarded += s.Discarded
+	sum.Cancelled += s.Cancelled
+	sum.Waited.Merge(&s.Waited)
+	sum.Ran.Merge(&s.Ran)
+}
+
 func newStatsCommand(app *App) *cobra.Command {
 	var (
 		by          = "hour"
@@ -51,7 +78,8 @@ func newStatsCommand(app *App) *cobra.Command {
 		Short: "Count attempts and failures, with waiting and running times",
 		Long: `Sums up the attempts that ended in each slice of time, by queue and kind: how many,
 how many failed, and mean and quantiles of the time they waited (from due to
-claimed) and ran. Quantiles are read from a histogram: at most a fifth too high.`,
+claimed) and ran. Quantiles are read from a histogram: at most a fifth too high.
+The sum of all rows is said on standard error.`,
 		Example: "  tusk stats --by minute --since 1h --queue mail",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,17 +89,29 @@ claimed) and ran. Quantiles are read from a histogram: at most a fifth too high.
 			if !until.IsZero() && !since.Before(until) {
 				return usage("", "--since is not before --until")
 			}
-			bucket := map[string]time.Duration{"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}[by]
+			bucket := map[string]time.Duration{"minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "total": time.Hour}[by]
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
 				stats, err := client.Stats(cmd.Context(), store.StatsFilter{Bucket: bucket, From: since, Until: until, Queue: queue, Kind: kind})
 				if err != nil {
 					return err
 				}
-				return list(app, rowsOf(stats, statOf), "no attempt has ended in this time")
+				if by == "total" {
+					stats = totalled(stats)
+				}
+				if err := list(app, rowsOf(stats, statOf), "no attempt has ended in this time"); err != nil || len(stats) == 0 {
+					return err
+				}
+				var all store.Stat
+				for i := range stats {
+					addStat(&all, &stats[i])
+				}
+				app.note("in all %s: %d completed, %d failed, %d discarded, %d cancelled; waited p95 %s, ran p95 %s", count(int(all.Ran.Count), "attempt"),
+					all.Completed, all.Failed, all.Discarded, all.Cancelled, inWords(all.Waited.Quantile(0.95)), inWords(all.Ran.Quantile(0.95)))
+				return nil
 			})
 		},
 	}
-	c.Flags().Var(oneOf(&by, "minute", "hour", "day"), "by", "slice of time: minute, hour or day")
+	c.Flags().Var(oneOf(&by, "minute", "hour", "day", "total"), "by", "slice of time: minute, hour or day; total: one row for all of it")
 	c.Flags().Var(whenFlag(&since, "24h"), "since", "from when on: 2h, 7d or RFC 3339")
 	c.Flags().Var(whenFlag(&until, ""), "until", "up to when: 2h, 7d or RFC 3339")
 	c.Flags().StringVar(&queue, "queue", "", "queue `name`")

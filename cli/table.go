@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tuskqueue/tusk"
 )
 
 // table is rows of text made from structs.
@@ -74,30 +76,129 @@ func isNumber(t reflect.Type) bool {
 	return t == reflect.TypeFor[seconds]()
 }
 
-// align writes the table in columns under a heading.
-func (t *table) align(w io.Writer, coloured bool) {
+// align writes the table in columns under a heading, no wider than the terminal where that
+// is known: see fit.
+func (t *table) align(w io.Writer, coloured bool, most int) {
+	t.fit(most)
+	width := t.widths()
+	head := t.line(t.heads, width, false)
+	if coloured {
+		head = "\x1b[1m" + head + "\x1b[0m"
+	}
+	fmt.Fprintln(w, head)
+	for _, row := range t.rows {
+		fmt.Fprintln(w, t.line(row, width, coloured))
+	}
+}
+
+func (t *table) widths() []int {
 	width := make([]int, len(t.heads))
 	for _, row := range append([][]string{t.heads}, t.rows...) {
 		for i, text := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(text))
 		}
 	}
-	head := t.line(t.heads, width)
-	if coloured {
-		head = "\x1b[1m" + head + "\x1b[0m"
+	return width
+}
+
+const (
+	gap      = 2  // between columns
+	leastCut = 12 // runes that a cut column keeps
+)
+
+// fit makes the table narrower, if it is wider than most runes, by what is missed least: ids keep
+// their last digits, which commands take, columns in which no row has anything go, and the widest
+// texts are cut. With most of 0 nothing is known.
+func (t *table) fit(most int) {
+	if most == 0 || t.wide() <= most {
+		return
 	}
-	fmt.Fprintln(w, head)
-	for _, row := range t.rows {
-		fmt.Fprintln(w, t.line(row, width))
+	for i := range t.heads {
+		t.shortenIDs(i)
+	}
+	for i := len(t.heads) - 1; i > 0 && t.wide() > most; i-- {
+		if t.isEmpty(i) {
+			t.drop(i)
+		}
+	}
+	for over := t.wide() - most; over > 0; over = t.wide() - most {
+		width := t.widths()
+		widest := -1
+		for i := range width {
+			if !t.right[i] && width[i] > leastCut && (widest < 0 || width[i] > width[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		second := leastCut
+		for i := range width {
+			if i != widest && !t.right[i] {
+				second = max(second, width[i])
+			}
+		}
+		t.cut(widest, max(width[widest]-over, min(second, width[widest]-1), leastCut))
 	}
 }
 
-func (t *table) line(row []string, width []int) string {
+// wide is the length of the longest line.
+func (t *table) wide() (n int) {
+	for _, w := range t.widths() {
+		n += w + gap
+	}
+	return n - gap
+}
+
+// shortenIDs leaves of a column of ids their last twelve digits.
+func (t *table) shortenIDs(i int) {
+	for _, row := range t.rows {
+		if _, err := tusk.ParseID(row[i]); err != nil && row[i] != "" {
+			return
+		}
+	}
+	for _, row := range t.rows {
+		row[i] = row[i][max(len(row[i])-12, 0):]
+	}
+}
+
+func (t *table) isEmpty(i int) bool {
+	for _, row := range t.rows {
+		if row[i] != "" && row[i] != "-" {
+			return false
+		}
+	}
+	return len(t.rows) > 0
+}
+
+func (t *table) drop(i int) {
+	t.heads, t.right = slices.Delete(t.heads, i, i+1), slices.Delete(t.right, i, i+1)
+	for n := range t.rows {
+		t.rows[n] = slices.Delete(t.rows[n], i, i+1)
+	}
+}
+
+func (t *table) cut(i, most int) {
+	for _, row := range append([][]string{t.heads}, t.rows...) {
+		if utf8.RuneCountInString(row[i]) > most {
+			row[i] = string([]rune(row[i])[:most-1]) + "…"
+		}
+	}
+}
+
+// stateColours are those of states that want to be seen, as the pages have them.
+var stateColours = map[string]string{"running": "36", "retryable": "33", "completed": "32", "discarded": "31", "available": "34"}
+
+func (t *table) line(row []string, width []int, coloured bool) string {
 	var line strings.Builder
 	for i, text := range row {
-		pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(text))
+		plain := text
+		pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(plain))
+		if colour := stateColours[plain]; coloured && colour != "" && (t.heads[i] == "STATE" || t.heads[i] == "OUTCOME") {
+			text = "\x1b[" + colour + "m" + plain + "\x1b[0m"
+		}
 		if i > 0 {
-			line.WriteString("  ")
+			line.WriteString(strings.Repeat(" ", gap))
 		}
 		if t.right[i] {
 			line.WriteString(pad + text)

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // taskRow is a task as list and show print it.
@@ -74,15 +77,20 @@ delete ask, or want --yes where nobody can be asked.`,
 
 func newTasksListCommand(app *App) *cobra.Command {
 	filter := filterFlags{limit: 100}
+	var inArgs string
 	c := &cobra.Command{
-		Use:     "list",
-		Short:   "List tasks, newest first",
-		Example: "  tusk tasks list --state retryable,discarded --queue mail --since 24h",
-		Args:    noArgs,
+		Use:   "list",
+		Short: "List tasks, newest first",
+		Example: `  tusk tasks list --state retryable,discarded --queue mail --since 24h
+  tusk tasks list --args order.id=17 --since 2h`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f, err := filter.filter()
 			if err != nil {
 				return firstProblem(err)
+			}
+			if inArgs != "" {
+				return app.searchArgs(cmd.Context(), f, inArgs, filter)
 			}
 			if filter.all {
 				filter.limit = 0
@@ -112,7 +120,38 @@ func newTasksListCommand(app *App) *cobra.Command {
 		},
 	}
 	filter.addTo(c)
+	c.Flags().StringVar(&inArgs, "args", "", "with this `text` in their args, or this value at a path (order.id=17); needs --since")
 	return c
+}
+
+// searchArgs lists tasks by what is in their args, which no index knows: it looks through those of
+// a window of time.
+func (app *App) searchArgs(ctx context.Context, f tusk.Filter, text string, flags filterFlags) error {
+	q := query.Of(f)
+	q.Args = text
+	if _, err := q.Filter(); err != nil {
+		return usage("", "--args: %v", err)
+	}
+	if flags.all {
+		flags.limit = 1 << 30
+	}
+	return app.withClient(ctx, func(client *tusk.Client) error {
+		rows, looked := []taskRow{}, 0
+		for more := true; more && len(rows) < flags.limit; {
+			f.Limit = min(flags.limit-len(rows), store.MaxPage)
+			page, err := q.Find(ctx, client, everything, f, func(args []byte) []byte { return args })
+			if err != nil {
+				return err
+			}
+			for _, t := range page.Tasks {
+				rows = append(rows, rowOf(t))
+			}
+			looked += page.Looked
+			f.Before, more = page.More, !page.More.IsZero()
+		}
+		app.note("%s looked through", count(looked, "task"))
+		return list(app, rows, "no tasks match")
+	})
 }
 
 // firstProblem takes the first of joined errors: one mistake at a time is enough.

@@ -248,6 +248,17 @@ func TestFailuresAreGroupedAndAGroupIsRetried(t *testing.T) {
 	if fmt.Sprint(counts) != "map[bill:[1 1] fine:[1 0] mail:[3 3]]" {
 		t.Errorf("%v", counts)
 	}
+	var attempts float64
+	for _, row := range sh.json("stats") {
+		attempts += row["count"].(float64)
+	}
+	var total float64
+	for _, row := range sh.json("stats", "--by", "total") {
+		total += row["count"].(float64)
+	}
+	if r := sh.run("stats", "--by", "total"); total != attempts || !strings.Contains(r.err, fmt.Sprintf("in all %.0f attempts: ", attempts)) {
+		t.Errorf("%v of %v attempts; %q", total, attempts, r.err)
+	}
 	if got := sh.json("stats", "--by", "minute", "--kind", "fine", "--since", "1h"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}

@@ -116,7 +116,7 @@ func TestBadInputIsRefusedWithAHint(t *testing.T) {
 		{2, "invalid_name", "schedule", []string{"schedules", "add", "N n", "* * * * *", "k"}},
 		{2, "usage", "did you mean buffer?", []string{"schedules", "add", "n", "* * * * *", "k", "--overlap", "bufer"}},
 		{2, "usage", "from 1 to 10000", []string{"schedules", "add", "n", "* * * * *", "k", "--cap", "0"}},
-		{3, "not_found", "nope", []string{"schedules", "remove", "nope"}},
+		{3, "not_found", "nope", []string{"schedules", "remove", "nope", "--yes"}},
 		{3, "not_found", "nope", []string{"schedules", "pause", "nope"}},
 		{3, "not_found", "nope", []string{"schedules", "run", "nope"}},
 		{3, "not_found", "nope", []string{"schedules", "next", "nope"}},

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -19,6 +23,7 @@ type workerRow struct {
 	Running     int      `json:"running" col:"RUNNING"`
 	Hung        int      `json:"hung" col:"HUNG"`
 	Concurrency int      `json:"concurrency" col:"CONCURRENCY"`
+	Quiet       bool     `json:"quiet" col:"QUIET"` // it claims nothing more
 	StartedAt   instant  `json:"started_at" col:"STARTED"`
 	BeatAt      instant  `json:"beat_at" col:"BEAT"`
 	ExpiresAt   instant  `json:"expires_at" one:"EXPIRES"`
@@ -28,17 +33,74 @@ type workerRow struct {
 func newWorkersCommand(app *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workers",
-		Short: "List workers",
+		Short: "List workers, and have some claim nothing more",
 	}
 	c.AddCommand(newListCommand(app, "List the living workers, oldest first", "no worker is alive",
 		func(ctx context.Context, client *tusk.Client) ([]workerRow, error) {
 			workers, err := client.Workers(ctx)
-			return rowsOf(workers, workerOf), err
-		}))
+			if err != nil {
+				return nil, err
+			}
+			quiet, err := client.QuietWorkers(ctx)
+			return rowsOf(workers, func(w store.Worker) workerRow { return workerOf(w, len(quiet[w.ID]) > 0) }), err
+		}),
+		newWorkerSwitch(app, "quiet", "Have workers claim nothing more; what they run goes on", (*tusk.Client).QuietWorker),
+		newWorkerSwitch(app, "wake", "Have quiet workers claim again", (*tusk.Client).WakeWorker))
 	return c
 }
 
-func workerOf(w store.Worker) workerRow {
-	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, instant(w.StartedAt), instant(w.BeatAt),
+func newWorkerSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, tusk.ID) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " WORKER…",
+		Short: short,
+		Args:  between(1, -1, "WORKER"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				rows := []doneRow{}
+				for _, name := range names {
+					id, err := findWorker(cmd.Context(), client, name)
+					if err != nil {
+						return err
+					}
+					if err := do(client, cmd.Context(), id); err != nil {
+						return err
+					}
+					rows = append(rows, doneRow{id.String(), map[string]string{"quiet": "quiet", "wake": "awake"}[verb]})
+				}
+				return printList(app, rows)
+			})
+		},
+	}
+}
+
+// findWorker finds the living worker that has the id, or the only one whose id begins or ends so.
+func findWorker(ctx context.Context, client *tusk.Client, text string) (tusk.ID, error) {
+	if id, err := tusk.ParseID(text); err == nil {
+		return id, nil
+	}
+	workers, err := client.Workers(ctx)
+	if err != nil {
+		return tusk.ID{}, err
+	}
+	part := strings.ReplaceAll(strings.ToLower(text), "-", "")
+	var found []string
+	var id tusk.ID
+	for _, w := range workers {
+		digits := hex.EncodeToString(w.ID[:])
+		if query.IsPart(text) && (strings.HasPrefix(digits, part) || strings.HasSuffix(digits, part)) {
+			id, found = w.ID, append(found, fmt.Sprintf("%s (%s)", w.ID, w.Host))
+		}
+	}
+	switch len(found) {
+	case 0:
+		return id, fmt.Errorf("worker %s: %w: no living worker has this id", text, tusk.ErrNotFound)
+	case 1:
+		return id, nil
+	}
+	return id, &query.AmbiguousError{Part: text, Names: found}
+}
+
+func workerOf(w store.Worker, quiet bool) workerRow {
+	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, quiet, instant(w.StartedAt), instant(w.BeatAt),
 		instant(w.ExpiresAt), w.Version}
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,8 +61,18 @@ func TestWorkflowsAreListedShownRetriedAndWatched(t *testing.T) {
 	if len(flows) != 1 || flows[0]["id"] != id || flows[0]["tasks"] != 5.0 || flows[0]["ended"] != 5.0 {
 		t.Errorf("%v", flows)
 	}
-	if out := sh.must("workflows", "show", id); !strings.Contains(out, "right  step  discarded") || !strings.Contains(out, "join  step  cancelled") {
+	out := sh.must("workflows", "show", id)
+	if !strings.Contains(out, "right  step  discarded") || !strings.Contains(out, "join  step  cancelled") {
 		t.Error(out)
+	}
+	if !strings.Contains(out, "needs task right, which is discarded") || !regexp.MustCompile(`extract  step  completed  \d+(\.\d)?(µs|ms|s)`).MatchString(out) {
+		t.Errorf("neither the name of what failed nor how long a task took: %s", out)
+	}
+	if rows := sh.json("workflows", "list", "--kind", "step"); len(rows) != 1 || rows[0]["took_seconds"].(float64) <= 0 {
+		t.Errorf("%v", rows)
+	}
+	if rows := sh.json("workflows", "list", "--kind", "other"); len(rows) != 0 {
+		t.Errorf("%v", rows)
 	}
 	broken = false
 	if got := sh.json("workflows", "retry", id, "--from", "right")[0]; got["result"] != "3 tasks" {

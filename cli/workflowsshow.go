@@ -26,24 +26,34 @@ type flowRow struct {
 	States map[string]int64 `json:"states"`
 	Text   string           `json:"-" col:"STATES"`
 	Newest instant          `json:"newest" col:"NEWEST"`
+	Took   seconds          `json:"took_seconds" col:"TOOK"` // 0: it goes on
 }
 
 func newWorkflowsListCommand(app *App) *cobra.Command {
 	look := 20000
+	var kind string
 	c := newListCommand(app, "List the workflows that the newest tasks belong to", "no task belongs to a workflow",
 		func(ctx context.Context, client *tusk.Client) ([]flowRow, error) {
-			flows, looked, more, err := query.Workflows(ctx, client, everything, tusk.ID{}, look)
+			var f tusk.Filter
+			if kind != "" {
+				f.Kinds = []string{kind}
+			}
+			if err := validNames("", kind); err != nil {
+				return nil, err
+			}
+			flows, looked, more, err := query.Workflows(ctx, client, everything, f, look)
 			if err == nil && !more.IsZero() {
 				app.note("found among the newest %d tasks", looked)
 			}
 			return rowsOf(flows, flowOf), err
 		})
+	c.Flags().StringVar(&kind, "kind", "", "workflows with a task of this kind, by its `name`")
 	c.Flags().Var(numberFlag(&look, 1, 100_000_000), "look", "how many of the newest tasks to look through")
 	return c
 }
 
 func flowOf(f query.WorkflowSum) flowRow {
-	row := flowRow{ID: f.ID, Kinds: f.Kinds, Tasks: f.Tasks, More: f.Most, States: f.States, Newest: instant(f.Newest)}
+	row := flowRow{ID: f.ID, Kinds: f.Kinds, Tasks: f.Tasks, More: f.Most, States: f.States, Newest: instant(f.Newest), Took: seconds(f.Took())}
 	var texts []string
 	for _, state := range sortedKeys(f.States) {
 		texts = append(texts, fmt.Sprintf("%d %s", f.States[state], state))
@@ -62,6 +72,7 @@ type nodeRow struct {
 	Kind    string   `json:"kind" col:"KIND"`
 	State   string   `json:"state" col:"STATE"`
 	Attempt int      `json:"attempt" col:"ATTEMPT"`
+	Took    seconds  `json:"took_seconds" col:"TOOK"` // its latest attempt
 	After   []string `json:"after" col:"AFTER"`
 	Reason  string   `json:"reason" col:"REASON"`
 }
@@ -98,12 +109,36 @@ func nodesOf(w *tusk.WorkflowInfo) []nodeRow {
 	}
 	rows := make([]nodeRow, len(w.Tasks))
 	for i, t := range w.Tasks {
-		rows[i] = nodeRow{Name: t.Node, ID: t.ID, Kind: t.Kind, State: t.State.String(), Attempt: t.Attempt, After: []string{}, Reason: t.Reason}
+		rows[i] = nodeRow{Name: t.Node, ID: t.ID, Kind: t.Kind, State: t.State.String(), Attempt: t.Attempt, Took: seconds(tookOf(t)), After: []string{},
+			Reason: namedIn(t.Reason, names)}
 		for _, n := range t.Detail.Needs {
 			rows[i].After = append(rows[i].After, or(names[n.Task], n.Task.String()))
 		}
 	}
 	return rows
+}
+
+// tookOf is how long the latest attempt of a task took, or has taken.
+func tookOf(t tusk.TaskInfo) time.Duration {
+	switch {
+	case t.ClaimedAt.IsZero():
+		return 0
+	case t.State == tusk.StateRunning:
+		return max(time.Since(t.ClaimedAt), 0)
+	}
+	if attempts := t.Detail.Attempts; len(attempts) > 0 {
+		last := attempts[len(attempts)-1]
+		return max(last.EndedAt.Sub(last.StartedAt), 0)
+	}
+	return max(t.FinishedAt.Sub(t.ClaimedAt), 0)
+}
+
+// namedIn calls the tasks of a workflow in a text by their names.
+func namedIn(text string, names map[tusk.ID]string) string {
+	for id, name := range names {
+		text = strings.ReplaceAll(text, id.String(), name)
+	}
+	return text
 }
 
 // printTree draws each task under the first that it comes after; others are named
@@ -144,6 +179,9 @@ const mostNamed = 5
 
 func (app *App) nodeLine(r *nodeRow, after []string) string {
 	line := or(r.Name, r.ID.String()) + "  " + r.Kind + "  " + r.State
+	if r.Took > 0 {
+		line += "  " + inWords(time.Duration(r.Took))
+	}
 	if r.Attempt > 1 {
 		line += fmt.Sprintf("  attempt %d", r.Attempt)
 	}

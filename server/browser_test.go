@@ -186,7 +186,7 @@ func pagesOf(f fixture.Filled) []string {
 		"/tasks/new?of=" + f.Completed.String(), id(f.Completed), id(f.Discarded), id(f.Retryable), id(f.Available), id(f.Scheduled), id(f.Running),
 		id(f.Cancelled), id(f.Hostile), "/errors", "/errors?window=all", "/schedules", "/schedules/morning-report", "/schedules/year-end", "/new-schedule",
 		"/workflows", "/workflows/" + f.Workflow.String(), "/workflows/" + f.Run.String(), "/pipelines", "/limits", "/limits?edit=sync", "/limits?turns=sync", "/tenants", "/tenants/acme",
-		"/workers", "/bulk", "/audit", "/access", "/endpoints", "/alerts", "/settings", "/tasks?from=1h&args=order", "/tasks/new?edit=1&of=" + f.Scheduled.String(), "/help", "/tasks?state=nonsense"}
+		"/workers", "/queues/reports", "/queues/archive?view=durations", "/kinds", "/kinds/charge_card", "/find?q=report", "/bulk", "/audit", "/access", "/endpoints", "/alerts", "/settings", "/tasks?from=1h&args=order", "/tasks/new?edit=1&of=" + f.Scheduled.String(), "/help", "/tasks?state=nonsense"}
 }
 
 func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {

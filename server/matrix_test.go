@@ -20,7 +20,7 @@ import (
 
 // filledPath puts something into the places of a path.
 func filledPath(path string) string {
-	return strings.NewReplacer("{id}", tusk.NewID().String(), "{queue}", "default", "{name}", "nothing", "{fingerprint}", "f", "{action}", "retry", "{tenant}", "acme", "{$}", "").Replace(path)
+	return strings.NewReplacer("{id}", tusk.NewID().String(), "{queue}", "default", "{name}", "nothing", "{fingerprint}", "f", "{action}", "retry", "{tenant}", "acme", "{kind}", "k", "{worker}", tusk.NewID().String(), "{$}", "").Replace(path)
 }
 
 // want says, from the role alone, whether a permission is granted: written out

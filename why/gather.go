@@ -100,7 +100,15 @@ func (g *gatherer) served(ctx context.Context) error {
 }
 
 func (g *gatherer) paused(ctx context.Context) (err error) {
-	g.facts.Paused, err = g.client.Paused(ctx, g.facts.Task.Queue)
+	if g.facts.Paused, err = g.client.Paused(ctx, g.facts.Task.Queue); err != nil {
+		return err
+	}
+	quiet, err := g.client.QuietWorkers(ctx)
+	for id, queues := range quiet {
+		if slices.Contains(queues, g.facts.Task.Queue) {
+			g.facts.Quiet = append(g.facts.Quiet, id)
+		}
+	}
 	return err
 }
 

@@ -49,6 +49,7 @@ const (
 
 	Paused      Code = "paused"
 	NoWorker    Code = "no_worker"    // none takes from its queue
+	Quiet       Code = "quiet"        // those that take from its queue were told to claim nothing more
 	NoHandler   Code = "no_handler"   // none of those has its kind
 	LimitWorker Code = "limit_worker" // each holds as many tasks of the queue as it may
 	Behind      Code = "behind"       // others are before it
@@ -74,6 +75,7 @@ type Facts struct {
 	Now     time.Time // by the engine's clock
 	Task    tusk.TaskInfo
 	Paused  bool           // its queue
+	Quiet   []tusk.ID      // workers that were told to take none of its queue's tasks
 	Workers []store.Worker // all living ones
 	Leads   bool           // somebody does the leader's chores, or nobody knows
 	Limits  *tusk.Limits   // of its queue; nil: none
@@ -190,9 +192,12 @@ func (f *Facts) blocked() (reasons []Reason) {
 	if f.Paused {
 		reasons = append(reasons, Reason{Code: Paused, Text: say("its queue %s is paused", t.Queue), Fix: say("tusk queues resume %s", t.Queue)})
 	}
-	mine := f.takers()
+	mine, quiet := f.takers(), f.quiet()
 	switch {
 	case f.Served: // whoever is called may have any kind
+	case len(mine) == 0 && len(quiet) > 0:
+		reasons = append(reasons, Reason{Code: Quiet, Text: say("the %s of its queue %s %s told to claim nothing more",
+			plural(len(quiet), "worker"), t.Queue, were(len(quiet))), Fix: say("tusk workers wake %s", quiet[0].ID)})
 	case len(mine) == 0:
 		reasons = append(reasons, Reason{Code: NoWorker, Text: say("no living worker takes tasks from its queue %s", t.Queue),
 			Fix: say("tusk work --queue %s", t.Queue)})

@@ -263,6 +263,13 @@ var reasons = []made{
 		return b.add(tusk.Options{})
 	}},
 	{why.NoWorker, []string{"tusk work --queue"}, func(b *bench) tusk.ID { return b.add(tusk.Options{}) }},
+	{why.Quiet, []string{"the 1 worker", "claim nothing more", "tusk workers wake "}, func(b *bench) tusk.ID {
+		b.worker("k")
+		workers, err := b.Workers(b.Context())
+		b.must(err)
+		b.must(b.QuietWorker(b.Context(), workers[0].ID))
+		return b.add(tusk.Options{})
+	}},
 	{why.NoHandler, []string{"1 worker", "kind k", "--exec k=COMMAND"}, func(b *bench) tusk.ID {
 		b.worker("other", "another")
 		return b.add(tusk.Options{})

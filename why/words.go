@@ -95,11 +95,28 @@ func (f *Facts) worker(id tusk.ID) *store.Worker {
 // takers are the living workers that take from the task's queue.
 func (f *Facts) takers() (mine []store.Worker) {
 	for _, w := range f.Workers {
-		if slices.Contains(w.Queues, f.Task.Queue) {
+		if slices.Contains(w.Queues, f.Task.Queue) && !slices.Contains(f.Quiet, w.ID) {
 			mine = append(mine, w)
 		}
 	}
 	return mine
+}
+
+// quiet are those that would take from it if they were not told to claim nothing.
+func (f *Facts) quiet() (mine []store.Worker) {
+	for _, w := range f.Workers {
+		if slices.Contains(f.Quiet, w.ID) {
+			mine = append(mine, w)
+		}
+	}
+	return mine
+}
+
+func were(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
 }
 
 // anyHas reports whether a worker has a handler for a kind. One that names no kinds

@@ -91,16 +91,27 @@ type WorkflowSum struct {
 	Tasks  int
 	Most   bool // there are more tasks than were counted
 	Newest time.Time
+	Began  time.Time // when the oldest of the counted tasks was enqueued
+	Ended  time.Time // when the last of them ended; zero: some have not
+}
+
+// Took is how long the workflow took; zero: it goes on, or not all of it was counted.
+func (sum *WorkflowSum) Took() time.Duration {
+	if sum.Ended.IsZero() || sum.Most {
+		return 0
+	}
+	return sum.Ended.Sub(sum.Began)
 }
 
 // MaxWorkflows is how many workflows a list has at a time.
 const MaxWorkflows = 25
 
 // Workflows lists the workflows that the newest tasks belong to, those first that
-// got a task last. more is where to go on; zero: there are no others.
-func Workflows(ctx context.Context, client *tusk.Client, sees Sees, before tusk.ID, budget int) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
+// got a task last: those with a task that f chooses. more is where to go on; zero: there
+// are no others.
+func Workflows(ctx context.Context, client *tusk.Client, sees Sees, f tusk.Filter, budget int) (flows []WorkflowSum, looked int, more tusk.ID, err error) {
 	var ids []tusk.ID
-	looked, more, err = look(ctx, client, tusk.Filter{Before: before}, budget, func(t tusk.TaskInfo) bool {
+	looked, more, err = look(ctx, client, f, budget, func(t tusk.TaskInfo) bool {
 		if !t.Workflow.IsZero() && sees(t.Queue, t.Tenant) && !slices.Contains(ids, t.Workflow) {
 			ids = append(ids, t.Workflow)
 		}
@@ -141,6 +152,11 @@ func workflow(ctx context.Context, client *tusk.Client, sees Sees, id tusk.ID) (
 		count(t)
 	}
 	slices.Sort(sum.Kinds)
+	for state, n := range sum.States {
+		if s, err := store.ParseState(state); n > 0 && (err != nil || !s.Finished()) {
+			sum.Ended = time.Time{}
+		}
+	}
 	return sum, nil
 }
 
@@ -149,6 +165,12 @@ func (sum *WorkflowSum) add(t *tusk.TaskInfo) {
 	sum.States[t.State.String()]++
 	if t.EnqueuedAt.After(sum.Newest) {
 		sum.Newest = t.EnqueuedAt
+	}
+	if sum.Began.IsZero() || t.EnqueuedAt.Before(sum.Began) {
+		sum.Began = t.EnqueuedAt
+	}
+	if t.FinishedAt.After(sum.Ended) {
+		sum.Ended = t.FinishedAt
 	}
 	if !slices.Contains(sum.Kinds, t.Kind) {
 		sum.Kinds = append(sum.Kinds, t.Kind)

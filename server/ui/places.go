@@ -188,11 +188,21 @@ func (v *visit) seenWorkers(ctx context.Context) ([]store.Worker, error) {
 
 func workers(v *visit) (answer, error) {
 	all, err := v.seenWorkers(v.r.Context())
-	return answer{page: "workers", title: "Workers", section: "workers", data: all}, err
+	if err != nil {
+		return answer{}, err
+	}
+	quiet, err := v.client.QuietWorkers(v.r.Context())
+	return answer{page: "workers", title: "Workers", section: "workers", data: workersData{all, quiet}}, err
+}
+
+type workersData struct {
+	Workers []store.Worker
+	Quiet   map[tusk.ID][]string
 }
 
 type workerData struct {
 	store.Worker
+	Quiet bool            // it claims nothing more
 	Tasks []tusk.TaskInfo // that it runs
 	More  bool            // some of them are not shown
 }
@@ -200,19 +210,17 @@ type workerData struct {
 // workerPage is everything about one living worker.
 func workerPage(v *visit) (answer, error) {
 	a := answer{section: "workers"}
-	id, err := tusk.ParseID(v.r.PathValue("worker"))
-	if err != nil {
-		return a, tusk.ErrNotFound
-	}
-	all, err := v.seenWorkers(v.r.Context())
+	w, err := v.findWorker()
 	if err != nil {
 		return a, err
 	}
-	i := slices.IndexFunc(all, func(w store.Worker) bool { return w.ID == id })
-	if i < 0 {
-		return a, failure(http.StatusNotFound, "No living worker has this id: it has stopped, or it was declared dead and its tasks run elsewhere.")
+	id := w.ID
+	d := workerData{Worker: w}
+	quiet, err := v.client.QuietWorkers(v.r.Context())
+	if err != nil {
+		return a, err
 	}
-	d := workerData{Worker: all[i]}
+	d.Quiet = len(quiet[id]) > 0
 	f := tusk.Filter{Queues: d.Queues, States: []tusk.State{store.Running}, Limit: store.MaxPage, NoArgs: true}
 	running, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
 	if err != nil {
@@ -225,4 +233,37 @@ func workerPage(v *visit) (answer, error) {
 	}
 	d.More = !more.IsZero() && len(d.Tasks) < d.Running
 	return answer{page: "worker", title: "Worker " + id.String()[24:], section: "workers", watch: v.lists(), data: d}, nil
+}
+
+// findWorker finds the worker of the path if the visitor may know of it.
+func (v *visit) findWorker() (store.Worker, error) {
+	id, err := tusk.ParseID(v.r.PathValue("worker"))
+	if err != nil {
+		return store.Worker{}, tusk.ErrNotFound
+	}
+	v.target = id.String()
+	all, err := v.seenWorkers(v.r.Context())
+	if err != nil {
+		return store.Worker{}, err
+	}
+	i := slices.IndexFunc(all, func(w store.Worker) bool { return w.ID == id })
+	if i < 0 {
+		return store.Worker{}, failure(http.StatusNotFound, "No living worker has this id: it has stopped, or it was declared dead and its tasks run elsewhere.")
+	}
+	return all[i], nil
+}
+
+func quietWorker(v *visit) (answer, error) { return v.changeWorker("quiet", v.client.QuietWorker) }
+func wakeWorker(v *visit) (answer, error)  { return v.changeWorker("awake", v.client.WakeWorker) }
+
+// changeWorker is for those who may use all of a worker's queues.
+func (v *visit) changeWorker(about string, do func(ctx context.Context, id tusk.ID) error) (answer, error) {
+	w, err := v.findWorker()
+	if err != nil {
+		return answer{}, err
+	}
+	if !v.who.SeesAllTenants() || slices.ContainsFunc(w.Queues, func(q string) bool { return !v.who.SeesQueue(q) }) {
+		return answer{}, failure(http.StatusForbidden, "It takes tasks of queues that you may not change.")
+	}
+	return goTo("/workers/"+w.ID.String(), about), do(v.r.Context(), w.ID)
 }

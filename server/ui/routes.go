@@ -134,6 +134,8 @@ func Routes() []Route {
 		sums("/kinds/{kind}", kindPage),
 		sums("/workers", workers),
 		sums("/workers/{worker}", workerPage),
+		post("/workers/{worker}/quiet", "workers.quiet", quietWorker),
+		post("/workers/{worker}/wake", "workers.wake", wakeWorker),
 		get("/find", find),
 		{Method: "GET", Path: "/doctor", Need: access.Operate, Whole: true, show: diagnosis},
 		get("/help", help),

@@ -26,6 +26,7 @@ type tasksData struct {
 	Next     string // query of the next page
 	First    string // query of the first page; empty: this is it
 	Queues   []string
+	Kinds    []string
 	Counts   map[string]string // tasks by state; empty: nobody counts those of such a filter
 	Chips    []chip
 	Span     string
@@ -94,6 +95,9 @@ func tasks(v *visit) (answer, error) {
 		if d.Queues, err = v.queueNames(); err != nil {
 			return a, err
 		}
+		if d.Kinds, err = v.kindNames(); err != nil {
+			return a, err
+		}
 		d.Group = v.group(q.Fingerprint)
 		if d.Counts, err = v.countsFor(q); err != nil {
 			return a, err
@@ -157,6 +161,22 @@ func (v *visit) queueNames() ([]string, error) {
 		}
 	}
 	return names, err
+}
+
+// kindNames lists the kinds that living workers have handlers for.
+func (v *visit) kindNames() ([]string, error) {
+	s, err := v.Feed.Recent(v.r.Context(), countsAge)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, w := range s.Workers {
+		if len(v.who.Queues) == 0 || slices.ContainsFunc(w.Queues, v.who.SeesQueue) {
+			names = append(names, w.Kinds...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // group finds the error group that a list is about; nil when there is none.

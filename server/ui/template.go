@@ -55,6 +55,7 @@ var notes = map[string]string{
 	"paused": "Paused. Running tasks go on.", "resumed": "Resumed.", "ran": "A task is enqueued.",
 	"backfilled": "The tasks of those ticks are enqueued, but for those that were and have not finished.",
 	"saved":      "Saved.", "removed": "Removed.", "password": "Your password is changed, and your other sessions have ended.", "sessionsended": "Logged out everywhere, within two seconds.", "revoked": "Revoked.", "stopping": "It stops after the page that it is at.",
+	"quiet": "It claims nothing more, within a second. What it runs goes on.", "awake": "It claims tasks again.",
 	"again":      "It and what comes after it run again.",
 	"retriedall": "The tasks that failed or were cancelled are available again.", "cancelledall": "What had not finished is cancelled, or asked to stop.",
 	"testing": "A test is on its way. What became of it shows under Last arrived.", "muted": "Muted for an hour.", "unmuted": "No longer muted.",

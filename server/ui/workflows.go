@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -17,20 +18,27 @@ type workflowsData struct {
 	Looked int
 	Next   string // before of the next page
 	Later  bool   // this is not the first page
+	Kind   string // only workflows with such a task
 }
 
 func workflows(v *visit) (answer, error) {
 	a := answer{page: "workflows", title: "Workflows", section: "workflows"}
-	var before tusk.ID
+	var f tusk.Filter
 	var err error
 	if text := v.r.URL.Query().Get("before"); text != "" {
-		if before, err = tusk.ParseID(text); err != nil {
+		if f.Before, err = tusk.ParseID(text); err != nil {
 			return a, err
 		}
 	}
-	d := workflowsData{Later: !before.IsZero()}
+	d := workflowsData{Later: !f.Before.IsZero(), Kind: strings.TrimSpace(v.r.URL.Query().Get("kind"))}
+	if d.Kind != "" {
+		if err := query.Text("kind", d.Kind); err != nil {
+			return a, err
+		}
+		f.Kinds = []string{d.Kind}
+	}
 	var more tusk.ID
-	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, before, query.SurveyBudget); err != nil {
+	if d.Flows, d.Looked, more, err = query.Workflows(v.r.Context(), v.client, v.who.Sees, f, query.SurveyBudget); err != nil {
 		return a, err
 	}
 	if !more.IsZero() {
