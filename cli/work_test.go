@@ -253,3 +253,26 @@ func TestAFileIsNamedForOtherFolders(t *testing.T) {
 		}
 	}
 }
+
+func TestAWorkerIsQuietedAndWokenByAPartOfItsID(t *testing.T) {
+	sh := filledShell(t)
+	sh.start("work")
+	eventually(t, func() bool { return len(sh.json("workers", "list")) == 1 }, func() string { return "no worker" })
+	id := sh.json("workers", "list")[0]["id"].(string)
+	if row := sh.json("workers", "quiet", id[24:])[0]; row["name"] != id || row["result"] != "quiet" {
+		t.Errorf("%v", row)
+	}
+	if row := sh.json("workers", "list")[0]; row["quiet"] != true {
+		t.Errorf("%v", row)
+	}
+	task := sh.enqueue("echo")
+	if out := sh.must("tasks", "why", task); !strings.HasPrefix(out, "quiet\t") || !strings.Contains(out, "tusk workers wake "+id) {
+		t.Error(out)
+	}
+	sh.must("workers", "wake", id)
+	eventually(t, func() bool { return len(sh.ids("--state", "completed")) == 1 }, func() string { return "the task was not run" })
+	sh.fails(exitNotFound, "not_found", []string{"no living worker"}, "workers", "quiet", "abcdef012345")
+	if out := sh.must("__complete", "workers", "quiet", ""); !strings.HasPrefix(out, id) {
+		t.Error(out)
+	}
+}

@@ -9,6 +9,7 @@ import (
 // graph is a picture of nodes that come after others: layers from left to right.
 type graph struct {
 	Width, Height int
+	NodeWidth     int // of all: room for the longest title, as far as that goes
 	Nodes         []*node
 	Edges         []edge
 }
@@ -28,10 +29,11 @@ type node struct {
 type edge struct{ Path, Class string }
 
 const (
-	nodeWidth, nodeHeight = 160, 46
+	leastWidth, mostWidth = 160, 280
+	nodeHeight            = 46
+	runeWidth, boxPadding = 8, 24 // of a title, about
 	layerGap, rowGap      = 44, 14
 	margin                = 6
-	titleRunes, subRunes  = 18, 21
 	sweeps                = 6
 )
 
@@ -43,6 +45,12 @@ func draw(nodes []*node) *graph {
 	g := &graph{Nodes: nodes}
 	layers := layersOf(nodes)
 	ways := bendsOf(nodes, layers)
+	longest := 0
+	for _, n := range nodes {
+		longest = max(longest, utf8.RuneCountInString(n.Title), utf8.RuneCountInString(n.Sub)-3)
+	}
+	g.NodeWidth = min(max(longest*runeWidth+boxPadding, leastWidth), mostWidth)
+	titleRunes := (g.NodeWidth - boxPadding) / runeWidth
 	arrange(layers)
 	rows := 0
 	for _, layer := range layers {
@@ -51,14 +59,14 @@ func draw(nodes []*node) *graph {
 	for x, layer := range layers {
 		top := margin + (rows-len(layer))*(nodeHeight+rowGap)/2
 		for y, n := range layer {
-			n.X, n.Y = margin+x*(nodeWidth+layerGap), top+y*(nodeHeight+rowGap)
-			n.Title, n.Sub = cutRunes(n.Title, titleRunes), cutRunes(n.Sub, subRunes)
+			n.X, n.Y = margin+x*(g.NodeWidth+layerGap), top+y*(nodeHeight+rowGap)
+			n.Title, n.Sub = cutRunes(n.Title, titleRunes), cutRunes(n.Sub, titleRunes+3)
 		}
 	}
-	g.Width = 2*margin + len(layers)*nodeWidth + max(len(layers)-1, 0)*layerGap
+	g.Width = 2*margin + len(layers)*g.NodeWidth + max(len(layers)-1, 0)*layerGap
 	g.Height = 2*margin + rows*nodeHeight + max(rows-1, 0)*rowGap
 	for _, w := range ways {
-		g.Edges = append(g.Edges, edge{w.path(), w.from.Class})
+		g.Edges = append(g.Edges, edge{w.path(g.NodeWidth), w.from.Class})
 	}
 	return g
 }
@@ -88,7 +96,7 @@ func bendsOf(nodes []*node, layers [][]*node) (ways []way) {
 }
 
 // path is the edge as SVG has it: curves between layers, straight through them.
-func (w way) path() string {
+func (w way) path(nodeWidth int) string {
 	x, y := w.from.X+nodeWidth, w.from.Y+nodeHeight/2
 	path := fmt.Sprintf("M%d %d", x, y)
 	for _, n := range append(w.bends, w.to) {

@@ -31,7 +31,7 @@ func TestAGraphHasEveryNodeBehindItsParentsAndNoTwoInOnePlace(t *testing.T) {
 				}
 			}
 			at := [2]int{n.X, n.Y}
-			if taken[at] || n.X < 0 || n.Y < 0 || n.X+nodeWidth > g.Width || n.Y+nodeHeight > g.Height {
+			if taken[at] || n.X < 0 || n.Y < 0 || n.X+g.NodeWidth > g.Width || n.Y+nodeHeight > g.Height {
 				rt.Fatalf("%s is at %v of %dx%d", n.Title, at, g.Width, g.Height)
 			}
 			taken[at] = true

@@ -33,6 +33,7 @@ type queueRow struct {
 	Counts  map[string]int64
 	Minute  int64 // attempts that ended within the last full minute
 	Failing int64
+	Served  bool // a living worker takes its tasks
 }
 
 func overview(v *visit) (answer, error) {
@@ -69,9 +70,13 @@ func overview(v *visit) (answer, error) {
 }
 
 func tilesOf(d overviewData, sums map[string]int64, gaveUp string, age time.Duration) []tile {
+	ready := "ready to be claimed"
+	if n := inPaused(d.Queues); n > 0 {
+		ready = num(n) + " of them in paused queues"
+	}
 	return []tile{
-		{"Available", num(sums["available"]), "ready to be claimed", "total.available", "available"},
-		{"Oldest", dur(age), "the longest wait right now", "total.oldest", ""},
+		{"Available", num(sums["available"]), ready, "total.available", "available"},
+		{"Oldest", dur(age), "the longest wait in a queue that is not paused", "total.oldest", ""},
 		{"Running", num(sums["running"]), fmt.Sprintf("on %d workers", d.Workers), "total.running", "running"},
 		{"Retryable", num(sums["retryable"]), "failed, will run again", "total.retryable", "retryable"},
 		{"Scheduled", num(sums["scheduled"]), "not due yet", "total.scheduled", "scheduled"},
@@ -79,12 +84,28 @@ func tilesOf(d overviewData, sums map[string]int64, gaveUp string, age time.Dura
 	}
 }
 
+// oldest is the longest wait in a queue that is not paused.
 func oldest(rows []queueRow) (age time.Duration) {
 	for _, q := range rows {
-		age = max(age, q.Oldest)
+		if !q.Paused {
+			age = max(age, q.Oldest)
+		}
 	}
 	return age
 }
+
+// inPaused counts the available tasks of paused queues.
+func inPaused(rows []queueRow) (n int64) {
+	for _, q := range rows {
+		if q.Paused {
+			n += q.Counts["available"]
+		}
+	}
+	return n
+}
+
+// Unserved reports whether tasks wait in vain: no worker takes them.
+func (q queueRow) Unserved() bool { return !q.Served && q.Counts["available"] > 0 }
 
 // discarded counts the discarded tasks of the queues that the visitor may see.
 func (v *visit) discarded(queues ...string) (string, error) {
@@ -136,6 +157,7 @@ func (v *visit) queueRows(s *feed.Snapshot) []queueRow {
 				row.Failing += m.Failed
 			}
 		}
+		row.Served = slices.ContainsFunc(s.Workers, func(w store.Worker) bool { return slices.Contains(w.Queues, q.Name) })
 		rows = append(rows, row)
 	}
 	return rows

@@ -156,7 +156,7 @@ func schedule(v *visit) (answer, error) {
 	if d.History, err = v.history(s); err != nil {
 		return answer{}, err
 	}
-	return answer{page: "schedule", title: s.Name, section: "schedules", data: d}, nil
+	return answer{page: "schedule", title: s.Name, section: "schedules", watch: v.lists(), data: d}, nil
 }
 
 func (v *visit) formOf(s tusk.ScheduleInfo) scheduleForm {

@@ -221,6 +221,13 @@ type taskData struct {
 	Flow    fmt.Stringer // the workflow that it belongs to, or begins; nil: none
 }
 
+// Anew reports whether the task was retried before an attempt, of which the latest is first, so that
+// attempts counted from 1 again.
+func (d taskData) Anew(i int) bool {
+	all := d.Detail.Attempts
+	return i+1 < len(all) && all[i].Number <= all[i+1].Number
+}
+
 // Editable is for templates; the form asks again.
 func (d taskData) Editable() bool { return replaceable(d.TaskInfo) }
 

@@ -129,7 +129,11 @@ func New(client *tusk.Client, o Options) (http.Handler, error) {
 	}
 	p.mux.Handle("GET /static/", http.StripPrefix("/static", cached(http.FileServerFS(static))))
 	p.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		p.fail(w, r, page{}, failure(http.StatusNotFound, "There is no such page."))
+		v := &visit{pages: p, w: w, r: r}
+		if who, err := p.Who(r); err == nil {
+			v.who = who
+		}
+		p.fail(w, r, v.base(answer{}), failure(http.StatusNotFound, "There is no such page."))
 	})
 	return p.mux, nil
 }
