@@ -57,9 +57,6 @@ type queueData struct {
 	Schedules []tusk.ScheduleInfo
 }
 
-// placeAge is how old the counts on the page of a queue may be.
-const placeAge = time.Second
-
 // queuePage is everything about one queue.
 func queuePage(v *visit) (answer, error) {
 	name := v.r.PathValue("queue")
@@ -67,7 +64,7 @@ func queuePage(v *visit) (answer, error) {
 	if tusk.ValidateName("queue", name) != nil || !v.who.SeesQueue(name) {
 		return a, tusk.ErrNotFound
 	}
-	s, err := v.Feed.Recent(v.r.Context(), placeAge)
+	s, err := v.Feed.Look(v.r.Context())
 	if err != nil {
 		return a, err
 	}

@@ -204,7 +204,7 @@
     const dialog = make("dialog", { id: "palette" }, input, list, said);
     dialog.setAttribute("aria-label", "Search");
     let wanted = "", timer = 0;
-    const pagesOf = (text) => all(".side nav a").filter((a) => text && a.textContent.toLowerCase().includes(text.toLowerCase()))
+    const pagesOf = (text) => all(".side nav a[data-go]").filter((a) => text && a.textContent.toLowerCase().includes(text.toLowerCase()))
       .map((a) => make("li", {}, make("a", { href: a.href }, make("span", { className: "what", textContent: "Page" }), " ", a.firstChild.textContent.trim())));
     const show = (text, items) => { list.replaceChildren(...items); said.textContent = !text ? "" : items.length ? `${items.length} found` : "Nothing found"; };
     function ask(text) {
