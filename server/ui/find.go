@@ -123,7 +123,7 @@ func (v *visit) named(text string) (all []found, err error) {
 		}
 	}
 	for _, w := range s.Workers {
-		if len(v.who.Queues) > 0 && !slices.ContainsFunc(w.Queues, v.who.SeesQueue) {
+		if !v.seesWorker(w) {
 			continue
 		}
 		for _, kind := range w.Kinds {

@@ -175,12 +175,14 @@ func kinds(v *visit) (answer, error) {
 	return a, nil
 }
 
-// seenWorkers lists the living workers that the visitor may know of.
+// seenWorkers lists the living workers that the visitor may know of, with the queues that they may.
 func (v *visit) seenWorkers(ctx context.Context) ([]store.Worker, error) {
 	all, err := v.client.Workers(ctx)
-	return slices.DeleteFunc(all, func(w store.Worker) bool {
-		return len(v.who.Queues) > 0 && !slices.ContainsFunc(w.Queues, v.who.SeesQueue)
-	}), err
+	seen := slices.DeleteFunc(all, func(w store.Worker) bool { return !v.seesWorker(w) })
+	for i := range seen {
+		seen[i].Queues = slices.DeleteFunc(slices.Clone(seen[i].Queues), func(q string) bool { return !v.who.SeesQueue(q) })
+	}
+	return seen, err
 }
 
 func workers(v *visit) (answer, error) {
@@ -259,7 +261,12 @@ func (v *visit) changeWorker(about string, do func(ctx context.Context, id tusk.
 	if err != nil {
 		return answer{}, err
 	}
-	if !v.who.SeesAllTenants() || slices.ContainsFunc(w.Queues, func(q string) bool { return !v.who.SeesQueue(q) }) {
+	all, err := v.client.Workers(v.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	i := slices.IndexFunc(all, func(other store.Worker) bool { return other.ID == w.ID })
+	if !v.who.SeesAllTenants() || i < 0 || len(all[i].Queues) > len(w.Queues) {
 		return answer{}, failure(http.StatusForbidden, "It takes tasks of queues that you may not change.")
 	}
 	return goTo("/workers/"+w.ID.String(), about), do(v.r.Context(), w.ID)

@@ -171,7 +171,7 @@ func (v *visit) kindNames() ([]string, error) {
 	}
 	var names []string
 	for _, w := range s.Workers {
-		if len(v.who.Queues) == 0 || slices.ContainsFunc(w.Queues, v.who.SeesQueue) {
+		if v.seesWorker(w) {
 			names = append(names, w.Kinds...)
 		}
 	}
