@@ -102,13 +102,13 @@ func (t *table) widths() []int {
 }
 
 const (
-	gap      = 2  // between columns
-	leastCut = 12 // runes that a cut column keeps
+	gap      = 2 // between columns
+	leastCut = 9 // runes that a cut column keeps: those of a state
 )
 
 // fit makes the table narrower, if it is wider than most runes, by what is missed least: ids keep
 // their last digits, which commands take, columns in which no row has anything go, and the widest
-// texts are cut. With most of 0 nothing is known.
+// texts are cut; the last columns go when that is not enough. With most of 0 nothing is known.
 func (t *table) fit(most int) {
 	if most == 0 || t.wide() <= most {
 		return
@@ -124,13 +124,17 @@ func (t *table) fit(most int) {
 	for over := t.wide() - most; over > 0; over = t.wide() - most {
 		width := t.widths()
 		widest := -1
-		for i := range width {
+		for i := 1; i < len(width); i++ {
 			if !t.right[i] && width[i] > leastCut && (widest < 0 || width[i] > width[widest]) {
 				widest = i
 			}
 		}
 		if widest < 0 {
-			return
+			if len(t.heads) == 1 {
+				return
+			}
+			t.drop(len(t.heads) - 1)
+			continue
 		}
 		second := leastCut
 		for i := range width {
@@ -164,7 +168,7 @@ func (t *table) shortenIDs(i int) {
 
 func (t *table) isEmpty(i int) bool {
 	for _, row := range t.rows {
-		if row[i] != "" && row[i] != "-" {
+		if !slices.Contains([]string{"", "-", "0", "no"}, row[i]) {
 			return false
 		}
 	}
