@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // decodeOne reads the one object that a command printed.
@@ -265,12 +267,15 @@ func TestAWorkerIsQuietedAndWokenByAPartOfItsID(t *testing.T) {
 	if row := sh.json("workers", "list")[0]; row["quiet"] != true {
 		t.Errorf("%v", row)
 	}
-	task := sh.enqueue("echo")
-	if out := sh.must("tasks", "why", task); !strings.HasPrefix(out, "quiet\t") || !strings.Contains(out, "tusk workers wake "+id) {
-		t.Error(out)
-	}
+	var task, why string
+	eventually(t, func() bool { // the worker learns of it within a second
+		task = sh.enqueue("echo")
+		time.Sleep(100 * time.Millisecond)
+		why = sh.must("tasks", "why", task)
+		return strings.HasPrefix(why, "quiet\t") && strings.Contains(why, "tusk workers wake "+id)
+	}, func() string { return why })
 	sh.must("workers", "wake", id)
-	eventually(t, func() bool { return len(sh.ids("--state", "completed")) == 1 }, func() string { return "the task was not run" })
+	eventually(t, func() bool { return slices.Contains(sh.ids("--state", "completed"), task) }, func() string { return "the task was not run" })
 	sh.fails(exitNotFound, "not_found", []string{"no living worker"}, "workers", "quiet", "abcdef012345")
 	if out := sh.must("__complete", "workers", "quiet", ""); !strings.HasPrefix(out, id) {
 		t.Error(out)
