@@ -209,7 +209,13 @@ func TestAPersonFindsAndReadsWithKeysAndThePointer(t *testing.T) {
 		return strings.Contains(b.text("#palette"), "morning-report") || strings.Contains(b.text("#palette"), "Page Schedules")
 	})
 	b.accessible("the search")
-	b.submit(`#palette a[href$="/schedules"]`)
+	eventually(t, func() bool { // what is found is drawn anew with each answer
+		var clicked bool
+		b.run(chromedp.Evaluate(`(a => { a?.click(); return !!a })(document.querySelector('#palette a[href$="/schedules"]'))`, &clicked))
+		return clicked
+	})
+	eventually(t, func() bool { path, _ := b.at(); return path == "/schedules" })
+	b.run(chromedp.WaitVisible("h1", chromedp.ByQuery))
 	if got := b.text("h1"); got != "Schedules" {
 		t.Error(got)
 	}
