@@ -46,9 +46,17 @@ func newClock(dir string) (*clock, error) {
 	return c, c.set(0)
 }
 
-// environment is what a server needs to have this clock.
+// environment is what a server needs to have this clock. The times of files stay as they are: to
+// fake them, libfaketime takes a semaphore that all processes of the server share, and a backend
+// that is killed while it holds that leaves every other one waiting for ever.
 func (c *clock) environment() map[string]string {
-	return map[string]string{"LD_PRELOAD": c.preload, "FAKETIME_TIMESTAMP_FILE": c.file, "FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+	return map[string]string{
+		"LD_PRELOAD":                   c.preload,
+		"FAKETIME_TIMESTAMP_FILE":      c.file,
+		"FAKETIME_CACHE_DURATION":      "1",
+		"FAKETIME_DONT_FAKE_MONOTONIC": "1",
+		"NO_FAKE_STAT":                 "1",
+	}
 }
 
 // set puts the clock so far ahead of the machine's, which the server notices within

@@ -29,9 +29,7 @@ type history struct {
 
 	engine *pgxpool.Pool // that of s
 	length time.Duration
-	reader atomic.Int64 // since when, in nanoseconds, a transaction that reads the log is open; 0: none is
-
-	readUntil atomic.Int64 // when the last one ended
+	turns  int // of the log's segments
 
 	stop   atomic.Bool
 	inside atomic.Bool // users' transactions finish tasks, too
@@ -117,9 +115,6 @@ func (h *history) run(length time.Duration) {
 	others.Go(func() { h.loop(h.keep) })
 	others.Go(func() { h.loop(h.cancel) })
 	others.Go(func() { h.loop(h.turn) })
-	if h.length >= time.Minute { // segments go more slowly beside it
-		others.Go(func() { h.loop(h.read) })
-	}
 	if h.length >= 10*time.Second {
 		others.Go(func() {
 			if err := bounded(func(ctx context.Context) error { return h.large(ctx, 25000) }); err != nil {

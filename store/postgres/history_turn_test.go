@@ -15,7 +15,8 @@ import (
 )
 
 // turn lets the log's segments come and go under the load: transaction ids are used
-// up, segments are made ahead, history is pruned, and what is spent is dropped.
+// up, segments are made ahead, history is pruned, and what is spent is dropped. In a history
+// of minutes every third turn is beside an open transaction that keeps segments from going.
 func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
 	// A segment shall hold as few transactions as one can.
 	const idle = "update tusk.segment set made_at = '2000-01-01'"
@@ -38,41 +39,42 @@ func (h *history) turn(ctx context.Context, _ *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+	h.turns++
+	beside := h.length >= time.Minute && h.turns%3 == 0
+	if beside {
+		tx, err := h.read(ctx)
+		if err != nil {
+			return err
+		}
+		ended := time.AfterFunc(20*time.Second, func() { _ = tx.Rollback(ctx) })
+		defer func() {
+			if ended.Stop() {
+				_ = tx.Rollback(ctx)
+			}
+		}()
+	}
 	if _, err := h.s.Prune(ctx, h.term, store.Retention{Completed: 2 * time.Second}, 100000); err != nil {
 		return err
 	}
-	const long = 12 * time.Second
-	began, reader := time.Now(), h.reader.Load()
+	began := time.Now()
 	err = h.s.Maintain(ctx, h.term)
-	open := reader != 0 && (h.reader.Load() == reader || h.readUntil.Load() > began.Add(long).UnixNano())
-	if took := time.Since(began); open && took > long {
+	if took := time.Since(began); beside && took > 12*time.Second {
 		h.t.Errorf("maintenance takes %v beside an open transaction that has read the log", took)
 	}
 	return err
 }
 
-// read leaves a transaction open that has read the log: in a history of minutes for
-// longer than maintenance may wait for it.
-func (h *history) read(ctx context.Context, r *rand.Rand) error {
+// read leaves a transaction open that has read every segment of the log.
+func (h *history) read(ctx context.Context) (pgx.Tx, error) {
 	tx, err := h.pool.Begin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer tx.Rollback(ctx)
 	if _, err := tx.Exec(ctx, "select count(*) from tusk.log"); err != nil {
-		return err
+		_ = tx.Rollback(ctx)
+		return nil, err
 	}
-	h.reader.Store(time.Now().UnixNano())
-	for end := time.Now().Add(min(20*time.Second, h.length/10)); time.Now().Before(end) && !h.stop.Load(); {
-		time.Sleep(50 * time.Millisecond)
-	}
-	h.readUntil.Store(time.Now().UnixNano())
-	h.reader.Store(0)
-	if err := tx.Rollback(ctx); err != nil {
-		return err
-	}
-	time.Sleep(time.Duration(r.Int64N(int64(h.length / 5))))
-	return nil
+	return tx, nil
 }
 
 // large ends a lease of many tasks, one of them inside an open transaction. Nobody else
