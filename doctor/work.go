@@ -94,7 +94,29 @@ func (f *Facts) queues(o Options) (found []Finding) {
 	if found == nil {
 		found = []Finding{ok("queues", "every queue with available tasks has a worker, and none waits for longer than %v", o.Waiting)}
 	}
-	return found
+	return few(found, "queues", "tusk queues list")
+}
+
+// mostNamed is how many things a check names one by one.
+const mostNamed = 10
+
+// few keeps the worst findings of a check, and says how many more there are and what lists them.
+func few(found []Finding, what, list string) []Finding {
+	if len(found) <= mostNamed {
+		return found
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int {
+		switch {
+		case a.Status == b.Status:
+			return 0
+		case a.Status == Critical:
+			return -1
+		}
+		return 1
+	})
+	rest := found[mostNamed:]
+	return append(found[:mostNamed:mostNamed],
+		Finding{rest[0].Check, Worst(rest), fmt.Sprintf("%d more %s are like these", len(rest), what), list})
 }
 
 func (f *Facts) schedules(o Options) (found []Finding) {
@@ -108,5 +130,5 @@ func (f *Facts) schedules(o Options) (found []Finding) {
 	if found == nil {
 		found = []Finding{ok("schedules", "none of %d is late", len(f.Schedules))}
 	}
-	return found
+	return few(found, "schedules", "tusk schedules list")
 }
