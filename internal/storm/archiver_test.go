@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -132,7 +133,11 @@ func (c *checker) archived() {
 	if len(times) == 0 {
 		c.violation("I22", "nothing was archived")
 	}
-	if v, err := a.Verify(ctx, nil); err != nil || len(v.Problems) > 0 {
+	v, err := a.Verify(ctx, nil)
+	if c.counts["failover"] > 0 { // it may lose the note that names files, which are swept after a day
+		v.Problems = slices.DeleteFunc(v.Problems, func(p archive.Problem) bool { return strings.Contains(p.Text, "no manifest lists") })
+	}
+	if err != nil || len(v.Problems) > 0 {
 		c.violation("I22", "the archive is damaged: %v, %v", v.Problems, err)
 	}
 	c.t.Logf("%d tasks of %d are in the archive, in %d batches", len(times), len(c.stored), len(manifests))
