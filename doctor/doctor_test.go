@@ -250,12 +250,13 @@ var faults = []struct {
 	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available tasks and no worker", "tusk work --queue lonely", func(p *patient) {
 		p.healthy().add("lonely")
 	}},
-	{"many queues without workers", "queues", doctor.Warn, "20 more queues are like these", "tusk queues list", func(p *patient) {
-		h := p.healthy()
-		for i := range 30 {
-			h.add(fmt.Sprint("lonely", i))
-		}
-	}},
+	{"many queues without workers", "queues", doctor.Warn, "20 more queues are like these",
+		"tusk queues list", func(p *patient) {
+			h := p.healthy()
+			for i := range 30 {
+				h.add(fmt.Sprint("lonely", i))
+			}
+		}},
 	{"a queue that was forgotten", "queues", doctor.Critical, "no worker", "tusk work --queue lonely", func(p *patient) {
 		p.healthy().add("lonely")
 		p.options.Waiting = time.Nanosecond

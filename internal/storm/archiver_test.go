@@ -135,7 +135,9 @@ func (c *checker) archived() {
 	}
 	v, err := a.Verify(ctx, nil)
 	if c.counts["failover"] > 0 { // it may lose the note that names files, which are swept after a day
-		v.Problems = slices.DeleteFunc(v.Problems, func(p archive.Problem) bool { return strings.Contains(p.Text, "no manifest lists") })
+		v.Problems = slices.DeleteFunc(v.Problems, func(p archive.Problem) bool {
+			return strings.Contains(p.Text, "no manifest lists")
+		})
 	}
 	if err != nil || len(v.Problems) > 0 {
 		c.violation("I22", "the archive is damaged: %v, %v", v.Problems, err)

@@ -61,7 +61,8 @@ var audited = []planted{
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
 		{"store/postgres/segment.go", "Scan(&dropped); err != nil {\n			return unlessBusy(err)", "Scan(&dropped); unlessBusy(err) != nil {\n			return err"},
-		{"store/postgres/functions/13_maintain.sql", "    if _pause is null then\n      return false;\n    end if;\n    perform set_config('lock_timeout', (50 + 2 * _pause)",
+		{"store/postgres/functions/13_maintain.sql", "    if _pause is null then\n      return false;\n    end if;\n" +
+			"    perform set_config('lock_timeout', (50 + 2 * _pause)",
 			"    perform set_config('lock_timeout', (50 + 2 * coalesce(_pause, 1000))"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
