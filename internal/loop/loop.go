@@ -40,20 +40,7 @@ func New(name string, deadline time.Duration, log *slog.Logger, step func(contex
 // end by itself, within its deadline. The end of the context cuts it short.
 func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
 	failures := 0
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-stop:
-			return
-		case <-l.wake:
-		case <-timer.C:
-		}
-		if ctx.Err() != nil || closed(stop) {
-			return
-		}
+	for ctx.Err() == nil && !closed(stop) {
 		pause, err := l.step(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -66,7 +53,15 @@ func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
 			failures = 0
 			l.success.Store(time.Now().UnixNano())
 		}
-		timer.Reset(pause)
+		if pause <= 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-stop:
+		case <-l.wake:
+		case <-time.After(pause):
+		}
 	}
 }
 

@@ -165,10 +165,10 @@ func TestLeadersThatComeAndGoFireEachTickOnce(t *testing.T) {
 				time.Sleep(time.Duration(throw(60)) * time.Second)
 				for id, kill := range kills {
 					if chance(3) {
+						kill()
 						if chance(2) {
 							leaders[id].Resign(context.Background()) // its error is the store's
 						}
-						kill()
 						delete(kills, id)
 						next++
 						leaders[next], kills[next] = lead(s, next)
@@ -214,10 +214,10 @@ func TestOfAllLeadersOneLeadsAndAnotherFollowsWithinATerm(t *testing.T) {
 		if first.Term() != 0 {
 			t.Error("the killed one thinks that it leads")
 		}
+		killSecond()
 		if err := second.Resign(context.Background()); err != nil || second.Term() != 0 {
 			t.Errorf("resigned: term %d, %v", second.Term(), err)
 		}
-		killSecond()
 	})
 }
 
