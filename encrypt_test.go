@@ -42,7 +42,7 @@ func TestEncryption(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.enqueue(count{42}, nil)
-		if stored := string(s.get(first.ID).Task.Args); strings.Contains(stored, "41") || !strings.Contains(stored, "$encrypted") {
+		if stored := string(s.get(first.ID).Task.Args); strings.Contains(stored, `:41`) || !strings.Contains(stored, "$encrypted") {
 			t.Errorf("stored as %s", stored)
 		}
 		_, stop := s.work(nil)
