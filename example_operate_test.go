@@ -75,14 +75,14 @@ func ExampleClient_QuietWorker() {
 	<-events
 
 	fmt.Println(client.QuietWorker(ctx, worker.ID()))
-	quiet, _ := client.QuietWorkers(ctx)
-	fmt.Println(quiet[worker.ID()], client.WakeWorker(ctx, worker.ID()))
+	workers, _ := client.Workers(ctx)
+	fmt.Println(workers[0].Queues, workers[0].Quiet, client.WakeWorker(ctx, worker.ID()))
 	fmt.Println(errors.Is(client.QuietWorker(ctx, tusk.NewID()), tusk.ErrNotFound))
 	cancel()
 	<-done
 	// Output:
 	// <nil>
-	// [default] <nil>
+	// [default] true <nil>
 	// true
 }
 

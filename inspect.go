@@ -106,13 +106,17 @@ func (c *Client) Errors(ctx context.Context, f store.ErrorFilter) ([]store.Error
 	return groups, nil
 }
 
-// Workers returns the living workers, oldest first.
+// Workers returns the living workers, oldest first, and says which were told to claim nothing more.
 func (c *Client) Workers(ctx context.Context) ([]store.Worker, error) {
 	workers, err := c.store.Workers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
-	return workers, nil
+	quiet, err := c.quietWorkers(ctx)
+	for i := range workers {
+		workers[i].Quiet = quiet[workers[i].ID]
+	}
+	return workers, err
 }
 
 // Edited says what an edit did to one task.

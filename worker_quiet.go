@@ -53,21 +53,20 @@ func (c *Client) setQuiet(ctx context.Context, id ID, change func(others []ID) [
 	return nil
 }
 
-// QuietWorkers returns the workers that QuietWorker has told to claim nothing more, each with
-// the queues that this is for. Some may have ended since.
-func (c *Client) QuietWorkers(ctx context.Context) (map[ID][]string, error) {
+// quietWorkers are those that QuietWorker has told to claim nothing more. Some may have ended since.
+func (c *Client) quietWorkers(ctx context.Context) (map[ID]bool, error) {
 	records, err := c.store.Records(ctx, queueRecord)
 	if err != nil {
 		return nil, fmt.Errorf("quiet workers: %w", err)
 	}
-	quiet := map[ID][]string{}
+	quiet := map[ID]bool{}
 	for _, r := range records {
 		var s queueSettings
 		if err := json.Unmarshal(r.Body, &s); err != nil {
 			return nil, fmt.Errorf("quiet workers: settings of %s: %w", r.Name, err)
 		}
 		for _, id := range s.Quiet {
-			quiet[id] = append(quiet[id], r.Name)
+			quiet[id] = true
 		}
 	}
 	return quiet, nil

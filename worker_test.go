@@ -222,8 +222,8 @@ func TestWorkers(t *testing.T) {
 		if err := s.client.QuietWorker(ctx, w.ID()); err != nil {
 			t.Fatal(err)
 		}
-		if quiet, err := s.client.QuietWorkers(ctx); err != nil || !slices.Equal(quiet[w.ID()], []string{"default"}) {
-			t.Error(quiet, err)
+		if all, err := s.client.Workers(ctx); err != nil || !all[0].Quiet || all[0].TakesFrom("default") {
+			t.Error(all, err)
 		}
 		time.Sleep(2 * time.Second)
 		id := s.enqueue(count{}, nil)

@@ -38,11 +38,7 @@ func newWorkersCommand(app *App) *cobra.Command {
 	c.AddCommand(newListCommand(app, "List the living workers, oldest first", "no worker is alive",
 		func(ctx context.Context, client *tusk.Client) ([]workerRow, error) {
 			workers, err := client.Workers(ctx)
-			if err != nil {
-				return nil, err
-			}
-			quiet, err := client.QuietWorkers(ctx)
-			return rowsOf(workers, func(w store.Worker) workerRow { return workerOf(w, len(quiet[w.ID]) > 0) }), err
+			return rowsOf(workers, workerOf), err
 		}),
 		newWorkerSwitch(app, "quiet", "Have workers claim nothing more; what they run goes on", (*tusk.Client).QuietWorker),
 		newWorkerSwitch(app, "wake", "Have quiet workers claim again", (*tusk.Client).WakeWorker))
@@ -100,7 +96,7 @@ func findWorker(ctx context.Context, client *tusk.Client, text string) (tusk.ID,
 	return id, &query.AmbiguousError{Part: text, Names: found}
 }
 
-func workerOf(w store.Worker, quiet bool) workerRow {
-	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, quiet, instant(w.StartedAt), instant(w.BeatAt),
+func workerOf(w store.Worker) workerRow {
+	return workerRow{w.ID, w.Host, w.PID, w.Queues, w.Kinds, w.Running, w.Hung, w.Concurrency, w.Quiet, instant(w.StartedAt), instant(w.BeatAt),
 		instant(w.ExpiresAt), w.Version}
 }

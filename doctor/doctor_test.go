@@ -74,7 +74,7 @@ func (p *patient) lead() {
 func (p *patient) work(version, queue string) store.ID {
 	p.Helper()
 	id := tusk.NewID()
-	w := store.Worker{ID: id, Queues: []string{queue}, Concurrency: 1, Version: version}
+	w := store.Worker{ID: id, Queues: []string{queue}, Kinds: []string{"k"}, Concurrency: 1, Version: version}
 	_, err := p.Store().Extend(p.Context(), store.Beat{Worker: w, TTL: time.Hour})
 	p.must(err)
 	return id
@@ -250,6 +250,11 @@ var faults = []struct {
 	{"a queue without a worker", "queues", doctor.Warn, "queue lonely has 1 available tasks and no worker", "tusk work --queue lonely", func(p *patient) {
 		p.healthy().add("lonely")
 	}},
+	{"a queue whose worker is quiet", "queues", doctor.Warn, "1 available tasks and only workers that were told to claim nothing", "tusk workers wake ",
+		func(p *patient) {
+			p.healthy().add("lonely")
+			p.must(p.QuietWorker(p.Context(), p.work(tusk.Version(), "lonely")))
+		}},
 	{"many queues without workers", "queues", doctor.Warn, "20 more queues are like these",
 		"tusk queues list", func(p *patient) {
 			h := p.healthy()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -64,10 +65,12 @@ func (f *Facts) versions() []Finding {
 }
 
 func (f *Facts) queues(o Options) (found []Finding) {
-	taken := map[string]bool{}
+	taken, quiet := map[string]bool{}, map[string]tusk.ID{}
 	for _, w := range f.Workers {
 		for _, q := range w.Queues {
-			taken[q] = true
+			if taken[q] = taken[q] || !w.Quiet; w.Quiet {
+				quiet[q] = w.ID
+			}
 		}
 	}
 	for _, q := range f.Queues {
@@ -84,8 +87,11 @@ func (f *Facts) queues(o Options) (found []Finding) {
 			if late {
 				status = Critical
 			}
-			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and no worker", q.Name, n),
-				"tusk work --queue " + q.Name})
+			text, fix := "no worker", "tusk work --queue "+q.Name
+			if id, ok := quiet[q.Name]; ok {
+				text, fix = "only workers that were told to claim nothing more", "tusk workers wake "+id.String()
+			}
+			found = append(found, Finding{"queues", status, fmt.Sprintf("queue %s has %d available tasks and %s", q.Name, n, text), fix})
 		case late:
 			found = append(found, Finding{"queues", Warn, fmt.Sprintf("the oldest of %d available tasks in queue %s waits for %v", n, q.Name,
 				q.Oldest.Round(time.Second)), "start more workers: tusk work --queue " + q.Name})

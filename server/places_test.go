@@ -61,8 +61,17 @@ func TestAQueueAKindAndAWorkerHavePages(t *testing.T) {
 	s.page(at).says(t, "It claims nothing more.", at+"/wake")
 	s.page("/workers").says(t, ">quiet</span>")
 	s.post(at+"/wake", "").want(t, 303, nil)
-	if quiet, err := s.client.QuietWorkers(t.Context()); err != nil || len(quiet) != 0 {
-		t.Error(quiet, err)
+	var w server.Worker
+	if s.do("POST", "/api/v1"+at+"/quiet", nil).want(t, 200, &w); !w.Quiet {
+		t.Error(w)
+	}
+	s.page("/queues/mail").says(t, ">quiet</span>")
+	if s.do("POST", "/api/v1"+at+"/wake", nil).want(t, 200, &w); w.Quiet {
+		t.Error(w)
+	}
+	s.do("POST", "/api/v1/workers/"+tusk.NewID().String()+"/quiet", nil).want(t, 404, nil)
+	if workers, err := s.client.Workers(t.Context()); err != nil || workers[0].Quiet {
+		t.Error(workers, err)
 	}
 }
 
@@ -82,6 +91,7 @@ func TestWallsStandAroundThePagesOfQueuesKindsAndWorkers(t *testing.T) {
 	if a := s.as(mail, "POST", at+"/quiet", nil); a.status != 403 {
 		t.Errorf("a worker of others' queues is quiet: %d", a.status)
 	}
+	s.as(mail, "POST", "/api/v1"+at+"/quiet", nil).want(t, 403, nil)
 	for _, q := range []string{"reports", "morning", f.Running.String(), f.Running.String()[24:]} {
 		if a := s.as(mail, "GET", "/find?q="+q, nil); a.status != 200 || strings.Contains(a.body, `id="found"`) {
 			t.Errorf("finds %s: %d", q, a.status)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -147,54 +146,6 @@ func (c *call) setPaused(name string, paused bool) (Queue, error) {
 		return Queue{}, err
 	}
 	return getQueue(c, byQueue{name})
-}
-
-// Worker is a worker as the API shows it.
-type Worker struct {
-	ID          string    `json:"id"`
-	Host        string    `json:"host"`
-	PID         int       `json:"pid"`
-	Queues      []string  `json:"queues"`
-	Kinds       []string  `json:"kinds" doc:"that it has handlers for; none: it hands tasks of any kind to workers over HTTP"`
-	Concurrency int       `json:"concurrency"`
-	Running     int       `json:"running"`
-	Hung        int       `json:"hung" doc:"handlers that ignore the end of their contexts"`
-	Version     string    `json:"version"`
-	StartedAt   time.Time `json:"started_at"`
-	BeatAt      time.Time `json:"beat_at"`
-	ExpiresAt   time.Time `json:"expires_at"`
-}
-
-// WorkerList is a list of workers.
-type WorkerList struct {
-	Workers []Worker `json:"workers"`
-}
-
-// viewWorker names no queue beyond the caller's bounds.
-func (c *call) viewWorker(w store.Worker) Worker {
-	queues := slices.DeleteFunc(append([]string{}, w.Queues...), func(q string) bool { return !c.who.SeesQueue(q) })
-	return Worker{w.ID.String(), w.Host, w.PID, queues, append([]string{}, w.Kinds...), w.Concurrency, w.Running,
-		w.Hung, w.Version, utc(w.StartedAt), utc(w.BeatAt), utc(w.ExpiresAt)}
-}
-
-func listWorkers(c *call, _ struct{}) (WorkerList, error) {
-	list := WorkerList{Workers: []Worker{}}
-	workers, err := c.client.Workers(c.r.Context())
-	for _, w := range workers {
-		if c.seesWorker(w) {
-			list.Workers = append(list.Workers, c.viewWorker(w))
-		}
-	}
-	return list, err
-}
-
-func (c *call) seesWorker(w store.Worker) bool {
-	for _, q := range w.Queues {
-		if c.who.SeesQueue(q) {
-			return true
-		}
-	}
-	return len(c.who.Queues) == 0
 }
 
 type statsInput struct {

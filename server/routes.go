@@ -172,6 +172,8 @@ func Routes() []Route {
 		does(get("/schedules/{name}/why", access.Read, "Say why a schedule does not fire: the reason to act on first, each with the command that changes it"), whySchedule),
 
 		does(sums("/workers", "List living workers"), listWorkers),
+		does(post("/workers/{worker}/quiet", access.Operate, "workers.quiet", "Have a worker claim nothing more, until it is woken or ends"), quietWorker),
+		does(post("/workers/{worker}/wake", access.Operate, "workers.wake", "Have a quiet worker claim again"), wakeWorker),
 		does(with(whole("/doctor", "Say what is ill of the database, the leader, workers, queues and schedules, and what mends it"), operate), diagnose),
 		does(sums("/stats", "What attempts came to, by queue, kind and slice of time"), listStats),
 		does(sums("/errors", "List groups of like errors, latest first"), listErrors),

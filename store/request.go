@@ -72,7 +72,13 @@ type Worker struct {
 	BeatAt    time.Time `json:"beat_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 	Running   int       `json:"running"` // tasks that it holds
+
+	// Quiet is set by tusk.Client.Workers: the worker was told to claim nothing more.
+	Quiet bool `json:"quiet,omitempty"`
 }
+
+// TakesFrom reports whether the worker claims tasks of a queue. A quiet one claims none.
+func (w *Worker) TakesFrom(queue string) bool { return !w.Quiet && slices.Contains(w.Queues, queue) }
 
 // Note is what a handler records while it runs or when it ends. Nil fields
 // leave what is stored alone; log lines are appended. A note whose lease is not

@@ -132,7 +132,7 @@ func (l *look) tellQueues(e *emitter) {
 	}
 	for _, w := range l.workers {
 		for _, q := range w.Queues {
-			if depths[q] != nil {
+			if depths[q] != nil && !w.Quiet {
 				depths[q].workers++
 			}
 		}
@@ -143,7 +143,7 @@ func (l *look) tellQueues(e *emitter) {
 		}
 		e.gauge("tusk_queue_oldest_seconds", "How long the oldest available task has been due.", []string{"queue"}, d.oldest.Seconds(), name)
 		e.gauge("tusk_queue_paused", "Whether the queue is paused.", []string{"queue"}, number(d.paused), name)
-		e.gauge("tusk_queue_workers", "Living workers that take from the queue.", []string{"queue"}, float64(d.workers), name)
+		e.gauge("tusk_queue_workers", "Living workers that take from the queue; quiet ones do not.", []string{"queue"}, float64(d.workers), name)
 	}
 }
 

@@ -100,15 +100,7 @@ func (g *gatherer) served(ctx context.Context) error {
 }
 
 func (g *gatherer) paused(ctx context.Context) (err error) {
-	if g.facts.Paused, err = g.client.Paused(ctx, g.facts.Task.Queue); err != nil {
-		return err
-	}
-	quiet, err := g.client.QuietWorkers(ctx)
-	for id, queues := range quiet {
-		if slices.Contains(queues, g.facts.Task.Queue) {
-			g.facts.Quiet = append(g.facts.Quiet, id)
-		}
-	}
+	g.facts.Paused, err = g.client.Paused(ctx, g.facts.Task.Queue)
 	return err
 }
 

@@ -75,7 +75,6 @@ type Facts struct {
 	Now     time.Time // by the engine's clock
 	Task    tusk.TaskInfo
 	Paused  bool           // its queue
-	Quiet   []tusk.ID      // workers that were told to take none of its queue's tasks
 	Workers []store.Worker // all living ones
 	Leads   bool           // somebody does the leader's chores, or nobody knows
 	Limits  *tusk.Limits   // of its queue; nil: none

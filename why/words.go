@@ -95,7 +95,7 @@ func (f *Facts) worker(id tusk.ID) *store.Worker {
 // takers are the living workers that take from the task's queue.
 func (f *Facts) takers() (mine []store.Worker) {
 	for _, w := range f.Workers {
-		if slices.Contains(w.Queues, f.Task.Queue) && !slices.Contains(f.Quiet, w.ID) {
+		if w.TakesFrom(f.Task.Queue) {
 			mine = append(mine, w)
 		}
 	}
@@ -105,7 +105,7 @@ func (f *Facts) takers() (mine []store.Worker) {
 // quiet are those that would take from it if they were not told to claim nothing.
 func (f *Facts) quiet() (mine []store.Worker) {
 	for _, w := range f.Workers {
-		if slices.Contains(f.Quiet, w.ID) {
+		if w.Quiet && slices.Contains(w.Queues, f.Task.Queue) {
 			mine = append(mine, w)
 		}
 	}

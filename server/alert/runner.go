@@ -156,7 +156,7 @@ func (r *Runner) served(ctx context.Context, served map[string]bool) error {
 	}
 	for _, w := range workers {
 		for _, q := range w.Queues {
-			served[q] = true
+			served[q] = served[q] || !w.Quiet
 		}
 	}
 	endpoints, err := r.client.Store().Records(ctx, "endpoint")

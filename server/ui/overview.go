@@ -157,7 +157,7 @@ func (v *visit) queueRows(s *feed.Snapshot) []queueRow {
 				row.Failing += m.Failed
 			}
 		}
-		row.Served = slices.ContainsFunc(s.Workers, func(w store.Worker) bool { return slices.Contains(w.Queues, q.Name) })
+		row.Served = slices.ContainsFunc(s.Workers, func(w store.Worker) bool { return w.TakesFrom(q.Name) })
 		rows = append(rows, row)
 	}
 	return rows

@@ -187,21 +187,11 @@ func (v *visit) seenWorkers(ctx context.Context) ([]store.Worker, error) {
 
 func workers(v *visit) (answer, error) {
 	all, err := v.seenWorkers(v.r.Context())
-	if err != nil {
-		return answer{}, err
-	}
-	quiet, err := v.client.QuietWorkers(v.r.Context())
-	return answer{page: "workers", title: "Workers", section: "workers", data: workersData{all, quiet}}, err
-}
-
-type workersData struct {
-	Workers []store.Worker
-	Quiet   map[tusk.ID][]string
+	return answer{page: "workers", title: "Workers", section: "workers", data: all}, err
 }
 
 type workerData struct {
 	store.Worker
-	Quiet bool            // it claims nothing more
 	Tasks []tusk.TaskInfo // that it runs
 	More  bool            // some of them are not shown
 }
@@ -215,11 +205,6 @@ func workerPage(v *visit) (answer, error) {
 	}
 	id := w.ID
 	d := workerData{Worker: w}
-	quiet, err := v.client.QuietWorkers(v.r.Context())
-	if err != nil {
-		return a, err
-	}
-	d.Quiet = len(quiet[id]) > 0
 	f := tusk.Filter{Queues: d.Queues, States: []tusk.State{store.Running}, Limit: store.MaxPage, NoArgs: true}
 	running, more, err := query.Visible(v.r.Context(), v.client, v.who.Sees, f)
 	if err != nil {

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Worker is a worker as the API shows it.
+type Worker struct {
+	ID          string    `json:"id"`
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Queues      []string  `json:"queues"`
+	Kinds       []string  `json:"kinds" doc:"that it has handlers for; none: it hands tasks of any kind to workers over HTTP"`
+	Concurrency int       `json:"concurrency"`
+	Running     int       `json:"running"`
+	Hung        int       `json:"hung" doc:"handlers that ignore the end of their contexts"`
+	Quiet       bool      `json:"quiet" doc:"it was told to claim nothing more"`
+	Version     string    `json:"version"`
+	StartedAt   time.Time `json:"started_at"`
+	BeatAt      time.Time `json:"beat_at"`
+	ExpiresAt   time.Time `json:"expires_at"`
+}
+
+// WorkerList is a list of workers.
+type WorkerList struct {
+	Workers []Worker `json:"workers"`
+}
+
+// viewWorker names no queue beyond the caller's bounds.
+func (c *call) viewWorker(w store.Worker) Worker {
+	queues := slices.DeleteFunc(append([]string{}, w.Queues...), func(q string) bool { return !c.who.SeesQueue(q) })
+	return Worker{w.ID.String(), w.Host, w.PID, queues, append([]string{}, w.Kinds...), w.Concurrency, w.Running,
+		w.Hung, w.Quiet, w.Version, utc(w.StartedAt), utc(w.BeatAt), utc(w.ExpiresAt)}
+}
+
+func listWorkers(c *call, _ struct{}) (WorkerList, error) {
+	list := WorkerList{Workers: []Worker{}}
+	workers, err := c.client.Workers(c.r.Context())
+	for _, w := range workers {
+		if c.seesWorker(w) {
+			list.Workers = append(list.Workers, c.viewWorker(w))
+		}
+	}
+	return list, err
+}
+
+func (c *call) seesWorker(w store.Worker) bool {
+	for _, q := range w.Queues {
+		if c.who.SeesQueue(q) {
+			return true
+		}
+	}
+	return len(c.who.Queues) == 0
+}
+
+type byWorker struct {
+	Worker tusk.ID `path:"worker" doc:"its id"`
+}
+
+func quietWorker(c *call, in byWorker) (Worker, error) {
+	return c.setQuiet(in.Worker, c.client.QuietWorker)
+}
+func wakeWorker(c *call, in byWorker) (Worker, error) {
+	return c.setQuiet(in.Worker, c.client.WakeWorker)
+}
+
+// setQuiet is for those who may change all of a worker's queues.
+func (c *call) setQuiet(id tusk.ID, set func(ctx context.Context, id tusk.ID) error) (Worker, error) {
+	w, err := c.findWorker(id)
+	if err != nil {
+		return Worker{}, err
+	}
+	for _, q := range w.Queues {
+		if err := c.mayChangeAll(q); err != nil {
+			return Worker{}, err
+		}
+	}
+	c.target = id.String()
+	if err := set(c.r.Context(), id); err != nil {
+		return Worker{}, err
+	}
+	w, err = c.findWorker(id)
+	return c.viewWorker(w), err
+}
+
+// findWorker finds a living worker that the caller may know of.
+func (c *call) findWorker(id tusk.ID) (store.Worker, error) {
+	all, err := c.client.Workers(c.r.Context())
+	for _, w := range all {
+		if w.ID == id && c.seesWorker(w) {
+			return w, nil
+		}
+	}
+	return store.Worker{}, cmp.Or(err, error(problem(http.StatusNotFound, "not_found", "worker: no living worker has this id")))
+}
