@@ -148,7 +148,12 @@ printed, once. The URL of Slack is a secret: TUSK_SLACK_FILE names a file that h
 	f.Var(durationFlag(&r.Repeat), "repeat", "how often it is told again while it lasts; default: never")
 	addReceiverFlags(f, &slack, &webhooks, &mail)
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that URLs may have; repeatable")
-	return c
+	return app.meantQueues(c, func([]string) []string {
+		if r.Queue == "" {
+			return nil
+		}
+		return []string{r.Queue}
+	})
 }
 
 func addReceiverFlags(f *pflag.FlagSet, slack, webhooks, mail *[]string) {

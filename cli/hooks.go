@@ -104,7 +104,7 @@ func newHooksPutCommand(app *App) *cobra.Command {
 	f.StringSliceVar(&h.Queues, "queue", nil, "`queue` of whose tasks it is told; repeatable; default: all")
 	f.Var(durationFlag(&h.Keep), "keep", "drop events that could not be told for so long; default: 24h")
 	f.StringSliceVar(&allow, "allow-host", nil, "private `host`, host:port or network that the URL may have; repeatable")
-	return c
+	return app.meantQueues(c, func([]string) []string { return h.Queues })
 }
 
 // withHooks opens the database for hooks.

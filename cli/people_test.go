@@ -152,7 +152,8 @@ func TestDevShowsEveryPageWithSomethingOnIt(t *testing.T) {
 func TestAlertsFromAShell(t *testing.T) {
 	sh := newShell(t)
 	sh.must("migrate", "up")
-	made := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--over", "10m", "--webhook", "https://app.example.com/alerts",
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--mail", "ops@example.com")
+	made := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--create", "--over", "10m", "--webhook", "https://app.example.com/alerts",
 		"--slack", "https://hooks.slack.com/services/s3cret")
 	if secret, _ := made[0]["secret"].(string); !strings.HasPrefix(secret, "whsec_") {
 		t.Error(made)
@@ -161,7 +162,7 @@ func TestAlertsFromAShell(t *testing.T) {
 	if len(rows) != 1 || rows[0]["kind"] != "oldest" || rows[0]["over_seconds"] != 600.0 || rows[0]["state"] != "ok" {
 		t.Error(rows)
 	}
-	if again := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--over", "5m"); again[0]["secret"] != nil {
+	if again := sh.json("alerts", "put", "slow", "--kind", "oldest", "--queue", "mail", "--create", "--over", "5m"); again[0]["secret"] != nil {
 		t.Error("a change shows the secret")
 	}
 	for _, command := range [][]string{{"alerts", "list"}, {"alerts", "show", "slow"}, {"--json", "alerts", "show", "slow"}} {

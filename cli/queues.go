@@ -140,13 +140,19 @@ place of what was set before: an outcome that is not named is kept like others.`
 	return c
 }
 
-// meant has a command refuse queues that nothing is known of, unless --create says that
-// they are meant.
+// meant has a command whose arguments are queues refuse those that nothing is known of, unless
+// --create says that they are meant.
 func (app *App) meant(c *cobra.Command) *cobra.Command {
+	return app.meantQueues(c, func(args []string) []string { return args })
+}
+
+// meantQueues is meant for a command that names queues elsewhere.
+func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []string) *cobra.Command {
 	create, do := false, c.RunE
-	c.RunE = func(cmd *cobra.Command, names []string) error {
-		if create {
-			return do(cmd, names)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		names := queues(args)
+		if create || len(names) == 0 {
+			return do(cmd, args)
 		}
 		for _, name := range names {
 			if err := tusk.ValidateName("queue", name); err != nil {
@@ -164,7 +170,7 @@ func (app *App) meant(c *cobra.Command) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return do(cmd, names)
+		return do(cmd, args)
 	}
 	c.Flags().BoolVar(&create, "create", false, "queues that nothing is known of, too")
 	return c

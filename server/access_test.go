@@ -255,7 +255,7 @@ func bodies(records []store.Record) (texts []string) {
 func TestAlertsAndWorkersAreToldWithinBounds(t *testing.T) {
 	s := start(t)
 	for name, queue := range map[string]string{"mine": "a.x", "theirs": "b", "every": ""} {
-		s.do("PUT", "/api/v1/alerts/"+name, object{"kind": "oldest", "queue": queue, "mail": []string{"ops@example.com"}}).want(t, 200, nil)
+		s.do("PUT", "/api/v1/alerts/"+name+"?create=true", object{"kind": "oldest", "queue": queue, "mail": []string{"ops@example.com"}}).want(t, 200, nil)
 	}
 	worker := store.Worker{ID: tusk.NewID(), Host: "h", Queues: []string{"a.x", "b"}}
 	if _, err := s.client.Store().Extend(t.Context(), store.Beat{Worker: worker, TTL: time.Hour}); err != nil {

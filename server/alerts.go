@@ -99,6 +99,7 @@ func getAlert(c *call, in byAlert) (Alert, error) {
 
 type putAlertInput struct {
 	byAlert
+	meant
 	Body AlertInput
 }
 
@@ -120,6 +121,9 @@ type AlertInput struct {
 func putAlert(c *call, in putAlertInput) (NewAlert, error) {
 	b := in.Body
 	c.target, c.detail = short(in.Name), b.Kind
+	if err := c.mayName(in.meant, b.Queue); err != nil {
+		return NewAlert{}, err
+	}
 	secret, _, err := c.alerts.Put(c.r.Context(), alert.Rule{Name: in.Name, Kind: alert.Kind(b.Kind), Queue: b.Queue, Schedule: b.Schedule,
 		Over: time.Duration(b.Over), Rate: b.Rate, For: time.Duration(b.For), Repeat: time.Duration(b.Repeat),
 		To: notify.Receivers(b.Slack, b.Webhooks, b.Mail)}, c.who.Name)

@@ -119,7 +119,9 @@ func TestAnAlertTellsItsReceiversOnceAndWhenItIsOver(t *testing.T) {
 			s := startOn(t, client, quickAlerts, func(c *server.Config) { c.Logger, c.Environment = log.logger(), "production" })
 			hook, slack := hear(t), hear(t)
 			var made server.NewAlert
-			s.do("PUT", "/api/v1/alerts/idle-mail", object{"kind": "no_worker", "queue": "mail", "webhooks": []string{hook.URL + "/x"},
+			misspelt := object{"kind": "no_worker", "queue": "mial", "mail": []string{"ops@example.com"}}
+			s.do("PUT", "/api/v1/alerts/idle-mail", misspelt).problem(t, 404, "unknown_queue")
+			s.do("PUT", "/api/v1/alerts/idle-mail?create=true", object{"kind": "no_worker", "queue": "mail", "webhooks": []string{hook.URL + "/x"},
 				"slack": []string{slack.URL + "/services/s3cret"}}).want(t, 200, &made)
 			if !strings.HasPrefix(made.Secret, "whsec_") || made.Alert.State != "ok" || len(made.Alert.Slack) != 1 {
 				t.Fatalf("%+v", made)

@@ -66,6 +66,7 @@ func getHook(c *call, in byHook) (Hook, error) {
 
 type putHookInput struct {
 	byHook
+	meant
 	Body struct {
 		URL    string   `json:"url" rule:"url" doc:"https; http only to hosts that the server's operator allows"`
 		Events []string `json:"events,omitempty" maxItems:"4" enum:"task.completed,task.discarded,task.cancelled,task.rescued" doc:"default: task.discarded"`
@@ -76,6 +77,9 @@ type putHookInput struct {
 
 func putHook(c *call, in putHookInput) (NewHook, error) {
 	c.target = short(in.Name)
+	if err := c.mayName(in.meant, in.Body.Queues...); err != nil {
+		return NewHook{}, err
+	}
 	secret, _, err := c.hooks.Put(c.r.Context(), hook.Hook{Name: in.Name, URL: in.Body.URL, Events: in.Body.Events, Queues: in.Body.Queues,
 		Keep: time.Duration(in.Body.Keep)}, c.who.Name)
 	if err != nil {

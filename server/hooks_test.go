@@ -175,6 +175,7 @@ func TestAHookIsManagedByTheAPIAndADeadReceiverShows(t *testing.T) {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
+	s.do("PUT", "/api/v1/hooks/b", object{"url": "https://example.com", "queues": []string{"mial"}}).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/hooks/b", object{"url": "http://169.254.169.254/"}).problem(t, 422, "target_not_allowed")
 	s.do("PUT", "/api/v1/hooks/b", object{"url": "https://example.com", "keep": "1s"}).problem(t, 422, "invalid")
 	s.do("DELETE", "/api/v1/hooks/crm", nil).want(t, 204, nil)

@@ -69,19 +69,37 @@ func getQueue(c *call, in byQueue) (Queue, error) {
 	return Queue{}, problem(http.StatusNotFound, "not_found", "queue: has neither tasks nor settings")
 }
 
+// meant says whether a call may name queues that nothing is known of.
+type meant struct {
+	Create string `query:"create" enum:"true,false" default:"false" doc:"true: also a queue that nothing is known of"`
+}
+
 // meantQueue is a queue that a call may set up.
 type meantQueue struct {
 	byQueue
-	Create string `query:"create" enum:"true,false" default:"false" doc:"true: also a queue that nothing is known of"`
+	meant
+}
+
+// mayName refuses queues that nothing is known of: whoever misspells one would wait for news of it in vain.
+func (c *call) mayName(in meant, queues ...string) error {
+	for _, queue := range queues {
+		if queue == "" || in.Create == "true" {
+			continue
+		}
+		if err := c.known(queue, "add ?create=true"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maySet refuses a queue that nothing is known of: whoever pauses one in a hurry and
 // misspells it would think it paused.
 func (c *call) maySet(in meantQueue) error {
-	if err := c.mayChangeAll(in.Queue); err != nil || in.Create == "true" {
+	if err := c.mayChangeAll(in.Queue); err != nil {
 		return err
 	}
-	return c.known(in.Queue, "add ?create=true")
+	return c.mayName(in.meant, in.Queue)
 }
 
 // known refuses a queue that nothing is known of, and says what to do if it is meant.

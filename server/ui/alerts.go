@@ -25,7 +25,7 @@ type alertsData struct {
 }
 
 // alertForm is an alert as a form has it.
-type alertForm struct{ Name, Kind, Queue, Schedule, Over, Rate, For, Repeat, Slack, Webhooks, Mail string }
+type alertForm struct{ Name, Kind, Queue, Schedule, Over, Rate, For, Repeat, Slack, Webhooks, Mail, New string }
 
 func alerts(v *visit) (answer, error) {
 	d := alertsData{}
@@ -94,7 +94,7 @@ func putAlert(v *visit) (answer, error) {
 	form := v.r.PostForm
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
 	f := alertForm{text("name"), text("kind"), text("queue"), text("schedule"), text("over"), text("rate"), text("for"), text("repeat"),
-		text("slack"), text("webhooks"), text("mail")}
+		text("slack"), text("webhooks"), text("mail"), text("new")}
 	v.target, v.detail = short(f.Name), short(f.Kind)
 	secret, err := v.storeAlert(&f)
 	v.note("alerts.put", err)
@@ -116,6 +116,14 @@ func (v *visit) storeAlert(f *alertForm) (secret string, err error) {
 	if f.Rate != "" {
 		if r.Rate, err = strconv.ParseInt(f.Rate, 10, 64); err != nil {
 			return "", failure(http.StatusBadRequest, "The number of tasks in a minute is a whole number.")
+		}
+	}
+	if f.Queue != "" && f.New != f.Queue {
+		if known, err := v.client.KnowsQueue(v.r.Context(), f.Queue); err != nil {
+			return "", err
+		} else if !known {
+			f.New = f.Queue
+			return "", failure(http.StatusNotFound, "Nothing is known of the queue %s. If it is meant all the same, store the alert once more.", f.Queue)
 		}
 	}
 	secret, _, err = v.Alerts.Put(v.r.Context(), r, v.who.Name)
