@@ -1,15 +1,14 @@
 package archive
 
 import (
-	"bytes"
 	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
@@ -28,7 +27,7 @@ type Archive struct {
 	requests atomic.Int64 // sent to the place
 
 	mu        sync.Mutex
-	manifests map[string]known
+	manifests map[string]Manifest // by path; they never change
 
 	catalogueMu sync.Mutex
 	catalogue   catalogue
@@ -39,22 +38,10 @@ type Archive struct {
 	kept     int64                    // bytes that they take, about
 }
 
-// known is a manifest as it was at a time.
-type known struct {
-	at   time.Time // to the second, at some places
-	size int64
-	md5  []byte // nil: not known
-	Manifest
-}
-
-func (k *known) same(o *blob.ListObject) bool {
-	return !k.Open && k.at.Equal(o.ModTime) && k.size == o.Size && bytes.Equal(k.md5, o.MD5)
-}
-
 // New makes an Archive of a place. Files that are read as a whole wait in dir; empty: where
 // temporary files are.
 func New(b *blob.Bucket, dir string) *Archive {
-	return &Archive{bucket: b, dir: dir, manifests: map[string]known{}, footers: map[string]*list.Element{}}
+	return &Archive{bucket: b, dir: dir, manifests: map[string]Manifest{}, footers: map[string]*list.Element{}}
 }
 
 // Requests is how many requests the Archive has sent to the place.
@@ -70,17 +57,22 @@ func (a *Archive) reach(ctx context.Context) (has bool, err error) {
 	return !a.catalogue.looked.IsZero(), nil
 }
 
-// Manifests returns all manifests, oldest first, as the place lists them. It reads those that are
-// new or have changed.
+// Manifests returns the manifests that count, oldest first, as the place lists them.
 func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
+	all, err := a.listed(ctx)
+	return inForce(all), err
+}
+
+// listed returns all manifests. It reads those that are new.
+func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
 	a.mu.Lock()
 	before := a.manifests
 	a.mu.Unlock()
-	now := make(map[string]known, len(before))
+	now := make(map[string]Manifest, len(before))
 	a.requests.Add(1)
 	err := each(ctx, a.bucket, manifestPrefix, func(o *blob.ListObject) error {
-		if was, ok := before[o.Key]; ok && was.same(o) {
-			now[o.Key] = was
+		if m, ok := before[o.Key]; ok {
+			now[o.Key] = m
 			return nil
 		}
 		a.requests.Add(1)
@@ -88,7 +80,7 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 		if gcerrors.Code(err) == gcerrors.NotFound { // just now
 			return nil
 		}
-		now[o.Key] = known{o.ModTime, o.Size, o.MD5, m}
+		now[o.Key] = m
 		return err
 	})
 	if err != nil {
@@ -97,11 +89,7 @@ func (a *Archive) Manifests(ctx context.Context) ([]Manifest, error) {
 	a.mu.Lock()
 	a.manifests = now
 	a.mu.Unlock()
-	all := make([]Manifest, 0, len(now))
-	for _, m := range now {
-		all = append(all, m.Manifest)
-	}
-	return inForce(all), nil
+	return slices.Collect(maps.Values(now)), nil
 }
 
 // Find returns a task by its id. The error is ErrNotFound.

@@ -7,13 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
-
-	"github.com/tuskqueue/tusk/store"
 )
 
 // cataloguePath is an object with all manifests, so that a reader needs one request instead of
@@ -45,6 +42,10 @@ func (a *Archive) Publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return a.publish(ctx, manifests)
+}
+
+func (a *Archive) publish(ctx context.Context, manifests []Manifest) error {
 	var body bytes.Buffer
 	w := gzip.NewWriter(&body)
 	if err := json.NewEncoder(w).Encode(manifests); err != nil {
@@ -107,17 +108,4 @@ func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, rea
 	}
 	*c = next
 	return c.manifests, true, nil
-}
-
-// inForce leaves out the manifests that others have replaced, and sorts the rest, oldest first.
-func inForce(all []Manifest) []Manifest {
-	replaced := map[store.ID]bool{}
-	for _, m := range all {
-		for _, id := range m.Replaces {
-			replaced[id] = true
-		}
-	}
-	all = slices.DeleteFunc(all, func(m Manifest) bool { return replaced[m.Batch] })
-	slices.SortFunc(all, func(x, y Manifest) int { return slices.Compare(x.Batch[:], y.Batch[:]) })
-	return all
 }

@@ -134,28 +134,21 @@ func (r *Runner) cut(ctx context.Context, prepare func(now time.Time) (cut, erro
 
 // cutOne takes what is to go out of the files of one manifest.
 func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) (gone Gone, err error) {
-	left := *m
+	left := Manifest{Open: m.Open}
 	if left.Files, gone, err = r.cutFiles(ctx, note, m.Files, what); err != nil {
 		return Gone{}, err
 	}
 	if gone.Files == 0 {
 		return gone, nil
 	}
-	if err := r.write(ctx, note); err != nil { // nobody has taken over
-		return Gone{}, err
-	}
-	if len(left.Files) > 0 {
-		err = left.put(ctx, r.o.Bucket)
-	} else {
-		err = remove(ctx, r.o.Bucket, manifestPath(m.Batch))
-	}
-	if err != nil {
+	left.supersede(m)
+	if err := r.commit(ctx, note, &left); err != nil {
 		return Gone{}, err
 	}
 	if err := r.sweep(ctx, note); err != nil {
 		return Gone{}, err
 	}
-	note.Paths = nil
+	note.Committed, note.Paths = false, nil
 	return gone, r.write(ctx, note)
 }
 
@@ -235,13 +228,14 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 }
 
 // sweep publishes the catalogue, and deletes the files of a note that no manifest lists: those
-// that a change replaced, or, where it was not noted, those that were to replace them.
+// that a change replaced, or, where it was abandoned, those that were to replace them.
 func (r *Runner) sweep(ctx context.Context, note *Note) error {
-	if err := r.shelf.Publish(ctx); err != nil {
+	all, err := r.shelf.listed(ctx)
+	if err != nil {
 		return err
 	}
-	manifests, err := r.shelf.Manifests(ctx)
-	if err != nil {
+	manifests := inForce(all)
+	if err := r.shelf.publish(ctx, manifests); err != nil {
 		return err
 	}
 	listed := pathsOf(manifests)
@@ -252,25 +246,5 @@ func (r *Runner) sweep(ctx context.Context, note *Note) error {
 			}
 		}
 	}
-	return r.dropReplaced(ctx, manifests)
-}
-
-// dropReplaced deletes the manifests that others have replaced.
-func (r *Runner) dropReplaced(ctx context.Context, manifests []Manifest) error {
-	for i := range manifests {
-		m := &manifests[i]
-		if len(m.Replaces) == 0 {
-			continue
-		}
-		for _, id := range m.Replaces {
-			if err := remove(ctx, r.o.Bucket, manifestPath(id)); err != nil {
-				return err
-			}
-		}
-		m.Replaces = nil
-		if err := m.put(ctx, r.o.Bucket); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.dropReplaced(ctx, all, manifests)
 }

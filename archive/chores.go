@@ -30,7 +30,8 @@ func (r *Runner) tend(ctx context.Context) error {
 }
 
 // chores are what the archive needs besides new batches: tasks erased that somebody asked to be,
-// tasks pruned that are past its retention, small files merged, and lost ones swept.
+// tasks pruned that are past its retention, small files merged, lost ones swept, and the catalogue
+// published.
 func (r *Runner) chores(ctx context.Context) error {
 	if err := r.eraseAll(ctx); err != nil {
 		return err
@@ -45,7 +46,7 @@ func (r *Runner) chores(ctx context.Context) error {
 	if more, err := r.merge(ctx); err != nil || more {
 		return err
 	}
-	if err := r.sweepLost(ctx); err != nil {
+	if err := r.tidy(ctx); err != nil {
 		return err
 	}
 	r.due = time.Now().Add(choresEvery)

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,19 @@ import (
 
 // lostAfter is longer than any batch is under way.
 const lostAfter = 24 * time.Hour
+
+// tidy deletes what is lost, and publishes the catalogue anew: a late request may have put an old
+// one in its place.
+func (r *Runner) tidy(ctx context.Context) error {
+	note, _, err := r.take(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.sweepLost(ctx); err != nil {
+		return errors.Join(err, r.clear(ctx))
+	}
+	return r.end(ctx, note)
+}
 
 // sweepLost deletes files that no manifest lists and that are older than every batch under way:
 // what a process wrote that had lost its note, and did not know yet.

@@ -3,7 +3,6 @@ package archive
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"path"
@@ -43,7 +42,7 @@ func (r *Runner) merge(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	groups, more := mergeable(manifests, now)
-	m := &Manifest{Schema: SchemaVersion, Batch: note.Batch, Written: now.UTC()}
+	m := &Manifest{}
 	merged := map[string]bool{}
 	for _, g := range groups {
 		f, err := r.mergeGroup(ctx, note, g, len(m.Files))
@@ -67,17 +66,11 @@ func (r *Runner) merge(ctx context.Context) (more bool, err error) {
 	for p := range merged {
 		note.Paths = append(note.Paths, p)
 	}
-	if err := r.write(ctx, note); err != nil { // nobody has taken over
-		return false, err
-	}
-	if err := m.put(ctx, r.o.Bucket); err != nil {
-		return false, err
-	}
-	if err := r.sweep(ctx, note); err != nil {
+	if err := r.commit(ctx, note, m); err != nil {
 		return false, err
 	}
 	r.o.Log.Info("archive: merged", "files", len(merged), "into", len(groups))
-	return more, r.clear(ctx)
+	return more, r.end(ctx, note)
 }
 
 // replace has a manifest take over what the manifests of merged files list besides.
@@ -86,7 +79,7 @@ func (m *Manifest) replace(manifests []Manifest, merged map[string]bool) {
 		if !slices.ContainsFunc(old.Files, func(f File) bool { return merged[f.Path] }) {
 			continue
 		}
-		m.Replaces = append(m.Replaces, old.Batch)
+		m.supersede(&old)
 		for _, f := range old.Files {
 			if !merged[f.Path] {
 				m.Files = append(m.Files, f)
@@ -154,7 +147,7 @@ func (f *File) written() time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(append([]byte{0, 0}, id[:6]...))))
+	return madeAt(id)
 }
 
 // mergeGroup writes files as one.

@@ -84,7 +84,7 @@ func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
 	}
 	r.due = time.Now().Add(time.Hour)
 	ids := batches(t, s, r, mergeFiles)
-	for _, committed := range []bool{false, true} {
+	for _, end := range []string{"before the manifest", "before that is noted", "committed"} {
 		note, now, err := r.take(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -101,20 +101,21 @@ func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if committed {
-			m := &Manifest{Schema: SchemaVersion, Batch: note.Batch, Written: now, Files: []File{f}}
-			merged := map[string]bool{}
-			for _, f := range groups[0] {
-				merged[f.Path] = true
-				note.Paths = append(note.Paths, f.Path)
-			}
-			m.replace(manifests, merged)
-			if err := r.write(t.Context(), note); err != nil {
-				t.Fatal(err)
-			}
-			if err := m.put(t.Context(), b); err != nil {
-				t.Fatal(err)
-			}
+		m, merged := &Manifest{Files: []File{f}}, map[string]bool{}
+		for _, f := range groups[0] {
+			merged[f.Path] = true
+			note.Paths = append(note.Paths, f.Path)
+		}
+		m.replace(manifests, merged)
+		switch end {
+		case "before that is noted":
+			draft(t, r, note, m)
+			err = m.put(t.Context(), b)
+		case "committed":
+			err = r.commit(t.Context(), note, m)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		o.ID = storetest.NewID() // another process
 		if r, err = NewRunner(o); err != nil {
@@ -123,14 +124,14 @@ func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
 		r.due = time.Now().Add(time.Hour)
 		drain(t, r)
 		if times := archived(t, b); len(times) != len(ids) {
-			t.Errorf("committed %v: %d tasks are archived, want %d", committed, len(times), len(ids))
+			t.Errorf("%s: %d tasks are archived, want %d", end, len(times), len(ids))
 		}
 		files, want := parquetFiles(t, dir), 2*mergeFiles
-		if committed {
+		if end == "committed" {
 			want = mergeFiles + 1
 		}
 		if len(files) != want {
-			t.Errorf("committed %v: %d files, want %d", committed, len(files), want)
+			t.Errorf("%s: %d files, want %d", end, len(files), want)
 		}
 	}
 }

@@ -18,10 +18,15 @@ type Note struct {
 	Batch  store.ID `json:"batch"`
 	// Written says that all is in its place, and the manifest there: the tasks are the archive's.
 	Written bool `json:"written,omitempty"`
-	// Change says that files are changed that were written before. Those of Paths that no
-	// manifest lists are to be deleted, whether the change was noted or not.
-	Change bool     `json:"change,omitempty"`
-	Paths  []string `json:"paths,omitempty"`
+	// Change says that files are changed that were written before.
+	Change bool `json:"change,omitempty"`
+	// Committed says that the last manifest is in its place. What is left is to delete those of
+	// Paths that no manifest lists.
+	Committed bool     `json:"committed,omitempty"`
+	Paths     []string `json:"paths,omitempty"`
+	// Drafts are manifests of which it is not known whether they are in their place, or will be.
+	// None of them may count: the manifest that comes instead replaces them.
+	Drafts []store.ID `json:"drafts,omitempty"`
 }
 
 // read returns the note, and remembers since when it has stood so.

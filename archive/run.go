@@ -160,20 +160,26 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	first, err := r.engine.Due(ctx, keep, "", pageFirst)
-	if err != nil {
+	if due, err := r.engine.Due(ctx, keep, "", 1); err != nil {
 		return false, err
-	}
-	if len(first.Tasks) == 0 {
+	} else if len(due.Tasks) == 0 {
 		r.next = time.Now().Add(min(r.o.Every, time.Minute))
 		return false, r.tell(ctx, func(s *Status) { s.Failing = "" })
 	}
 	if err := r.own(ctx); err != nil {
 		return false, err
 	}
-	note = &Note{Holder: r.o.ID, Batch: r.o.NewID()}
+	batch := r.o.NewID()
+	note = &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
 	if err := r.write(ctx, note); err != nil {
 		return false, err
+	}
+	first, err := r.engine.Due(ctx, keep, "", pageFirst)
+	if err != nil {
+		return false, err
+	}
+	if len(first.Tasks) == 0 { // another process has moved what was due before the note
+		return false, r.clear(ctx)
 	}
 	more, err = r.fill(ctx, note, keep, first)
 	if err != nil {
@@ -188,23 +194,26 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 
 // resume ends a batch that somebody, or an earlier step, left behind.
 func (r *Runner) resume(ctx context.Context, note *Note) error {
-	if note.Written {
+	switch {
+	case note.Committed:
+		return r.end(ctx, note)
+	case note.Written:
 		return r.settle(ctx, note)
-	}
-	if note.Change {
-		if err := r.sweep(ctx, note); err != nil {
+	case len(note.Drafts) > 0:
+		if err := r.abandon(ctx, note); err != nil {
 			return err
 		}
-		return r.clear(ctx)
 	}
-	if err := remove(ctx, r.o.Bucket, manifestPath(note.Batch)); err != nil {
+	return r.end(ctx, note)
+}
+
+// end deletes what nobody needs any more, and the note.
+func (r *Runner) end(ctx context.Context, note *Note) error {
+	if err := r.sweep(ctx, note); err != nil {
 		return err
 	}
-	if err := r.shelf.Publish(ctx); err != nil { // it may name the files
-		return err
-	}
-	for _, path := range append(note.Paths, receiptPath(note.Batch)) {
-		if err := remove(ctx, r.o.Bucket, path); err != nil {
+	if !note.Change {
+		if err := remove(ctx, r.o.Bucket, receiptPath(note.Batch)); err != nil {
 			return err
 		}
 	}
@@ -238,77 +247,62 @@ func (r *Runner) fill(ctx context.Context, note *Note, keep store.Retention, fir
 		return false, err
 	}
 	m := &Manifest{Schema: SchemaVersion, Batch: note.Batch, Written: time.Now().UTC(), Open: true, Files: files}
-	if err := r.put(ctx, m); err != nil {
+	if err := m.put(ctx, r.o.Bucket); err != nil {
 		return false, err
 	}
-	note.Written = true
+	if err := r.shelf.Publish(ctx); err != nil {
+		return false, err
+	}
+	note.Written, note.Drafts = true, nil
 	return w.full, r.write(ctx, note)
 }
 
-// settle has the engine delete what was noted, takes out of the files what came back, and
-// closes the manifest.
+// settle has the engine delete what was noted, takes out of the files what came back, and puts a
+// closed manifest in the place of the open one.
 func (r *Runner) settle(ctx context.Context, note *Note) error {
-	m, err := readManifest(ctx, r.o.Bucket, manifestPath(note.Batch))
+	open, err := readManifest(ctx, r.o.Bucket, manifestPath(note.Batch))
 	if err != nil {
 		return err
 	}
-	if m.Open {
-		back := returned{}
-		err := eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
-			if r.pace.due() {
-				if err := r.rest(ctx); err != nil {
-					return err
-				}
+	back := returned{}
+	err = eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
+		if r.pace.due() {
+			if err := r.rest(ctx); err != nil {
+				return err
 			}
-			ids, err := r.engine.Release(ctx, receipt)
-			for _, id := range ids {
-				back[id.String()] = true
-			}
-			return err
-		})
-		if err != nil {
-			return err
 		}
-		if err := r.write(ctx, note); err != nil { // nobody has taken over
-			return err
+		ids, err := r.engine.Release(ctx, receipt)
+		for _, id := range ids {
+			back[id.String()] = true
 		}
-		if m.Files, _, err = r.cutFiles(ctx, note, m.Files, back); err != nil {
-			return err
-		}
-		m.Open = false
-		if err := r.write(ctx, note); err != nil {
-			return err
-		}
-		if err := m.put(ctx, r.o.Bucket); err != nil {
-			return err
-		}
-		err = r.tell(ctx, func(s *Status) {
-			s.Failing = ""
-			s.Tasks += m.Tasks()
-			for _, f := range m.Files {
-				s.Bytes += f.Bytes
-			}
-		})
-		if err != nil {
-			return err
-		}
-		r.o.Log.Info("archived", "batch", m.Batch, "tasks", m.Tasks(), "files", len(m.Files), "back", len(back))
-	}
-	if err := r.sweep(ctx, note); err != nil { // of what was written anew
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	if err := remove(ctx, r.o.Bucket, receiptPath(note.Batch)); err != nil {
+	if err := r.write(ctx, note); err != nil { // nobody has taken over
 		return err
 	}
-	return r.clear(ctx)
-}
-
-// put writes a manifest, and the catalogue with it.
-func (r *Runner) put(ctx context.Context, m *Manifest) error {
-	if err := m.put(ctx, r.o.Bucket); err != nil {
+	var m Manifest
+	if m.Files, _, err = r.cutFiles(ctx, note, open.Files, back); err != nil {
 		return err
 	}
-	return r.shelf.Publish(ctx)
+	m.supersede(&open)
+	if err := r.commit(ctx, note, &m); err != nil {
+		return err
+	}
+	err = r.tell(ctx, func(s *Status) {
+		s.Failing = ""
+		s.Tasks += m.Tasks()
+		for _, f := range m.Files {
+			s.Bytes += f.Bytes
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.o.Log.Info("archived", "batch", m.Batch, "tasks", m.Tasks(), "files", len(m.Files), "back", len(back))
+	return r.end(ctx, note)
 }
 
 // tell changes the status. Who succeeds says so each time; who fails says so once.

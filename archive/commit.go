@@ -1,0 +1,94 @@
+package archive
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A manifest is written once, under an id of its own, and never changed. A request to write one
+// may arrive at any time after its process gave it up, or stood still and was taken for dead. So
+// each is named in the note before it is written, as a draft, and counts for certain once the
+// note says that it is committed. Whoever goes on from a note that does not say so has the drafts
+// replaced, by the manifest that comes instead or by one that lists nothing.
+
+// commit puts a manifest into its place. What it replaces may go when it returns no error.
+func (r *Runner) commit(ctx context.Context, note *Note, m *Manifest) error {
+	m.Schema, m.Batch, m.Written = SchemaVersion, r.o.NewID(), time.Now().UTC()
+	m.Replaces = append(m.Replaces, note.Drafts...)
+	note.Drafts = append(note.Drafts, m.Batch)
+	if err := r.write(ctx, note); err != nil {
+		return err
+	}
+	if err := m.put(ctx, r.o.Bucket); err != nil {
+		return err
+	}
+	note.Committed, note.Drafts = true, nil
+	return r.write(ctx, note)
+}
+
+// abandon has the drafts of a note replaced by nothing.
+func (r *Runner) abandon(ctx context.Context, note *Note) error {
+	nothing := Manifest{Schema: SchemaVersion, Batch: r.o.NewID(), Written: time.Now().UTC(), Replaces: note.Drafts}
+	return nothing.put(ctx, r.o.Bucket)
+}
+
+// supersede has a manifest replace another, and what that one replaced: none of these may count
+// again. A day after an id was made nobody writes under it any more.
+func (m *Manifest) supersede(old *Manifest) {
+	for _, id := range append(old.Replaces, old.Batch) {
+		if id == old.Batch || time.Since(madeAt(id)) < lostAfter {
+			m.Replaces = append(m.Replaces, id)
+		}
+	}
+}
+
+// inForce returns the manifests that count, oldest first: those that no manifest replaces which
+// counts itself.
+func inForce(all []Manifest) []Manifest {
+	by := map[store.ID][]store.ID{} // who replaces a manifest
+	for _, m := range all {
+		for _, id := range m.Replaces {
+			by[id] = append(by[id], m.Batch)
+		}
+	}
+	known := map[store.ID]bool{}
+	var counts func(id store.ID) bool
+	counts = func(id store.ID) bool {
+		if does, ok := known[id]; ok {
+			return does
+		}
+		known[id] = false // a manifest that replaces itself is damaged
+		known[id] = !slices.ContainsFunc(by[id], counts)
+		return known[id]
+	}
+	counting := slices.DeleteFunc(slices.Clone(all), func(m Manifest) bool { return !counts(m.Batch) })
+	slices.SortFunc(counting, func(x, y Manifest) int { return slices.Compare(x.Batch[:], y.Batch[:]) })
+	return counting
+}
+
+// madeAt is when an id was made, by the clock of the process that made it.
+func madeAt(id store.ID) time.Time {
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(append([]byte{0, 0}, id[:6]...))))
+}
+
+// dropReplaced deletes the manifests that do not count, and those that list nothing and have
+// replaced for a day what may not count.
+func (r *Runner) dropReplaced(ctx context.Context, all, counting []Manifest) error {
+	keep := map[store.ID]bool{}
+	for _, m := range counting {
+		keep[m.Batch] = len(m.Files) > 0 || time.Since(m.Written) < lostAfter
+	}
+	for _, m := range all {
+		if keep[m.Batch] {
+			continue
+		}
+		if err := remove(ctx, r.o.Bucket, manifestPath(m.Batch)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

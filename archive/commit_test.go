@@ -1,0 +1,175 @@
+package archive
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// draft does what commit does before it writes a manifest.
+func draft(t *testing.T, r *Runner, note *Note, m *Manifest) {
+	t.Helper()
+	m.Schema, m.Batch, m.Written = SchemaVersion, storetest.NewID(), time.Now().UTC()
+	m.Replaces = append(m.Replaces, note.Drafts...)
+	note.Drafts = append(note.Drafts, m.Batch)
+	if err := r.write(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// once fails the test unless each task is in the archive once.
+func once(t *testing.T, when string, times map[string]int, ids []store.ID) {
+	t.Helper()
+	for _, id := range ids {
+		if times[id.String()] != 1 {
+			t.Fatalf("%s: task %v is in the archive %d times", when, id, times[id.String()])
+		}
+	}
+	if len(times) != len(ids) {
+		t.Fatalf("%s: %d tasks are in the archive, want %d", when, len(times), len(ids))
+	}
+}
+
+// A process stands still between its look at what is due and its note, and another one archives
+// just that meanwhile.
+func TestWhatAnotherProcessHasArchivedIsNotArchivedAgain(t *testing.T) {
+	s := memory.New()
+	b, _ := place(t)
+	ids := run(t, s, storetest.NewID(), 50, "q")
+	time.Sleep(time.Millisecond)
+	awake, err := NewRunner(optionsFor(s, b, t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, awake) // so that the place has an owner
+	ids = append(ids, run(t, s, storetest.NewID(), 50, "q")...)
+	time.Sleep(time.Millisecond)
+	o, still := optionsFor(s, b, t.TempDir()), false
+	o.NewID = func() store.ID {
+		if !still {
+			still = true
+			drain(t, awake)
+		}
+		return storetest.NewID()
+	}
+	paused, err := NewRunner(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drain(t, paused)
+	if !still {
+		t.Fatal("the process never stood still")
+	}
+	once(t, "after the pause", archived(t, b), ids)
+}
+
+// A request of a process that was taken for dead arrives after another has gone on in its place.
+func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
+	s, worker := memory.New(), storetest.NewID()
+	b, _ := place(t)
+	start := func() *Runner {
+		r, err := NewRunner(optionsFor(s, b, t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.due = time.Now().Add(time.Hour)
+		return r
+	}
+	ids := batches(t, s, start(), mergeFiles)
+	var late []*Manifest
+	arrive := func(when string) {
+		t.Helper()
+		r := start()
+		drain(t, r)
+		once(t, when, archived(t, b), ids)
+		for _, m := range late {
+			if err := m.put(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		once(t, when+", when it has arrived", archived(t, b), ids)
+	}
+
+	ids = append(ids, run(t, s, worker, 50, "mail")...)
+	time.Sleep(time.Millisecond)
+	r := start()
+	batch := storetest.NewID()
+	note := &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
+	if err := r.write(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	keep, _ := r.o.Keep(t.Context())
+	page, err := r.engine.Due(t.Context(), keep, "", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.fill(t.Context(), note, keep, page); err != nil {
+		t.Fatal(err)
+	}
+	open, err := readManifest(t.Context(), b, manifestPath(batch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	note.Written, note.Drafts = false, []store.ID{batch} // it stood still before that was noted
+	if err := r.write(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	late = append(late, &open)
+	arrive("the manifest of a new batch")
+
+	ids = append(ids, run(t, s, worker, 50, "mail")...)
+	time.Sleep(time.Millisecond)
+	r = start()
+	batch = storetest.NewID()
+	note = &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
+	if err := r.write(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	if page, err = r.engine.Due(t.Context(), keep, "", 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.fill(t.Context(), note, keep, page); err != nil {
+		t.Fatal(err)
+	}
+	if open, err = readManifest(t.Context(), b, manifestPath(batch)); err != nil {
+		t.Fatal(err)
+	}
+	closed := &Manifest{Files: open.Files}
+	closed.supersede(&open)
+	draft(t, r, note, closed)
+	late = append(late, closed)
+	arrive("the manifest that closes a batch")
+
+	r = start()
+	note, now, err := r.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := r.shelf.Manifests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, _ := mergeable(manifests, now)
+	f, err := r.mergeGroup(t.Context(), note, groups[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, merged := &Manifest{Files: []File{f}}, map[string]bool{}
+	for _, f := range groups[0] {
+		merged[f.Path] = true
+		note.Paths = append(note.Paths, f.Path)
+	}
+	large.replace(manifests, merged)
+	draft(t, r, note, large)
+	late = append(late, large)
+	arrive("the manifest of a merge")
+
+	r = start()
+	if _, err := r.merge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	arrive("after another merge")
+}
