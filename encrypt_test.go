@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
@@ -71,7 +72,15 @@ func TestEncryption(t *testing.T) {
 			t.Fatal(err)
 		}
 		stolen := s.get(r.ID).Task.Args
-		moved := s.enqueue(tusk.RawArgs{Name: "count", JSON: stolen}, &tusk.Options{MaxAttempts: 1})
+		var refused *tusk.InvalidError
+		if _, err := sealed.Enqueue(ctx, tusk.RawArgs{Name: "count", JSON: stolen}, nil); !errors.As(err, &refused) || refused.Code != "reserved" {
+			t.Errorf("another task's encrypted args: %v", err)
+		}
+		moved := tusk.NewID()
+		_, err = sealed.Store().Enqueue(ctx, []store.NewTask{{ID: moved, Kind: "count", Queue: tusk.DefaultQueue, Args: stolen, Settings: []byte(`{"max_attempts":1}`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		s.client = secrets(t, s, keyRing("a", "a"))
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
 		_, stop := s.work(nil)

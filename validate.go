@@ -114,6 +114,8 @@ func validateArgs(args []byte, limit int) error {
 		return invalid("args", "invalid_utf8", "is not valid UTF-8")
 	case !json.Valid(args):
 		return invalid("args", "invalid_json", "is not one JSON value: %v", jsonProblem(args))
+	case envelopeOf(args) != nil:
+		return invalid("args", "reserved", `has "$encrypted" as encrypted args do, which only their own task can read: pass the args in the clear`)
 	}
 	return checkJSON(args)
 }

@@ -1,7 +1,9 @@
 package server_test
 
 import (
+	"bytes"
 	"fmt"
+	"html"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 func TestASearchInArgsHasAWindowAndABudget(t *testing.T) {
@@ -142,4 +145,39 @@ func TestTheLastUseOfATokenIsKnown(t *testing.T) {
 			t.Errorf("%s: used at %v", token.Name, token.UsedAt)
 		}
 	}
+}
+
+// The args of a task are encrypted for that task alone: a copy has them encrypted for itself.
+func TestACloneOfATaskWithEncryptedArgsCanBeRead(t *testing.T) {
+	store := memory.New()
+	clientOf := func(ring *tusk.KeyRing) *tusk.Client {
+		client, err := tusk.NewClient(store, &tusk.ClientConfig{Logger: discard(), KeyRing: ring})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	s := startOn(t, clientOf(&tusk.KeyRing{Primary: "k", Keys: map[string][]byte{"k": bytes.Repeat([]byte{7}, 32)}}))
+	of := s.enqueue(object{"kind": "k", "args": object{"n": 41}})
+	copied := func(s *site) answer {
+		body := s.do("GET", "/tasks/new?of="+of, nil).want(t, 200, nil).body
+		_, text, found := strings.Cut(body, `name="args"`)
+		_, text, _ = strings.Cut(text, ">")
+		text, _, _ = strings.Cut(text, "</textarea>")
+		if !found || !strings.Contains(text, "$encrypted") {
+			t.Fatalf("the form shows the args as %q", text)
+		}
+		return s.post("/tasks/new", form("of", of, "kind", "k", "args", html.UnescapeString(text)))
+	}
+	copied(s).want(t, 303, nil)
+	again, err := s.client.List(t.Context(), tusk.Filter{Limit: 10})
+	if err != nil || len(again) != 2 {
+		t.Fatal(len(again), err)
+	}
+	for _, task := range again {
+		if got, err := s.client.Again(task); err != nil || string(got.Args.(tusk.RawArgs).JSON) != `{"n":41}` {
+			t.Errorf("the args of %v are %s: %v", task.ID, got.Args, err)
+		}
+	}
+	copied(startOn(t, clientOf(nil))).want(t, 409, nil)
 }

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"strconv"
@@ -123,7 +124,8 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 		v.r.SetPathValue("id", f.Of)
 		if of, err = v.visible(); err == nil {
 			// The form does not show these.
-			stored, o.Timeout, o.Metadata, o.Backoff, o.Partition = of.Args, of.Timeout, of.Metadata, of.Backoff, of.Partition
+			stored, o.Timeout, o.StallTimeout, o.Metadata, o.Backoff = of.Args, of.Timeout, of.StallTimeout, of.Metadata, of.Backoff
+			o.Partition = of.Partition
 		} else if f.Edit {
 			return e, err
 		}
@@ -131,6 +133,16 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	args, err := v.unmask(f.Args, stored)
 	if err != nil {
 		return e, err
+	}
+	if len(stored) > 0 && bytes.Equal(args, stored) { // they may be encrypted for that task alone
+		again, err := v.client.Again(*of)
+		if errors.Is(err, tusk.ErrEncrypted) {
+			return e, failure(http.StatusConflict, "The args are encrypted, and this server cannot read them: write them anew, or start it with the key ring.")
+		}
+		if err != nil {
+			return e, err
+		}
+		args = again.Args.(tusk.RawArgs).JSON
 	}
 	raw := tusk.RawArgs{Name: f.Kind, JSON: args}
 	if f.Edit {
