@@ -67,7 +67,11 @@ func (s starts) measure(ctx context.Context, b *bench, idle time.Duration) (wait
 			err = problem
 		}
 	}()
-	time.Sleep(3 * time.Second) // the queues are emptied, the worker leads and listens
+	settled := 3 * time.Second // the queues are emptied, the worker leads and listens
+	if idle > 0 {
+		settled = 15 * time.Second // and the leader has noted the names of new queues, which it does once
+	}
+	time.Sleep(settled)
 	if idle > 0 {
 		engine, err := postgres.New(b.pool, postgres.Options{})
 		if err != nil {

@@ -21,14 +21,15 @@ type Name struct {
 }
 
 const (
-	nameEvery = 10 * time.Second
-	nameSpan  = time.Hour // how far back a new leader looks
-	nameBatch = 500       // of a step
-	mostNames = 10000     // queues beyond that are listed while they have tasks alone
+	nameEvery  = 10 * time.Second
+	countEvery = time.Minute // between two looks at unfinished tasks, by which a queue is listed anyway
+	nameSpan   = time.Hour   // how far back a new leader looks
+	nameBatch  = 500         // of a step
+	mostNames  = 10000       // queues beyond that are listed while they have tasks alone
 )
 
 // name keeps the names of queues that have tasks, or had some since the last look. It reads
-// counts and statistics, not tasks.
+// statistics and, less often, counts, not tasks.
 func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 	now := l.now()
 	from := l.named
@@ -89,9 +90,16 @@ func (l *Leader) lastSeen(ctx context.Context, from, now time.Time) (map[string]
 			seen[s.Queue] = s.At
 		}
 	}
+	if time.Since(l.counted) < countEvery {
+		return seen, nil
+	}
 	counts, err := l.store.Count(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, c := range counts {
 		seen[c.Queue] = now
 	}
-	return seen, err
+	l.counted = time.Now()
+	return seen, nil
 }

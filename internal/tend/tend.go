@@ -64,6 +64,7 @@ type Leader struct {
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
 	plans   plans             // of schedules, read by that chore alone
 	named   time.Time         // up to when queues are noted; read by that chore alone
+	counted time.Time         // when their tasks were last counted, by this process's clock; the same
 	turns   turns             // of the chore that hands them out, and read by it alone
 	passed  int               // attempts that the last rescue found held; read by that chore alone
 	carrier *bulk.Carrier
@@ -112,6 +113,7 @@ func (l *Leader) Resign(ctx context.Context) error {
 	if term == 0 {
 		return nil
 	}
+	l.counted = time.Time{}
 	if _, err := l.name(ctx, term); err != nil {
 		l.o.Log.Debug("name: the next leader notes the queues", "error", err)
 	}

@@ -14,7 +14,7 @@ const (
 	keepPositions = 1000   // newest positions of a lane that tidying leaves
 	idleXids      = 100000 // after so many transactions an idle lane is moved on
 	segmentHours  = 12     // what a segment aims to hold
-	lanesAtOnce   = 500    // lanes that each maintenance looks at, whether they are idle
+	lanesAtOnce   = 200    // lanes that each maintenance looks at, whether they are idle
 )
 
 var _ store.Maintainer = (*Store)(nil)
