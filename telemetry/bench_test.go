@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http/httptest"
 	"path/filepath"
@@ -33,7 +34,9 @@ func BenchmarkScrape(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer s.Close()
+			if c, ok := s.(io.Closer); ok {
+				defer c.Close()
+			}
 			if m, ok := store.As[store.Migrator](s); ok {
 				if _, err := m.Migrate(b.Context(), -1); err != nil {
 					b.Fatal(err)

@@ -26,8 +26,8 @@ func (tell told) Collect(out chan<- prometheus.Metric) {
 // Gather implements prometheus.Gatherer: it has all metrics, those that were added to the
 // registry included.
 func (t *Telemetry) Gather() ([]*dto.MetricFamily, error) {
-	own, err := t.registry.Gather()
 	read, problem := t.look.families()
+	own, err := t.registry.Gather() // it tells how old the other is
 	all := slices.Concat(own, read)
 	slices.SortFunc(all, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return all, errors.Join(err, problem)
@@ -40,6 +40,9 @@ func (t *Telemetry) tellOwn(e *emitter) {
 	t.tellLoops(e)
 	t.tellHung(e)
 	t.tellPool(e)
+	if age, ok := t.look.age(); ok {
+		e.gauge("tusk_read_age_seconds", "How long ago the database was read, for what is told of it.", nil, age.Seconds())
+	}
 }
 
 // tellPool tells of the connections of this process's engine, if it has a pool of them.

@@ -20,7 +20,13 @@ type look struct {
 	client *tusk.Client  // nil: nothing is read
 
 	mu      sync.Mutex
-	at      time.Time
+	begun   time.Time           // when it was last read, or began to be
+	reading chan struct{}       // closed when that has ended; nil: nobody reads
+	told    []*dto.MetricFamily // what was made of it: once for all scrapes
+	at      time.Time           // when what is told was read
+	broken  error               // why nothing could be made of it
+
+	// Of whoever reads.
 	err     error
 	queues  []tusk.Queue
 	workers []store.Worker
@@ -29,29 +35,61 @@ type look struct {
 	heard   []herald.Receiver // how those do that alerts and hooks tell
 	known   bool              // health is
 	local   time.Time
-
-	told []*dto.MetricFamily // what was made of it: once for all scrapes
 }
 
-// families reads again what is too old, and returns what is told of it. Callers must not
-// change it.
+const (
+	patience = 25 * time.Millisecond // of a scrape; what was read before is told then
+	longest  = 5 * time.Second       // that reading may take
+)
+
+// families reads again what is too old, and returns what is told of the database. A scrape waits
+// for a moment, or for the first look. Callers must not change what is told.
 func (l *look) families() ([]*dto.MetricFamily, error) {
 	if l.client == nil {
 		return nil, nil
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Since(l.at) < cmp.Or(l.every, Every) {
-		return l.told, nil
+	if l.reading == nil && time.Since(l.begun) >= cmp.Or(l.every, Every) {
+		l.begun, l.reading = time.Now(), make(chan struct{})
+		go l.refresh()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	reading, wait := l.reading, patience
+	if l.at.IsZero() {
+		wait = 2 * longest
+	}
+	l.mu.Unlock()
+	if reading != nil {
+		select {
+		case <-reading:
+		case <-time.After(wait):
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told, l.broken
+}
+
+// age is how long ago what is told was read; ok: anything was.
+func (l *look) age() (age time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.at), !l.at.IsZero()
+}
+
+// refresh reads the database.
+func (l *look) refresh() {
+	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
-	l.at, l.err = time.Now(), l.read(ctx)
+	at := time.Now()
+	l.err = l.read(ctx)
 	once := prometheus.NewRegistry()
 	once.MustRegister(told(l.tell))
-	var err error
-	l.told, err = once.Gather()
-	return l.told, err
+	families, err := once.Gather()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told, l.at, l.broken = families, at, err
+	close(l.reading)
+	l.reading = nil
 }
 
 func (l *look) read(ctx context.Context) (err error) {

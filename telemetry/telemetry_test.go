@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
@@ -62,5 +63,51 @@ func TestLabelsAreBoundedAndScrapersShareWhatIsRead(t *testing.T) {
 	}
 	if n := s.n.Load(); n != 1 {
 		t.Errorf("six scrapes read the database %d times, want once", n)
+	}
+}
+
+// stuck is a store whose queues are not counted while it is held.
+type stuck struct {
+	*memory.Store
+	held atomic.Pointer[chan struct{}]
+}
+
+func (s *stuck) Count(ctx context.Context) ([]store.Count, error) {
+	if held := s.held.Load(); held != nil {
+		<-*held
+	}
+	return s.Store.Count(ctx)
+}
+
+func TestADatabaseThatIsSlowHoldsUpNoScrape(t *testing.T) {
+	s := &stuck{Store: memory.New()}
+	tell := telemetry.New()
+	client, err := tusk.NewClient(tell.Wrap(s), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	tell.Watch(client)
+	tell.ReadEvery(time.Nanosecond)
+	enqueue := func() {
+		_, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)
+		must(t, err)
+	}
+	const one, two = `tusk_queue_tasks{queue="default",state="available"} 1` + "\n", `tusk_queue_tasks{queue="default",state="available"} 2` + "\n"
+	enqueue()
+	if text := scrape(tell); !strings.Contains(text, one) || !strings.Contains(text, "\ntusk_read_age_seconds ") {
+		t.Fatal("the first scrape does not tell of the queue")
+	}
+	held := make(chan struct{})
+	s.held.Store(&held)
+	enqueue()
+	for range 3 {
+		if text := scrape(tell); !strings.Contains(text, one) || !strings.Contains(text, "\ntusk_up 1\n") {
+			t.Fatal("a scrape beside a slow database does not tell what was read before")
+		}
+	}
+	s.held.Store(nil)
+	close(held)
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(scrape(tell), two); {
+		if time.Now().After(end) {
+			t.Fatal("what is told stays old")
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"math"
 	"slices"
 	"time"
 
@@ -49,44 +48,21 @@ func (s *Store) Count(ctx context.Context) (counts []store.Count, err error) {
 	return counts, wrap("count", err)
 }
 
-// oldest returns how long the first task of a queue's lanes has been due.
+// oldest returns how long the first task of a queue's lanes has been due. It walks the lanes that
+// have available tasks, one after the other: the planner cannot be brought to do that.
 func (w *work) oldest() (map[string]time.Duration, error) {
 	ages := map[string]time.Duration{}
-	err := w.lanes(func(of lane) error {
-		return w.ask(func(rows *sql.Rows) error {
-			var due int64
-			err := rows.Scan(&due)
-			ages[of.queue] = max(ages[of.queue], time.Duration(w.now-due)*time.Microsecond)
+	for queue, priority := []byte{}, int16(0); ; {
+		found := false
+		err := w.ask(func(rows *sql.Rows) error {
+			found = true
+			due := w.now
+			err := rows.Scan(&queue, &priority, &due)
+			ages[string(queue)] = max(ages[string(queue)], time.Duration(w.now-due)*time.Microsecond)
 			return err
-		}, q("ready.oldest"), []byte(of.queue), of.priority)
-	})
-	return ages, err
-}
-
-// lanes walks the lanes that have available tasks, an index entry for each.
-func (w *work) lanes(each func(of lane) error) error {
-	var queue []byte
-	var of lane
-	found := false
-	next := func(text string, args ...any) error {
-		found = false
-		return w.ask(func(rows *sql.Rows) error { found = true; return rows.Scan(&queue, &of.priority) }, text, args...)
-	}
-	for queue = []byte{}; ; {
-		if err := next(q("ready.first queue"), slices.Clone(queue)); err != nil || !found {
-			return err
-		}
-		for found {
-			of.queue = string(queue)
-			if err := each(of); err != nil {
-				return err
-			}
-			if of.priority == math.MaxInt16 {
-				break
-			}
-			if err := next(q("ready.lanes"), slices.Clone(queue), of.priority); err != nil {
-				return err
-			}
+		}, q("ready.next lane"), slices.Clone(queue), priority, slices.Clone(queue))
+		if err != nil || !found {
+			return ages, err
 		}
 	}
 }

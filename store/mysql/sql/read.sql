@@ -48,24 +48,20 @@ select place, n, lap
 from tusk_stop force index (primary)
 where :tasks
 
--- name: ready.lanes
-select queue, priority from tusk_ready force index (primary)
-where queue = ? and priority > ?
-order by queue, priority
-limit 1
-
--- name: ready.first queue
-select queue, priority from tusk_ready force index (primary)
-where queue > ?
-order by queue, priority
-limit 1
-
--- name: ready.oldest
-select t.run_at
+-- name: ready.next lane
+-- The lane behind that of a queue and a priority, and when its first task was due.
+select r.queue, r.priority, coalesce(t.run_at, :now)
 from (
-    select place, next from tusk_ready force index (primary)
-    where queue = ? and priority = ?
-    order by at, place, first
+    (select queue, priority, place, next from tusk_ready force index (primary)
+     where queue = ? and priority > ?
+     order by queue, priority, at, place, first
+     limit 1)
+    union all
+    (select queue, priority, place, next from tusk_ready force index (primary)
+     where queue > ?
+     order by queue, priority, at, place, first
+     limit 1)
+    order by queue, priority
     limit 1
 ) r
-straight_join tusk_task t force index (primary) on t.place = r.place and t.n = r.next
+left join tusk_task t force index (primary) on t.place = r.place and t.n = r.next
