@@ -73,11 +73,13 @@ func TestEncryption(t *testing.T) {
 		}
 		stolen := s.get(r.ID).Task.Args
 		var refused *tusk.InvalidError
-		if _, err := sealed.Enqueue(ctx, tusk.RawArgs{Name: "count", JSON: stolen}, nil); !errors.As(err, &refused) || refused.Code != "reserved" {
+		_, err = sealed.Enqueue(ctx, tusk.RawArgs{Name: "count", JSON: stolen}, nil)
+		if !errors.As(err, &refused) || refused.Code != "reserved" {
 			t.Errorf("another task's encrypted args: %v", err)
 		}
 		moved := tusk.NewID()
-		_, err = sealed.Store().Enqueue(ctx, []store.NewTask{{ID: moved, Kind: "count", Queue: tusk.DefaultQueue, Args: stolen, Settings: []byte(`{"max_attempts":1}`)}})
+		task := store.NewTask{ID: moved, Kind: "count", Queue: tusk.DefaultQueue, Args: stolen, Settings: []byte(`{"max_attempts":1}`)}
+		_, err = sealed.Store().Enqueue(ctx, []store.NewTask{task})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -137,7 +137,8 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 	if len(stored) > 0 && bytes.Equal(args, stored) { // they may be encrypted for that task alone
 		again, err := v.client.Again(*of)
 		if errors.Is(err, tusk.ErrEncrypted) {
-			return e, failure(http.StatusConflict, "The args are encrypted, and this server cannot read them: write them anew, or start it with the key ring.")
+			return e, failure(http.StatusConflict,
+				"The args are encrypted, and this server cannot read them: write them anew, or start it with the key ring.")
 		}
 		if err != nil {
 			return e, err
