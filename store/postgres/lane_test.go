@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -150,5 +152,55 @@ func TestWhoNamesALaneWhileItIsForgottenLosesNothing(t *testing.T) {
 		if _, err := pool.Exec(ctx, "delete from tusk.outcome; delete from tusk.log"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A claim may wait for other claims of its lane for longer than its worker has left: it
+// leases nothing to a worker that was declared dead meanwhile.
+func TestAClaimThatWaitedLeasesNothingToADeadWorker(t *testing.T) {
+	s, pool := fresh(t)
+	w := startWorker(t, s)
+	if _, err := s.Enqueue(t.Context(), newTasks(3, "q")); err != nil {
+		t.Fatal(err)
+	}
+	claims := map[string]func() error{
+		"claim": func() error {
+			_, err := s.Claim(context.Background(), store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 2, Token: store.NewToken()})
+			return err
+		},
+		"exchange": func() error {
+			never := completed([]store.Task{{ID: newID(), Kind: "mail", Queue: "q", Attempt: 1, Lease: store.NewToken()}})[0]
+			return s.Exchange(context.Background(), never,
+				store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}).ClaimErr
+		},
+	}
+	for name, claim := range claims {
+		t.Run(name, func(t *testing.T) {
+			if _, err := pool.Exec(t.Context(), "update tusk.worker set dead = false"); err != nil {
+				t.Fatal(err)
+			}
+			other := begin(t, pool)
+			if _, err := other.Exec(t.Context(), postgres.InFunctions(
+				"select pg_advisory_xact_lock(tusk_fn.lane_of('q', 0) # ('tusk.log'::regclass::oid::bigint << 31))")); err != nil {
+				t.Fatal(err)
+			}
+			answer := make(chan error, 1)
+			go func() { answer <- claim() }()
+			eventually(t, "the claim waits for the lane", func() bool {
+				return number(t, pool, "select count(*) from pg_locks where locktype = 'advisory' and not granted") == 1
+			})
+			if _, err := pool.Exec(t.Context(), "update tusk.worker set dead = true"); err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-answer; !errors.Is(err, store.ErrWorkerDead) {
+				t.Errorf("%v: want that the worker is dead", err)
+			}
+			if n := number(t, pool, "select count(*) from tusk.lease"); n != 0 {
+				t.Errorf("%d leases of a dead worker", n)
+			}
+		})
 	}
 }

@@ -77,12 +77,15 @@ begin
   end if;
   _first := _held in (0, _lanes[1]);
   foreach _lane in array _lanes loop
-    if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
+    if pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
+      claimed_at := clock_timestamp();
+    else
       continue when not _first or not tusk_fn.await_lane(_lane);
+      claimed_at := clock_timestamp();
+      perform tusk_fn.need_alive(_worker); -- it may have been declared dead meanwhile
     end if;
     _first := false;
     lane := _lane;
-    claimed_at := clock_timestamp();
     select * into p from tusk.lane_position q where q.lane = _lane order by q.no desc limit 1;
     if not found then
       p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
@@ -208,6 +211,14 @@ begin
       return;
     end if;
   end loop;
+end $$;
+
+-- Refuses a worker that was declared dead.
+create function tusk_fn.need_alive(_worker uuid) returns void language plpgsql as $$
+begin
+  if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then
+    raise exception 'the worker is dead' using errcode = 'TK001';
+  end if;
 end $$;
 
 -- Waits for other claims of a lane. False: it is being changed, perhaps by a user's
