@@ -276,8 +276,14 @@ func newRooms(maxBody int64) rooms {
 	processors := runtime.GOMAXPROCS(0)
 	heavy, working := max(1, processors/4), max(4, processors)
 	largest := max(bodyCost*int(maxBody), answerCost)
-	return rooms{connections: newRoom(ownConnections, maxConnections, 0), waiting: newRoom(250, 2000, 0), memory: newRoom(largest, 2*largest, ownLine).keeping(largest), heavy: newRoom(1, heavy, ownLine),
-		working: newRoom(working, working, ownLine).keeping(working / 2), refused: newRoom(refusals, 20*refusals, ownLine)}
+	return rooms{
+		connections: newRoom(ownConnections, maxConnections, 0),
+		waiting:     newRoom(250, 2000, 0),
+		memory:      newRoom(largest, 2*largest, ownLine).keeping(largest),
+		heavy:       newRoom(1, heavy, ownLine),
+		working:     newRoom(working, working, ownLine).keeping(working - max(1, processors/2)),
+		refused:     newRoom(refusals, 20*refusals, ownLine),
+	}
 }
 
 // turn waits for a place to work on a page.
