@@ -46,6 +46,9 @@ func (s *Store) PackedCopy(tasks []store.NewTask) (data []byte, text string) {
 	return data, s.sql[name]
 }
 
+// Statement returns the text of a statement by its name.
+func (s *Store) Statement(name string) string { return s.sql[name] }
+
 // CountStored counts the tasks of ids, as is done when an enqueue was not answered.
 func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err error) {
 	err = s.query(ctx, "count_stored", func(raw [][]byte) error {

@@ -5,15 +5,17 @@ select tusk_fn.lock_tasks($1, $2, $3)
 select * from tusk_fn.known_of($1)
 
 -- name: known_keys
+-- Here and below, a lateral subquery with an offset is read once for each row on its left, by an
+-- index: a join might read all of the table.
 select k.place::int, y.holder, y.awaiting, y.source_at, y.tasks
 from unnest($1::bigint[], $2::text[]) with ordinality k(queue, key, place)
-join tusk.key y on y.queue = k.queue and y.key = k.key
+cross join lateral (select x.* from tusk.key x where x.queue = k.queue and x.key = k.key offset 0) y
 
 -- name: known_needs
 select n.child, n.parent, n.policy, o.parent is not null as open
 from pg_catalog.unnest($1::uuid[]) u(id)
-join tusk.need n on n.child = u.id
-left join tusk.open_need o on o.parent = n.parent and o.child = n.child
+cross join lateral (select x.* from tusk.need x where x.child = u.id offset 0) n
+left join lateral (select x.* from tusk.open_need x where x.parent = n.parent and x.child = n.child offset 0) o on true
 order by n.child, n.place
 
 -- name: children_to_tell
@@ -37,7 +39,10 @@ select tusk_fn.write_keys($1, $2, $3, $4, $5, $6, $7)
 select tusk_fn.write_needs($1, $2, $3, $4, $5)
 
 -- name: meet_needs
-delete from tusk.open_need o using unnest($1::uuid[], $2::uuid[]) m(child, parent) where o.child = m.child and o.parent = m.parent
+delete from tusk.open_need o
+where o.ctid = any(array(
+  select x.ctid from unnest($1::uuid[], $2::uuid[]) m(child, parent)
+  cross join lateral (select y.ctid from tusk.open_need y where y.child = m.child and y.parent = m.parent offset 0) x))
 
 -- name: close_needs
 select tusk_fn.close_needs($1)

@@ -14,11 +14,12 @@ cross join lateral (select x.* from tusk_fn.state_of(q.id) x offset 0) s
 
 -- name: details
 -- What a page about single tasks shows of ids $1: their ended attempts (1), notes (2), needs (3),
--- and whether somebody wants them stopped (4). Each has columns of its own.
+-- and whether somebody wants them stopped (4). Each has columns of its own. What a subquery with
+-- an offset reads is read for each id, by its index: a join might read all of the table.
 with q as materialized (
   select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)),
 need as materialized (
-  select n.* from q join tusk.need n on n.child = q.id),
+  select n.* from q cross join lateral (select x.* from tusk.need x where x.child = q.id offset 0) n),
 parent as materialized (
   select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
 select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace, a.fingerprint,
@@ -28,7 +29,7 @@ cross join lateral (select x.* from tusk.attempt x where x.id = q.id offset 0) a
 union all
 select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null
 from q
-join tusk.note n on n.id = q.id
+cross join lateral (select x.* from tusk.note x where x.id = q.id offset 0) n
 union all
 select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null, n.parent, n.policy
 from need n
@@ -36,7 +37,7 @@ left join parent p on p.id = n.parent
 union all
 select 4, s.id, 0, null, null, null, null, null, null, null, null, null, null, null, null, null
 from q
-join tusk.stop s on s.id = q.id
+cross join lateral (select x.* from tusk.stop x where x.id = q.id offset 0) s
 where exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)
 order by part, id, place
 
