@@ -183,8 +183,8 @@ func (o Options) withDefaults(defaults Options) Options {
 }
 
 func validateEphemeral(o *Options) error {
-	if o.Ephemeral && o.OnConflict == Rerun {
-		return invalid("ephemeral", "needs_history", "does not go together with rerun, which knows stale sources by the history")
+	if o.Ephemeral && (o.OnConflict == Rerun || o.OnConflict == Once) {
+		return invalid("ephemeral", "needs_history", "does not go together with rerun and once, which know by the history what was before")
 	}
 	return nil
 }

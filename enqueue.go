@@ -67,7 +67,7 @@ type Options struct {
 	// Ephemeral tasks are not kept when they are completed: they have no history, and
 	// count in statistics alone. Engines for which it costs nothing keep them all the
 	// same. What failed is kept like any other, and so are tasks of workflows, which
-	// others need. It does not go together with Rerun, which needs the history.
+	// others need. It does not go together with Rerun and Once, which need the history.
 	Ephemeral bool
 
 	// Key is a natural identity ("document-17"): at most one unfinished task of a
@@ -84,7 +84,7 @@ type Options struct {
 	ID ID
 }
 
-// OnConflict says what an enqueue does when its key has an unfinished task.
+// OnConflict says what an enqueue does when its key has a task already.
 type OnConflict = store.OnConflict
 
 // The ways to deal with a key that is taken; the constants of package store say more.
@@ -92,16 +92,17 @@ const (
 	Skip    = store.Skip    // leave the unfinished task alone: the default
 	Replace = store.Replace // give it the new args and options, unless it runs
 	Rerun   = store.Rerun   // the same, and when it runs, run once more after it
+	Once    = store.Once    // leave it alone when it has finished as well, while its history is kept
 )
 
-// Enqueued says what became of an enqueue; ID is that of the task which now
-// stands for it.
+// Enqueued says what became of an enqueue; ID is that of the task which stands for
+// it: its own, or that of the task with its key.
 type Enqueued = store.Enqueued
 
 // The ends of an enqueue.
 const (
 	Added    = store.Added    // stored as a new task
-	Skipped  = store.Skipped  // an unfinished task has the key and was left alone
+	Skipped  = store.Skipped  // another task has the key and was left alone
 	Replaced = store.Replaced // an unfinished task has the key and took on the new values
 	Awaiting = store.Awaiting // it will run when the running task of its key has ended
 	Stale    = store.Stale    // its SourceTime is not newer than one already seen
@@ -229,6 +230,5 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	skipSeen(stored, results)
 	return results, nil
 }

@@ -54,8 +54,7 @@ func (u *Unique) validate(o *Options) error {
 	return within("unique: window", u.Window, time.Second, maxUniqueWindow)
 }
 
-// key gives a task its key. In a window it is a rerun of the window's start: that
-// source time is never news again, for as long as the key is known.
+// key gives a task its key. One of a window ends with the window's start.
 func (u *Unique) key(n *store.NewTask, now time.Time) error {
 	chosen, err := u.choose(n.Args)
 	if err != nil {
@@ -68,17 +67,9 @@ func (u *Unique) key(n *store.NewTask, now time.Time) error {
 	}
 	n.Key = uniquePrefix + n.Kind + ":" + hex.EncodeToString(hash.Sum(nil)[:16])
 	if u.Window != 0 {
-		start := now.UTC().Truncate(u.Window)
-		n.Key, n.OnConflict, n.SourceTime = n.Key+windowMark(start), Rerun, start
+		n.Key, n.OnConflict = n.Key+":"+now.UTC().Truncate(u.Window).Format("20060102T150405Z"), Once
 	}
 	return nil
-}
-
-func windowMark(start time.Time) string { return ":" + start.UTC().Format("20060102T150405Z") }
-
-// inWindow reports whether a task has the key of a window.
-func inWindow(n *store.NewTask) bool {
-	return n.OnConflict == Rerun && strings.HasPrefix(n.Key, uniquePrefix) && strings.HasSuffix(n.Key, windowMark(n.SourceTime))
 }
 
 // choose returns the args that count, in one form whatever the order of their fields.
@@ -107,13 +98,4 @@ func (u *Unique) choose(args []byte) ([]byte, error) {
 		return nil, invalid("unique", "unknown_field", "names fields that the args do not have: %q", u.Args)
 	}
 	return json.Marshal(chosen)
-}
-
-// skipSeen says of a task whose window had one before that it was skipped.
-func skipSeen(tasks []store.NewTask, results []Enqueued) {
-	for i := range results {
-		if results[i].Result == Stale && inWindow(&tasks[i]) {
-			results[i].Result = Skipped
-		}
-	}
 }

@@ -31,7 +31,7 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 	"max_attempts": func(l *line, raw json.RawMessage) error { return attemptsField(raw, &l.options.MaxAttempts) },
 	"key":          func(l *line, raw json.RawMessage) error { return textField(raw, &l.options.Key) },
 	"on_conflict": func(l *line, raw json.RawMessage) error {
-		return readField(raw, oneOf(&l.onConflict, "skip", "replace", "rerun"))
+		return readField(raw, oneOf(&l.onConflict, "skip", "replace", "rerun", "once"))
 	},
 	"run_at":      func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.RunAt)) },
 	"delay":       func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Delay)) },

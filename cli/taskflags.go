@@ -49,7 +49,7 @@ func (t *taskFlags) addOwnTo(cmd *cobra.Command) {
 	f.Var(numberFlag(&o.Weight, 1, 1000000), "weight", "what the task counts in rates; default 1")
 	f.BoolVar(&o.Ephemeral, "ephemeral", false, "do not keep the task when it is completed")
 	f.StringVar(&o.Key, "key", "", "natural `identity`: at most one unfinished task of a queue and tenant has it")
-	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun"), "on-conflict", "when the key is taken: skip, replace or rerun; default skip")
+	f.Var(oneOf(&t.onConflict, "skip", "replace", "rerun", "once"), "on-conflict", "when the key is taken: skip, replace, rerun or once; default skip")
 	f.Var(instantFlag(&o.SourceTime), "source-time", "when the key's source changed, for --on-conflict rerun")
 	f.Var(uniqueFlag(&o.Unique), "unique", "a key of the kind and these fields of the args: FIELD,…|all; with @DURATION one task in each such window of time")
 	cmd.MarkFlagsMutuallyExclusive("key", "unique")
@@ -79,6 +79,8 @@ func conflictOf(o *tusk.Options, word string) error {
 		o.OnConflict = tusk.Replace
 	case "rerun":
 		o.OnConflict = tusk.Rerun
+	case "once":
+		o.OnConflict = tusk.Once
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ type PipelineStart struct {
 	RunAt      *Instant          `json:"run_at,omitempty" doc:"not before"`
 	Delay      Duration          `json:"delay,omitempty" doc:"up to 10 years"`
 	Key        string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it"`
-	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
+	OnConflict string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do when the key is taken; default: skip"`
 	SourceTime *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 }
 

@@ -213,7 +213,7 @@ type TaskInput struct {
 	Weight       int               `json:"weight,omitempty" rule:"weight" doc:"what it counts in the rates of its queue; default: 1"`
 	Ephemeral    bool              `json:"ephemeral,omitempty" doc:"not kept when it is completed"`
 	Key          string            `json:"key,omitempty" rule:"key" doc:"at most one unfinished task of a queue and tenant has it; up to 255 bytes"`
-	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun" doc:"what to do when the key is taken; default: skip"`
+	OnConflict   string            `json:"on_conflict,omitempty" enum:"skip,replace,rerun,once" doc:"what to do when the key is taken; default: skip"`
 	SourceTime   *Instant          `json:"source_time,omitempty" doc:"when the key's source changed, for rerun"`
 	Unique       *UniqueInput      `json:"unique,omitempty" doc:"makes the key, in place of one given"`
 }
@@ -268,8 +268,10 @@ func (t TaskInput) options() (*tusk.Options, error) {
 		o.OnConflict = tusk.Replace
 	case "rerun":
 		o.OnConflict = tusk.Rerun
+	case "once":
+		o.OnConflict = tusk.Once
 	default:
-		return o, fieldProblem(422, "invalid_policy", "on_conflict", "want skip, replace or rerun")
+		return o, fieldProblem(422, "invalid_policy", "on_conflict", "want skip, replace, rerun or once")
 	}
 	return o, nil
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Enqueued says what became of a NewTask. ID is that of the task which now
-// stands for it: its own, or that of the unfinished task with its key. It is zero when the
-// result is Stale and no unfinished task has the key.
+// stands for it: its own, or that of the task with its key: the unfinished one, or else
+// the one that ended last. It is zero when that one has been deleted.
 type Enqueued struct {
 	ID     ID
 	Result EnqueueResult
@@ -19,7 +19,7 @@ type EnqueueResult int8
 
 const (
 	Added    EnqueueResult = iota + 1 // stored as a new task
-	Skipped                           // an unfinished task has the key and was left alone
+	Skipped                           // another task has the key and was left alone
 	Replaced                          // an unfinished task has the key and took on the new values
 	Awaiting                          // it will run when the running task of its key has ended
 	Stale                             // its source time is not newer than one already seen

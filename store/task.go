@@ -149,7 +149,7 @@ type NeedState struct {
 	State State // of the needed task; 0: there is no such task
 }
 
-// OnConflict says what an enqueue does when its key has an unfinished task.
+// OnConflict says what an enqueue does when its key has a task already.
 type OnConflict int8
 
 const (
@@ -166,6 +166,9 @@ const (
 	// that attempt came to: if it was to be retried, snoozed or handed back it is
 	// cancelled as superseded instead.
 	Rerun
+	// Once is Skip, and leaves a key alone whose task has ended as well, for as long as
+	// that one's history is kept.
+	Once
 )
 
 // Task is a task as an engine knows it.

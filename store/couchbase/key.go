@@ -19,6 +19,7 @@ type key struct {
 	Key      string    `json:"k"`
 	Holder   string    `json:"h,omitempty"`
 	Awaiting string    `json:"next,omitempty"`
+	Ended    string    `json:"e,omitempty"`
 	Source   time.Time `json:"src,omitzero"`
 	Tasks    int64     `json:"n"`
 
@@ -43,7 +44,9 @@ func named(names ...string) string {
 
 // known is the key as the rules see it.
 func (k *key) known(name rules.KeyName) *rules.Key {
-	return &rules.Key{KeyName: name, Holder: idOf(k.Holder), Awaiting: idOf(k.Awaiting), Source: k.Source, Tasks: k.Tasks}
+	return &rules.Key{
+		KeyName: name, Holder: idOf(k.Holder), Awaiting: idOf(k.Awaiting), Ended: idOf(k.Ended), Source: k.Source, Tasks: k.Tasks,
+	}
 }
 
 // set makes the document what the rules have made of the key. One without tasks is forgotten.
@@ -54,6 +57,9 @@ func (k *key) set(r *rules.Key) {
 	}
 	if k.Awaiting = ""; !r.Awaiting.IsZero() {
 		k.Awaiting = r.Awaiting.String()
+	}
+	if k.Ended = ""; !r.Ended.IsZero() {
+		k.Ended = r.Ended.String()
 	}
 	k.Gone = k.Tasks <= 0 && k.Holder == "" && k.Awaiting == ""
 }

@@ -273,7 +273,7 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 			if err := w.erase(rows); err != nil {
 				return err
 			}
-			return w.forgetKeys(known)
+			return w.forgetKeysOf(rows, known)
 		})
 		if err != nil || deleted == 0 {
 			return err

@@ -343,6 +343,7 @@ func (ed *editing) forget() error {
 	if is.task == r.ID {
 		is.free()
 	}
+	is.forgets(r.ID)
 	return ed.forgetKeys(map[name]*identity{is.name: is})
 }
 

@@ -230,13 +230,17 @@ func (w *work) enqueueKeyed(n *store.NewTask) (store.Enqueued, error) {
 		w.echoes = true
 		return store.Enqueued{ID: is.standsFor(), Result: store.Stale}, nil
 	}
+	if is.task.IsZero() && is.over && n.OnConflict == store.Once {
+		w.echoes = true
+		return store.Enqueued{ID: is.ended, Result: store.Skipped}, nil
+	}
 	if is.task.IsZero() {
 		is.holds(w.insertOne(n, false))
 		return store.Enqueued{ID: n.ID, Result: store.Added}, nil
 	}
 	holder := w.rows[is.at]
 	switch {
-	case n.OnConflict == store.Skip:
+	case n.OnConflict == store.Skip || n.OnConflict == store.Once:
 		w.echoes = true
 		return store.Enqueued{ID: is.task, Result: store.Skipped}, nil
 	case holder == nil || holder.ID != is.task:

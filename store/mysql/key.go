@@ -28,6 +28,8 @@ type identity struct {
 	name
 	task, awaiting store.ID // zero: none
 	at, awaitingAt ref
+	ended          store.ID      // the task that ended last; zero: none has, or it is deleted
+	over           bool          // a task of the key has ended
 	source         sql.NullInt64 // the newest one seen, in nanoseconds
 	changed        bool
 }
@@ -64,10 +66,12 @@ func (w *work) lockExisting(names []name, known map[name]*identity) error {
 func (w *work) lockKey(of name, known map[name]*identity) {
 	w.buf = append(w.buf, stmt{w.locking(q("key.lock")), of.args(), func(rows *sql.Rows) error {
 		is := &identity{name: of}
-		var task, awaiting []byte
-		err := rows.Scan(&task, &is.at.place, &is.at.n, &awaiting, &is.awaitingAt.place, &is.awaitingAt.n, &is.source)
+		var task, awaiting, ended []byte
+		err := rows.Scan(&task, &is.at.place, &is.at.n, &awaiting, &is.awaitingAt.place, &is.awaitingAt.n, &ended, &is.source)
 		copy(is.task[:], task)
 		copy(is.awaiting[:], awaiting)
+		copy(is.ended[:], ended)
+		is.over = ended != nil
 		known[of] = is
 		return err
 	}})
@@ -78,10 +82,18 @@ func (w *work) saveKeys(known map[name]*identity) {
 	for _, is := range known {
 		if is.changed {
 			w.do(q("key.write"), append([]any{idOrNull(is.task), is.at.place, is.at.n, idOrNull(is.awaiting),
-				is.awaitingAt.place, is.awaitingAt.n, is.source}, is.args()...)...)
+				is.awaitingAt.place, is.awaitingAt.n, is.endedOrNull(), is.source}, is.args()...)...)
 			is.changed = false
 		}
 	}
+}
+
+// endedOrNull is what the column has: zeros for a task that is deleted.
+func (is *identity) endedOrNull() any {
+	if !is.over {
+		return nil
+	}
+	return is.ended[:]
 }
 
 // learn takes note of a source time and reports whether it is news. A zero one
@@ -99,13 +111,16 @@ func (is *identity) learn(source time.Time, now int64) bool {
 	return true
 }
 
-// standsFor returns the task that brings what a stale enqueue asked for; zero
-// when it has already run.
+// standsFor returns the task that brings, or has brought, what a stale enqueue
+// asked for.
 func (is *identity) standsFor() store.ID {
-	if !is.awaiting.IsZero() {
+	switch {
+	case !is.awaiting.IsZero():
 		return is.awaiting
+	case !is.task.IsZero():
+		return is.task
 	}
-	return is.task
+	return is.ended
 }
 
 func (is *identity) holds(r *row) {
@@ -116,6 +131,16 @@ func (is *identity) awaits(r *row) {
 	is.awaiting, is.awaitingAt, is.changed = r.ID, ref{r.place, r.n, 0}, true
 }
 
+// ends notes that what holds the key has ended.
+func (is *identity) ends() { is.ended, is.over, is.changed = is.task, true, true }
+
+// forgets notes that a task is deleted, which may have been the last to end.
+func (is *identity) forgets(id store.ID) {
+	if is.ended == id {
+		is.ended, is.changed = store.ID{}, true
+	}
+}
+
 // free ends what holds a key, and returns the place of the rerun that has been
 // waiting for that.
 func (is *identity) free() (awaiting ref, any bool) {
@@ -124,6 +149,16 @@ func (is *identity) free() (awaiting ref, any bool) {
 	is.awaiting, is.awaitingAt = store.ID{}, ref{}
 	is.changed = true
 	return awaiting, any
+}
+
+// forgetKeysOf is forgetKeys after tasks were deleted.
+func (w *work) forgetKeysOf(deleted []*row, known map[name]*identity) error {
+	for _, r := range deleted {
+		if is := known[nameOf(&r.Task)]; is != nil {
+			is.forgets(r.ID)
+		}
+	}
+	return w.forgetKeys(known)
 }
 
 // forgetKeys deletes the keys that have no task left, in a transaction that has

@@ -224,7 +224,7 @@ func (p *pruning) delete() (int, error) {
 			p.do(q("prune.list"), key...)
 		}
 	}
-	return len(rows) + p.gone, p.forgetKeys(known)
+	return len(rows) + p.gone, p.forgetKeysOf(rows, known)
 }
 
 // lockFree locks those of the tasks that nobody else has locked, nor their keys.

@@ -165,6 +165,7 @@ func (w *work) changeLabels(r *row, was []string) {
 // free frees the key of a finished task, for what was waiting for it if anything
 // was.
 func (w *work) free(is *identity) {
+	is.ends()
 	at, waiting := is.free()
 	r := w.rows[at]
 	if !waiting || r == nil {

@@ -136,14 +136,14 @@ func (w *work) writeKeys(batch *pgx.Batch, b *rules.Batch) {
 	}
 	n := len(all)
 	queues, keys := make([]int64, n), make([]string, n)
-	holders, awaiting := make(pgtype.FlatArray[pgtype.UUID], n), make(pgtype.FlatArray[pgtype.UUID], n)
+	holders, awaiting, ended := make(uuidsOrNull, n), make(uuidsOrNull, n), make(uuidsOrNull, n)
 	sources, tasks, fresh := make([]*time.Time, n), make([]int64, n), make([]bool, n)
 	for i, k := range all {
 		queues[i], keys[i] = hashOfAny(k.Queue), tenantKey(k.Tenant, k.Key)
-		holders[i], awaiting[i] = uuidOrNull(k.Holder), uuidOrNull(k.Awaiting)
+		holders[i], awaiting[i], ended[i] = uuidOrNull(k.Holder), uuidOrNull(k.Awaiting), uuidOrNull(k.Ended)
 		sources[i], tasks[i], fresh[i] = timeOrNull(k.Source), k.Tasks, !w.keys[k.KeyName]
 	}
-	w.queue(batch, "write_keys", queues, keys, holders, awaiting, sources, tasks, fresh)
+	w.queue(batch, "write_keys", queues, keys, holders, awaiting, ended, sources, tasks, fresh)
 }
 
 // writeNeeds writes what tasks need from now on, and which needs are met.
@@ -201,5 +201,7 @@ func (w *work) forget(batch *pgx.Batch, changes []rules.Change) {
 		w.queue(batch, "doubt_children", ended, states)
 	}
 }
+
+type uuidsOrNull = pgtype.FlatArray[pgtype.UUID]
 
 func uuidOrNull(id store.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }

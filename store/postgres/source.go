@@ -199,17 +199,18 @@ func (w *work) queueKeys(b *pgx.Batch, names []rules.KeyName, found *rules.Found
 		queues[i], keys[i] = hashOfAny(n.Queue), tenantKey(n.Tenant, n.Key)
 	}
 	type keyRow struct {
-		Place            int
-		Holder, Awaiting pgtype.UUID
-		SourceAt         *time.Time
-		Tasks            int64
+		Place                   int
+		Holder, Awaiting, Ended pgtype.UUID
+		SourceAt                *time.Time
+		Tasks                   int64
 	}
 	w.queue(b, "known_keys", queues, keys).Query(func(rows pgx.Rows) error {
 		return eachStruct(rows, func(k *keyRow) {
 			name := names[k.Place-1]
 			w.keys[name] = true
 			found.Keys = append(found.Keys, rules.Key{
-				KeyName: name, Holder: k.Holder.Bytes, Awaiting: k.Awaiting.Bytes, Source: timeAt(k.SourceAt), Tasks: k.Tasks,
+				KeyName: name, Holder: k.Holder.Bytes, Awaiting: k.Awaiting.Bytes, Ended: k.Ended.Bytes,
+				Source: timeAt(k.SourceAt), Tasks: k.Tasks,
 			})
 		})
 	})

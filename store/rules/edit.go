@@ -225,6 +225,9 @@ func (b *Batch) delete(r *Row) error {
 		if k.Holder == r.ID {
 			k.Holder = store.ID{}
 		}
+		if k.Ended == r.ID {
+			k.Ended = store.ID{}
+		}
 		k.Tasks--
 	}
 	return b.remove(r)

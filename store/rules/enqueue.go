@@ -59,6 +59,8 @@ func (b *Batch) enqueue(n *store.NewTask) (store.Enqueued, error) {
 	switch {
 	case err != nil:
 		return added, err
+	case holder == nil && n.OnConflict == store.Once && k.Tasks > 0:
+		return store.Enqueued{ID: k.Ended, Result: store.Skipped}, nil
 	case holder == nil:
 		k.Holder = n.ID
 		k.Tasks++
@@ -66,7 +68,7 @@ func (b *Batch) enqueue(n *store.NewTask) (store.Enqueued, error) {
 	case n.OnConflict == store.Rerun && holder.State == store.Running:
 		err := b.await(k, n)
 		return store.Enqueued{ID: k.Awaiting, Result: store.Awaiting}, err
-	case n.OnConflict == store.Skip || holder.State == store.Running:
+	case n.OnConflict == store.Skip || n.OnConflict == store.Once || holder.State == store.Running:
 		return store.Enqueued{ID: holder.ID, Result: store.Skipped}, nil
 	}
 	b.replace(holder, n)
@@ -97,13 +99,15 @@ func (k *Key) learn(source, now time.Time) bool {
 	return true
 }
 
-// standsFor returns the task that brings what a stale enqueue asked for; zero when it has
-// already run.
+// standsFor returns the task that brings, or has brought, what a stale enqueue asked for.
 func (k *Key) standsFor() store.ID {
-	if !k.Awaiting.IsZero() {
+	switch {
+	case !k.Awaiting.IsZero():
 		return k.Awaiting
+	case !k.Holder.IsZero():
+		return k.Holder
 	}
-	return k.Holder
+	return k.Ended
 }
 
 // insert stores a new task.

@@ -137,7 +137,7 @@ func (b *Batch) end(r *Row, state store.State, at time.Time) error {
 	if err != nil || k == nil || k.Holder != r.ID {
 		return err
 	}
-	k.Holder, k.Awaiting = k.Awaiting, store.ID{}
+	k.Ended, k.Holder, k.Awaiting = r.ID, k.Awaiting, store.ID{}
 	if k.Holder.IsZero() {
 		return nil
 	}

@@ -57,12 +57,9 @@ type Key struct {
 	KeyName
 	Holder   store.ID  // the unfinished task; zero: none
 	Awaiting store.ID  // runs when the running holder has ended; zero: none
+	Ended    store.ID  // the task that ended last; zero: none has, or it is deleted
 	Source   time.Time // the newest source time seen; zero: none
-
-	// Tasks is how many tasks have the key, finished ones too. An engine that does not
-	// count them starts at any number and reads the difference. A key is forgotten with
-	// its last task.
-	Tasks int64
+	Tasks    int64     // how many tasks have the key, finished ones too; it is forgotten with the last
 }
 
 // Edge is the need of one task for another.

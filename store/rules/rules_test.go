@@ -232,7 +232,24 @@ func TestTheRules(t *testing.T) {
 		"an update that is not newer is stale": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun, SourceTime: b.now})
 			again := b.enqueue(store.NewTask{ID: id(2), Key: "x", OnConflict: store.Rerun, SourceTime: b.now})
-			return []check{{"result", again, store.Enqueued{ID: id(1), Result: store.Stale}}}
+			b.claim(1)
+			b.finish(1, store.Outcome{State: store.Completed})
+			over := b.enqueue(store.NewTask{ID: id(3), Key: "x", OnConflict: store.Rerun, SourceTime: b.now})
+			return []check{{"result", again, store.Enqueued{ID: id(1), Result: store.Stale}},
+				{"when it has ended", over, store.Enqueued{ID: id(1), Result: store.Stale}}}
+		},
+		"a key is used once, until the last task with it is deleted": func(b *book) []check {
+			once := func(n int) store.Enqueued {
+				return b.enqueue(store.NewTask{ID: id(n), Key: "x", OnConflict: store.Once})
+			}
+			once(1)
+			waiting := once(2)
+			b.claim(1)
+			b.finish(1, store.Outcome{State: store.Completed})
+			over := once(3)
+			b.edit(1, store.Change{Op: store.Delete})
+			skipped := store.Enqueued{ID: id(1), Result: store.Skipped}
+			return []check{{"waiting", waiting, skipped}, {"over", over, skipped}, {"deleted", once(4).Result, store.Added}}
 		},
 		"a task that would be retried is superseded by the rerun that waits for it": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", OnConflict: store.Rerun})

@@ -283,6 +283,7 @@ func (w *work) writeKey(k *rules.Key) error {
 		_, err := w.run("key.drop", k.Queue, k.Tenant, k.Key)
 		return err
 	}
-	_, err := w.run("key.write", k.Queue, k.Tenant, k.Key, nullID(k.Holder), nullID(k.Awaiting), source(k.Source), k.Tasks)
+	_, err := w.run("key.write", k.Queue, k.Tenant, k.Key, nullID(k.Holder), nullID(k.Awaiting), nullID(k.Ended),
+		source(k.Source), k.Tasks)
 	return err
 }

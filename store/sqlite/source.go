@@ -37,7 +37,7 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 func (w *work) readKeys(names []rules.KeyName, found *rules.Found) error {
 	for _, n := range names {
 		err := w.all("key.find", func(r row) error {
-			k := rules.Key{KeyName: n, Holder: r.id(0), Awaiting: r.id(1), Tasks: r.int(3)}
+			k := rules.Key{KeyName: n, Holder: r.id(0), Awaiting: r.id(1), Ended: r.id(4), Tasks: r.int(3)}
 			if r.int(2) != 0 {
 				k.Source = time.Unix(0, r.int(2)).UTC()
 			}

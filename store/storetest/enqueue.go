@@ -241,6 +241,60 @@ var keyClauses = []clause{
 			}
 		}
 	}},
+	{"enqueue/what is stale names the task that ended last", func(t *T) {
+		rerun, worker := conflict(store.Rerun), t.worker()
+		var last store.ID
+		for second := int64(1); second <= 2; second++ {
+			last = t.addOne(key("a"), rerun, source(second))
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+		if r := t.add(newTask(key("a"), rerun, source(2)))[0]; r != (store.Enqueued{ID: last, Result: store.Stale}) {
+			t.Errorf("%+v, want %v", r, last)
+		}
+		t.edit(store.Change{Op: store.Delete}, last)
+		if r := t.add(newTask(key("a"), rerun, source(2)))[0]; r != (store.Enqueued{Result: store.Stale}) {
+			t.Errorf("after it was deleted: %+v", r)
+		}
+	}},
+	{"enqueue/once leaves a task alone that has finished, until it is deleted", func(t *T) {
+		once, worker := conflict(store.Once), t.worker()
+		for i, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
+			name := fmt.Sprint("key-", i)
+			first := t.addOne(key(name), once)
+			skipped := func(when string, want store.ID) {
+				t.Helper()
+				if r := t.add(newTask(key(name), once))[0]; r != (store.Enqueued{ID: want, Result: store.Skipped}) {
+					t.Errorf("%v, %s: %+v", state, when, r)
+				}
+			}
+			skipped("waiting", first)
+			task := t.takeOne(worker)
+			skipped("running", first)
+			t.mustEnd(to(state, task))
+			skipped("over", first)
+			second := t.addOne(key(name)) // it is free for others
+			skipped("waiting again", second)
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+			skipped("over again", second)
+			t.edit(store.Change{Op: store.Delete}, second)
+			skipped("one is deleted", store.ID{})
+			t.edit(store.Change{Op: store.Delete}, first)
+			if r := t.add(newTask(key(name), once))[0]; r.Result != store.Added {
+				t.Errorf("%v, both are deleted: %+v", state, r)
+			}
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+	}},
+	{"enqueue/once after a cancel, and twice in a call", func(t *T) {
+		once := conflict(store.Once)
+		first := t.addOne(key("a"), once)
+		t.edit(store.Change{Op: store.Cancel}, first)
+		r := t.add(newTask(key("a"), once), newTask(key("b"), once), newTask(key("b"), once))
+		if r[0] != (store.Enqueued{ID: first, Result: store.Skipped}) || r[1].Result != store.Added ||
+			r[2] != (store.Enqueued{ID: r[1].ID, Result: store.Skipped}) {
+			t.Errorf("%+v", r)
+		}
+	}},
 	{"enqueue/a call brings one key many times", func(t *T) {
 		tasks := make([]store.NewTask, 300)
 		for i := range tasks {

@@ -181,7 +181,7 @@ func (h *history) newTask() store.NewTask {
 	if n.Key = pick(h, "key", []string{"", "", "a", "b"}); n.Key == "" {
 		return n
 	}
-	n.OnConflict = pick(h, "on conflict", []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Rerun})
+	n.OnConflict = pick(h, "on conflict", []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Rerun, store.Once})
 	if n.OnConflict == store.Rerun && !h.seldom("newest", 8) {
 		source(int64(h.ints("source", 1, 30)))(&n)
 	}
@@ -197,7 +197,7 @@ func (h *history) enqueue(tasks []store.NewTask) {
 // enqueued compares what became of tasks and remembers them.
 func (h *history) enqueued(tasks []store.NewTask, results twins[[]store.Enqueued]) {
 	h.Helper()
-	h.same("results", h.resultLines(results.model, results.model), h.resultLines(results.engine, results.model))
+	h.same("results", h.resultLines(results.model), h.resultLines(results.engine))
 	for i, r := range results.model {
 		n := &tasks[i]
 		if n.OnConflict == store.Rerun {
@@ -212,13 +212,9 @@ func (h *history) enqueued(tasks []store.NewTask, results twins[[]store.Enqueued
 	}
 }
 
-// resultLines leaves out which task a stale one stands for when it has ended.
-func (h *history) resultLines(results, model []store.Enqueued) []string {
+func (h *history) resultLines(results []store.Enqueued) []string {
 	lines := make([]string, len(results))
 	for i, r := range results {
-		if i < len(model) && model[i].ID.IsZero() {
-			r.ID = store.ID{}
-		}
 		lines[i] = fmt.Sprintf("%d: %s %v", i, h.name(r.ID), r.Result)
 	}
 	return lines

@@ -132,7 +132,7 @@ var raceClauses = []clause{
 			for i := range handles {
 				s := t.another()
 				all.Go(func() {
-					o := []store.OnConflict{store.Skip, store.Replace, store.Rerun}[i%3]
+					o := []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Once}[i%4]
 					results, err := s.Enqueue(t.ctx(), []store.NewTask{newTask(key(name), conflict(o))})
 					if err != nil {
 						t.Errorf("%v", err)

@@ -11,7 +11,7 @@ func tenant(name string) func(*store.NewTask) { return func(n *store.NewTask) { 
 
 // modes are the conflict modes with the result for a second task of the same tenant.
 var modes = map[store.OnConflict]store.EnqueueResult{
-	store.Skip: store.Skipped, store.Replace: store.Replaced, store.Rerun: store.Replaced,
+	store.Skip: store.Skipped, store.Replace: store.Replaced, store.Rerun: store.Replaced, store.Once: store.Skipped,
 }
 
 var tenantClauses = []clause{

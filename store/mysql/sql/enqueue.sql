@@ -39,14 +39,14 @@ insert into tusk_key (queue, tenant, tkey) values (?, ?, ?)
 on duplicate key update queue = queue
 
 -- name: key.lock
-select task, place, n, awaiting, awaiting_place, awaiting_n, source
+select task, place, n, awaiting, awaiting_place, awaiting_n, ended, source
 from tusk_key force index (primary)
 where queue = ? and tenant = ? and tkey = ?
 for update
 
 -- name: key.write
 update tusk_key force index (primary)
-set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, source = ?
+set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, ended = ?, source = ?
 where queue = ? and tenant = ? and tkey = ?
 
 -- name: key.delete

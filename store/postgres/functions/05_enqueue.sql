@@ -72,18 +72,21 @@ begin
   end loop;
   if _conflict = 2 then
     if _source <= k.source_at then
-      return query select coalesce(k.awaiting, k.holder, '00000000-0000-0000-0000-000000000000'), 5::smallint;
+      return query select coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'), 5::smallint;
       return;
     end if;
     update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue and y.key = _key;
   end if;
-  if k.holder is null then
+  if k.holder is null and _conflict = 3 and k.tasks > 0 then
+    return query select coalesce(k.ended, '00000000-0000-0000-0000-000000000000'), 2::smallint;
+    return;
+  elsif k.holder is null then
     update tusk.key y set holder = w.id, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
     perform tusk_fn.place(w);
     return query select w.id, 1::smallint;
     return;
   end if;
-  if _conflict = 0 then
+  if _conflict in (0, 3) then
     return query select k.holder, 2::smallint;
   elsif tusk_fn.replace_unstarted(k.holder, w, _now) then
     return query select k.holder, 3::smallint;
@@ -186,10 +189,10 @@ begin
     return;
   end if;
   if k.awaiting is null then
-    update tusk.key y set holder = null where y.queue = _queue and y.key = _key;
+    update tusk.key y set holder = null, ended = _id where y.queue = _queue and y.key = _key;
     return;
   end if;
-  update tusk.key y set holder = k.awaiting, awaiting = null, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
+  update tusk.key y set holder = k.awaiting, awaiting = null, ended = _id, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
   if pg_relation_size('tusk.open_need') > 0 and tusk_fn.stays_pending(k.awaiting) then
     return;
   end if;
@@ -204,7 +207,8 @@ end $$;
 create function tusk_fn.forget_key(_queue bigint, _key text, _id uuid) returns void language plpgsql as $$
 #variable_conflict use_column
 begin
-  update tusk.key y set tasks = y.tasks - 1, holder = nullif(y.holder, _id) where y.queue = _queue and y.key = _key;
+  update tusk.key y set tasks = y.tasks - 1, holder = nullif(y.holder, _id), ended = nullif(y.ended, _id)
+  where y.queue = _queue and y.key = _key;
   delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
 end $$;
 
@@ -250,8 +254,8 @@ begin
       select tusk_fn.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g) order by u.g);
     perform tusk_fn.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own);
     _held := tusk_fn.tasks_of_keys(
-      array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g),
-      array(select _own[g] from generate_subscripts(_ids, 1) g where _conflicts[g] > 0 order by g));
+      array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] in (1, 2) order by g),
+      array(select _own[g] from generate_subscripts(_ids, 1) g where _conflicts[g] in (1, 2) order by g));
     if cardinality(_held) > 0 then
       perform tusk_fn.lock_waiting(_held, '{}');
       perform tusk_fn.lock_lanes(_held);

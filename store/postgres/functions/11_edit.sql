@@ -325,7 +325,7 @@ begin
 end $$;
 
 -- Writes keys, which are locked unless they are new: then nobody else may have made them.
-create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[],
+create function tusk_fn.write_keys(_queues bigint[], _keys text[], _holders uuid[], _awaiting uuid[], _ended uuid[],
   _sources timestamptz[], _tasks bigint[], _new boolean[]) returns void language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -333,19 +333,19 @@ as $$
 declare
   _made int;
 begin
-  insert into tusk.key (queue, key, holder, awaiting, source_at, tasks)
-  select k.queue, k.key, k.holder, k.awaiting, k.source_at, k.tasks
-  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new)
-    k(queue, key, holder, awaiting, source_at, tasks, fresh)
+  insert into tusk.key (queue, key, holder, awaiting, ended, source_at, tasks)
+  select k.queue, k.key, k.holder, k.awaiting, k.ended, k.source_at, k.tasks
+  from unnest(_queues, _keys, _holders, _awaiting, _ended, _sources, _tasks, _new)
+    k(queue, key, holder, awaiting, ended, source_at, tasks, fresh)
   where k.fresh order by k.queue, k.key collate "C"
   on conflict do nothing;
   get diagnostics _made = row_count;
   if _made < (select count(*) from unnest(_new) f where f) then
     perform tusk_fn.begin_anew();
   end if;
-  update tusk.key y set holder = k.holder, awaiting = k.awaiting, source_at = k.source_at, tasks = k.tasks
-  from unnest(_queues, _keys, _holders, _awaiting, _sources, _tasks, _new)
-    k(queue, key, holder, awaiting, source_at, tasks, fresh)
+  update tusk.key y set holder = k.holder, awaiting = k.awaiting, ended = k.ended, source_at = k.source_at, tasks = k.tasks
+  from unnest(_queues, _keys, _holders, _awaiting, _ended, _sources, _tasks, _new)
+    k(queue, key, holder, awaiting, ended, source_at, tasks, fresh)
   where y.queue = k.queue and y.key = k.key and not k.fresh and k.tasks > 0;
   delete from tusk.key y using unnest(_queues, _keys, _tasks) k(queue, key, tasks)
   where y.queue = k.queue and y.key = k.key and k.tasks <= 0;

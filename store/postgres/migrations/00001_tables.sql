@@ -324,6 +324,7 @@ create table tusk.key (
   key       text collate "C" not null,
   holder    uuid,
   awaiting  uuid,
+  ended     uuid,
   source_at timestamptz,
   tasks     int    not null,
   primary key (queue, key)

@@ -7,7 +7,7 @@ select * from tusk_fn.known_of($1)
 -- name: known_keys
 -- Here and below, a lateral subquery with an offset is read once for each row on its left, by an
 -- index: a join might read all of the table.
-select k.place::int, y.holder, y.awaiting, y.source_at, y.tasks
+select k.place::int, y.holder, y.awaiting, y.ended, y.source_at, y.tasks
 from unnest($1::bigint[], $2::text[]) with ordinality k(queue, key, place)
 cross join lateral (select x.* from tusk.key x where x.queue = k.queue and x.key = k.key offset 0) y
 
@@ -33,7 +33,7 @@ select x.id, x.token, x.reason from unnest($1::uuid[], $2::uuid[], $3::text[]) x
 on conflict (id) do update set token = excluded.token, reason = excluded.reason
 
 -- name: write_keys
-select tusk_fn.write_keys($1, $2, $3, $4, $5, $6, $7)
+select tusk_fn.write_keys($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: write_needs
 select tusk_fn.write_needs($1, $2, $3, $4, $5)

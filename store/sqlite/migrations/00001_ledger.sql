@@ -100,14 +100,15 @@ create table tusk_tag (
 ) without rowid;
 
 -- Every key of a tenant of which tasks are still kept: its unfinished task, if any, the rerun
--- that waits for that one, the newest source time in nanoseconds, and how many
--- tasks there are, finished ones too.
+-- that waits for that one, the task that ended last, the newest source time in nanoseconds,
+-- and how many tasks there are, finished ones too.
 create table tusk_key (
     queue    text not null,
     tenant   text not null,
     key      text not null,
     task     blob,
     awaiting blob,
+    ended    blob,
     source   integer,
     tasks    integer not null,
     primary key (queue, tenant, key)

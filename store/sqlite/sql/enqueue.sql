@@ -31,12 +31,13 @@ insert into tusk_tag (tag, id) values (?, ?) on conflict do nothing;
 delete from tusk_tag where tag = ? and id = ?;
 
 -- name: key.find
-select task, awaiting, source, tasks from tusk_key where queue = ? and tenant = ? and key = ?;
+select task, awaiting, source, tasks, ended from tusk_key where queue = ? and tenant = ? and key = ?;
 
 -- name: key.write
-insert into tusk_key (queue, tenant, key, task, awaiting, source, tasks) values (?, ?, ?, ?, ?, ?, ?)
+insert into tusk_key (queue, tenant, key, task, awaiting, ended, source, tasks) values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (queue, tenant, key) do update
-set task = excluded.task, awaiting = excluded.awaiting, source = excluded.source, tasks = excluded.tasks;
+set task = excluded.task, awaiting = excluded.awaiting, ended = excluded.ended, source = excluded.source,
+    tasks = excluded.tasks;
 
 -- name: key.drop
 delete from tusk_key where queue = ? and tenant = ? and key = ?;

@@ -15,7 +15,7 @@ where id = ? and state = 3 and lane = ? and pos between ? and ? and needed is nu
     where k.queue = ? and k.tenant = ? and k.key = ? and k.task = tusk_task.id and k.awaiting is null);
 
 -- name: key.free
-update tusk_key set task = null where queue = ? and tenant = ? and key = ?;
+update tusk_key set ended = task, task = null where queue = ? and tenant = ? and key = ?;
 
 -- name: finish.forget
 delete from tusk_task indexed by tusk_task_id
