@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // The tables that are cut into days, by the place of their tasks.
@@ -255,25 +256,17 @@ func (s *Store) eraseMarked(ctx context.Context, term int64, p partition) error 
 			if err != nil || len(rows) == 0 {
 				return err
 			}
-			names := map[name]bool{}
+			var ids []store.ID
+			var keys []rules.KeyName
 			for _, r := range rows {
-				if r.Key != "" {
-					names[nameOf(&r.Task)] = false
-				}
+				w.know(r)
+				ids, keys = append(ids, r.ID), append(keys, nameOf(&r.Task))
 			}
-			known, err := w.lockKeys(names)
-			if err != nil {
+			if err := w.lockKeys(sortedKeys(keys)); err != nil {
 				return err
-			}
-			for _, r := range rows {
-				w.tally(r, -1)
 			}
 			deleted, last = len(rows), rows[len(rows)-1].place
-			w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
-			if err := w.erase(rows); err != nil {
-				return err
-			}
-			return w.forgetKeysOf(rows, known)
+			return w.decide(func(b *rules.Batch) error { return b.Delete(ids) })
 		})
 		if err != nil || deleted == 0 {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // details reads what only Detail shows; nil unless it was asked for.
@@ -60,13 +61,14 @@ func (l *listing) details() (map[ref]*store.Detail, error) {
 
 // needStates reads what tasks need and what has become of it.
 func (l *listing) needStates(at map[ref]*store.Detail, refs []ref) error {
-	needs, err := l.needsOf(refs)
+	needs := map[ref][]rules.OpenNeed{}
+	var all []store.ID
+	err := l.needsOf(refs, func(at ref, n rules.OpenNeed) {
+		needs[at] = append(needs[at], n)
+		all = append(all, n.Task)
+	})
 	if err != nil || len(needs) == 0 {
 		return err
-	}
-	var all []openNeed
-	for _, some := range needs {
-		all = append(all, some...)
 	}
 	states, err := l.statesOf(all)
 	for _, r := range l.rows {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Finish implements store.Leaser. When the batch as a whole meets a row that somebody
@@ -43,24 +44,25 @@ func heldError(tasks []store.ID) error {
 // finishApart writes outcomes without taking any for granted, which locks no more rows
 // than it has to and waits for none. It returns those that are held.
 func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost, busy []store.ID, err error) {
-	tried := fewTries
-	if len(outcomes) > 1 {
-		tried = oneTry // halves are sooner done than the lock is gone
-	}
-	err = s.hurry(ctx, tried, func(w *work) error {
-		lost, err = w.finish(outcomes, true)
+	left, err := apartIfHeld(outcomes, func(part []store.Outcome) error {
+		tried := fewTries
+		if len(part) > 1 {
+			tried = oneTry // halves are sooner done than the lock is gone
+		}
+		var late []store.ID
+		err := s.hurry(ctx, tried, func(w *work) (err error) {
+			late, err = w.finish(part, true)
+			return err
+		})
+		if err == nil {
+			lost = append(lost, late...)
+		}
 		return err
 	})
-	switch {
-	case !held(err):
-		return lost, nil, err
-	case len(outcomes) == 1:
-		return nil, []store.ID{outcomes[0].Task.ID}, nil
+	for _, o := range left {
+		busy = append(busy, o.Task.ID)
 	}
-	half := len(outcomes) / 2
-	lost, busy, err = s.finishApart(ctx, outcomes[:half])
-	more, others, failed := s.finishApart(ctx, outcomes[half:])
-	return append(lost, more...), append(busy, others...), errors.Join(err, failed)
+	return lost, busy, err
 }
 
 // finishing is a call of Finish.
@@ -136,6 +138,7 @@ type attempt struct {
 	token     store.Token
 	worker    store.ID
 	claimedAt int64
+	again     bool // its task would run again: it matters whether somebody wants it stopped
 }
 
 // resolve finds attempts, here or in the database, without locking anything; nil
@@ -145,7 +148,7 @@ func (w *work) resolve(asked []leased) ([]*attempt, error) {
 	var ids, tokens []any
 	for i, a := range asked {
 		if l, r, known := w.store.leases.find(a.token, a.id); known {
-			found[i] = &attempt{r, a.token, l.worker, l.claimedAt}
+			found[i] = &attempt{ref: r, token: a.token, worker: l.worker, claimedAt: l.claimedAt}
 			continue
 		}
 		ids, tokens = append(ids, a.id[:]), append(tokens, a.token[:])
@@ -164,7 +167,7 @@ func (w *work) resolve(asked []leased) ([]*attempt, error) {
 	if err != nil || len(leases) == 0 {
 		return found, err
 	}
-	err = w.locate(ids, func(r ref, id store.ID, state store.State, _ name) {
+	err = w.locate(ids, func(r ref, id store.ID, state store.State, _ rules.KeyName) {
 		if state == store.Available {
 			tasks[id] = r
 		}
@@ -172,14 +175,14 @@ func (w *work) resolve(asked []leased) ([]*attempt, error) {
 	for i, a := range asked {
 		l, r := leases[a.token], tasks[a.id]
 		if found[i] == nil && l != nil && l.has(r) {
-			found[i] = &attempt{r, a.token, l.worker, l.claimedAt}
+			found[i] = &attempt{ref: r, token: a.token, worker: l.worker, claimedAt: l.claimedAt}
 		}
 	}
 	return found, err
 }
 
 // locate finds tasks by their ids.
-func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State, key name)) error {
+func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State, key rules.KeyName)) error {
 	which := "task.find"
 	if w.user { // what it sees without a lock may be old
 		which = "task.find locked"
@@ -191,7 +194,7 @@ func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State
 			var id, queue, tenant, key []byte
 			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &state, &queue, &tenant, &key)
 			if err == nil {
-				each(r, store.ID(id), state, name{string(queue), string(tenant), string(key)})
+				each(r, store.ID(id), state, rules.KeyName{Queue: string(queue), Tenant: string(tenant), Key: string(key)})
 			}
 			return err
 		}, list(which, "?", len(part)), part...)
@@ -202,10 +205,7 @@ func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State
 type end struct {
 	*store.Outcome
 	*attempt
-	row    *row // the task, locked; nil for plain ones
-	state  store.State
-	reason string
-	ended  int64
+	ended int64
 }
 
 // plain reports whether the attempt did what most do: it completed its task, and
@@ -229,7 +229,7 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	var plain, others []*end
 	seen := map[ref]bool{}
 	for i := range outcomes {
-		e := &end{Outcome: &outcomes[i], attempt: found[i], state: outcomes[i].State, reason: outcomes[i].Reason}
+		e := &end{Outcome: &outcomes[i], attempt: found[i]}
 		switch {
 		case found[i] == nil || seen[found[i].ref]:
 			lost = append(lost, outcomes[i].Task.ID)
@@ -245,10 +245,7 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range late {
-		lost = append(lost, e.Task.ID)
-	}
-	others = slices.DeleteFunc(others, func(e *end) bool { return slices.Contains(late, e) })
+	lost = append(lost, late...)
 	slices.SortFunc(plain, func(a, b *end) int { return byPlace(a.ref, b.ref) })
 	for _, e := range plain {
 		e.ended = max(w.store.places.now()-e.ago(), e.claimedAt)
@@ -257,9 +254,9 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	if !w.user {
 		w.buried = w.store.leases.bury()
 	}
-	w.account(slices.Concat(plain, others))
+	w.account(plain)
 	w.after = append(w.after, func() {
-		for _, e := range slices.Concat(plain, others, late) {
+		for _, e := range slices.Concat(plain, others) {
 			w.store.leases.end(e.token, e.Task.ID, !w.user)
 		}
 	})
@@ -306,29 +303,12 @@ func turnOf(e *end) byte {
 // ago is how long ago an attempt ended, to the millisecond.
 func (e *end) ago() int64 { return max(e.Ago, 0).Truncate(time.Millisecond).Microseconds() }
 
-// endOf returns when an attempt ended.
-func (w *work) endOf(e *end) int64 { return max(w.now-e.ago(), e.claimedAt) }
-
-// account adds accepted ends to the statistics, and their tasks to the counts.
-func (w *work) account(ends []*end) {
-	for _, e := range ends {
-		sum := w.sums.stat(e.Task.Queue, e.Task.Kind, e.ended)
-		sum.Waited.Add(time.Duration(e.claimedAt-e.Task.RunAt.UnixMicro()) * time.Microsecond)
-		sum.Ran.Add(e.Ran)
-		switch e.state {
-		case store.Completed:
-			sum.Completed++
-		case store.Discarded:
-			sum.Discarded++
-		case store.Cancelled:
-			sum.Cancelled++
-		}
-		if e.Error != "" {
-			sum.Failed++
-		}
-		if e.row == nil {
-			w.sums.count(e.Task.Queue, store.Running, -1)
-			w.sums.finish(e.Task.Queue, e.state, e.ref)
-		}
+// account adds plain ends to the statistics, and their tasks to the counts.
+func (w *work) account(plain []*end) {
+	for _, e := range plain {
+		waited := time.Duration(e.claimedAt-e.Task.RunAt.UnixMicro()) * time.Microsecond
+		rules.Count(w.sums.stat(e.Task.Queue, e.Task.Kind, e.ended), e.Outcome, e.State, waited)
+		w.sums.count(e.Task.Queue, store.Running, -1)
+		w.sums.finish(e.Task.Queue, e.State, e.ref)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"slices"
 	"strings"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // gathered are changes that wait for the next question of their transaction, so that those
@@ -11,6 +13,7 @@ import (
 type gathered struct {
 	saved    ordered[*row]     // tasks
 	listed   []*ready          // new rows of tusk_ready
+	lasts    map[lane]*ready   // the last ones of them by lane
 	cut      ordered[*ready]   // rows of tusk_ready of which tasks were taken
 	waits    change[waitingAt] // rows of tusk_waiting
 	inLines  change[ref]       // of tusk_turn; those that are inserted are in lines
@@ -19,6 +22,7 @@ type gathered struct {
 	toStop   []any            // of tusk_stop: rows to be inserted
 	unstop   ordered[ref]     // and to be deleted
 	attempts []any            // of tusk_attempt
+	needed   ordered[ref]     // tasks that others turned out to need
 	erased   ordered[ref]     // tasks that go with all that belongs to them
 }
 
@@ -101,6 +105,7 @@ func (w *work) pour() {
 	w.drop("stops.delete", g.unstop.take())
 	w.insertValues("stop.add", "(?, ?, ?, ?)", 4, g.toStop)
 	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attemptColumns, g.attempts)
+	w.pourNeeded(g.needed.take())
 	erased := g.erased.take()
 	for _, name := range belongings {
 		w.drop(name, erased)
@@ -186,15 +191,34 @@ func (w *work) byLanes(rows []*ready, fn func(queue string, priority int16, keys
 	}
 }
 
-// insertRows writes rows of tusk_ready.
+// insertRows writes rows of tusk_ready, at the time of the statement when no other is known.
 func (w *work) insertRows(all []*ready) {
+	at := "?"
+	if w.now == 0 {
+		at = clock
+	}
 	for part := range slices.Chunk(all, 500) {
 		var args []any
 		for _, y := range part {
-			args = append(append(args, y.key()...), y.next, y.last, y.lap)
+			args = append(args, []byte(y.queue), y.priority)
+			if w.now != 0 {
+				args = append(args, y.at)
+			}
+			args = append(args, y.place, y.first, y.next, y.last, y.lap)
 		}
-		w.do(list("ready.insert", "(?, ?, ?, ?, ?, ?, ?, ?)", len(part)), args...)
+		w.do(list("ready.insert", "(?, ?, "+at+", ?, ?, ?, ?, ?)", len(part)), args...)
 	}
+}
+
+// pourNeeded tells tasks that others need them: the end of a task that is not needed is not
+// looked at by anybody.
+func (w *work) pourNeeded(refs []ref) {
+	slices.SortFunc(refs, byPlace)
+	inParts(apart(refs), maxSpans, func(part []span) error {
+		text, args := among("need.flag", part)
+		w.do(text, args...)
+		return nil
+	})
 }
 
 func (w *work) pourWaiting(c *change[waitingAt]) {
@@ -260,8 +284,12 @@ var savedColumns = []string{"queue", "priority", "state", "lap", "attempt", "cra
 type fields [15]any
 
 func (r *row) fields() fields {
-	return fields{r.Queue, r.Priority, r.State, r.lap, r.Attempt, r.Crashes, r.Reason, r.RunAt.UnixMicro(), microsOrZero(r.ClaimedAt),
-		microsOrZero(r.FinishedAt), r.failure, r.fingerprint, r.needs, r.awaits, r.turn}
+	state := r.State
+	if state == store.Running {
+		state = store.Available // only the leases know better
+	}
+	return fields{r.Queue, r.Priority, state, r.lap, r.Attempt, r.Crashes, r.Reason, r.RunAt.UnixMicro(), microsOrZero(r.ClaimedAt),
+		microsOrZero(r.FinishedAt), r.failure, r.fingerprint, r.Open, r.Awaits, r.turn()}
 }
 
 // pourSaves writes what has changed about tasks, all that change alike with one statement.

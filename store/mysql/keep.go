@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // leader is who holds which term for how long.
@@ -149,11 +150,22 @@ func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err
 	if err != nil {
 		return done, 0, err
 	}
-	for _, r := range w.admitAll(rows) {
-		done.Count++
-		if !slices.Contains(done.Queues, r.Queue) {
-			done.Queues = append(done.Queues, r.Queue)
+	ids := make([]store.ID, len(rows))
+	for i, r := range rows {
+		ids[i] = r.ID
+	}
+	err = w.decide(func(b *rules.Batch) error {
+		admitted, err := b.Admit(ids)
+		for _, r := range admitted {
+			done.Count++
+			if !slices.Contains(done.Queues, r.Queue) {
+				done.Queues = append(done.Queues, r.Queue)
+			}
 		}
+		return err
+	})
+	if err != nil {
+		return done, 0, err
 	}
 	return done, len(rows), w.ask(func(rows *sql.Rows) error {
 		var next int64
@@ -173,6 +185,9 @@ func (w *work) lockDue(due []ref) (rows []*row, err error) {
 			return err
 		}, strings.Replace(text, ":due", "?", 1), args...)
 	})
+	for _, r := range rows {
+		w.know(r)
+	}
 	slices.SortFunc(rows, func(a, b *row) int {
 		if c := a.RunAt.Compare(b.RunAt); c != 0 {
 			return c
@@ -180,41 +195,4 @@ func (w *work) lockDue(due []ref) (rows []*row, err error) {
 		return byPlace(a.ref, b.ref)
 	})
 	return rows, err
-}
-
-// admitAll moves locked tasks from the waiting to the available ones, which it
-// returns, or to those that wait for their turn.
-func (w *work) admitAll(rows []*row) (admitted []*row) {
-	if len(rows) == 0 {
-		return nil
-	}
-	var refs []ref
-	var listed []*ready
-	for _, r := range rows {
-		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
-		if r.turn == takesTurn {
-			was := r.labels()
-			w.tally(r, -1)
-			w.put(r, store.Pending)
-			w.queueUp(r)
-			w.save(r)
-			w.changeLabels(r, was)
-			continue
-		}
-		w.tally(r, -1)
-		w.named.remove(labelRow{stateLabel(r.State), r.ID, r.place, r.n})
-		r.State = store.Available
-		w.tally(r, +1)
-		admitted = append(admitted, r)
-		refs = append(refs, ref{r.place, r.n, 0})
-		listed = append(listed, r.listing(w.now+w.covered))
-		w.covered++
-	}
-	inParts(apart(refs), maxSpans, func(part []span) error {
-		text, args := among("admit.move", part)
-		w.do(text, args...)
-		return nil
-	})
-	w.addReady(listed...)
-	return admitted
 }

@@ -39,74 +39,6 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 	return found, errors.Join(err, w.flush())
 }
 
-// locks says what a transaction will judge by.
-type locks struct {
-	tasks    []store.NewTask   // to be enqueued: their keys, who holds those, and what they need
-	outcomes []*end            // their tasks, those of their keys, and what comes with them
-	edited   []ref             // tasks to be edited
-	keys     map[name]bool     // keys by themselves; true: make those that are missing
-	needed   map[store.ID]bool // tasks that are needed
-}
-
-// lock takes all locks of a transaction in the order that everybody keeps: keys,
-// rows of tusk_ready, tasks. What w.keys and w.rows say then stays true until the
-// commit, but for what is available: that may be claimed unless its row of
-// tusk_ready is locked, which is so for tasks that hold a key or are edited.
-func (w *work) lock(l *locks) error {
-	w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
-	if l.keys == nil {
-		l.keys = map[name]bool{}
-	}
-	if l.needed == nil {
-		l.needed = map[store.ID]bool{}
-	}
-	l.include(l.tasks)
-	for _, e := range l.outcomes {
-		if of := nameOf(e.Task); of.key != "" {
-			if !l.keys[of] {
-				l.keys[of] = false // known to be touched
-			}
-		}
-		l.include(e.Then)
-		for _, n := range e.Needs {
-			l.needed[n.Task] = true
-		}
-	}
-	var err error
-	if w.keys, err = w.lockKeys(l.keys); err != nil {
-		return err
-	}
-	listed, others := l.edited, []ref(nil)
-	for _, is := range w.keys {
-		if !is.task.IsZero() {
-			listed = append(listed, is.at)
-		}
-		if !is.awaiting.IsZero() {
-			others = append(others, is.awaitingAt)
-		}
-	}
-	for _, e := range l.outcomes {
-		others = append(others, ref{e.place, e.n, 0})
-	}
-	found, err := w.parents(l.needed)
-	if err != nil {
-		return err
-	}
-	return w.lockRows(listed, append(others, found...))
-}
-
-// include adds what the enqueue of tasks has to lock.
-func (l *locks) include(tasks []store.NewTask) {
-	for i := range tasks {
-		if n := &tasks[i]; n.Key != "" {
-			l.keys[name{n.Queue, n.Tenant, n.Key}] = true
-		}
-		for _, n := range tasks[i].Needs {
-			l.needed[n.Task] = true
-		}
-	}
-}
-
 // lockRows locks tasks, and of those that are listed the rows of tusk_ready
 // before.
 func (w *work) lockRows(listed, others []ref) error {
@@ -140,7 +72,8 @@ func (w *work) lockRows(listed, others []ref) error {
 				r.ready = y
 			}
 		}
-		if r.running() {
+		if r.State == store.Available && r.ready == nil {
+			r.State = store.Running
 			doubtful = append(doubtful, at)
 		}
 	}
@@ -154,10 +87,11 @@ func (w *work) lockRows(listed, others []ref) error {
 
 // know remembers a row that is locked, or new.
 func (w *work) know(r *row) {
-	if w.rows != nil {
-		w.rows[ref{r.place, r.n, 0}] = r
-		w.ids[r.ID] = r
+	if w.rows == nil {
+		w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
 	}
+	w.rows[ref{r.place, r.n, 0}] = r
+	w.ids[r.ID] = r
 }
 
 // lockReady locks rows of tusk_ready and returns those that still exist.
@@ -183,13 +117,15 @@ func (w *work) lockTasks(refs []ref) (locked []*row, err error) {
 		refs[i].lap = 0
 	}
 	slices.SortFunc(refs, byPlace)
-	err = inParts(apart(slices.Compact(refs)), maxSpans, func(part []span) error {
+	inParts(apart(slices.Compact(refs)), maxSpans, func(part []span) error {
 		text, args := among("task.lock", part)
-		return w.ask(func(rows *sql.Rows) error {
+		w.buf = append(w.buf, stmt{w.locking(text), args, func(rows *sql.Rows) error {
 			r, err := readLocked(rows)
 			locked = append(locked, r)
 			return err
-		}, w.locking(text), args...)
+		}})
+		return nil
 	})
-	return locked, err
+	w.readClock()
+	return locked, w.flush()
 }

@@ -4,198 +4,67 @@ import (
 	"context"
 	"database/sql"
 	"math"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// need has a task wait for others: for those among them that have not ended as it
-// needs. They are locked, so that none of them ends unseen.
-func (w *work) need(r *row, needs []store.Need) {
-	r.needing, r.needs = nil, 0
-	seen := map[store.ID]bool{}
-	for _, n := range needs {
-		state := store.State(0)
-		needed := w.ids[n.Task]
-		if needed != nil {
-			state = needed.State
-		}
-		open := !n.Met(state) && !seen[n.Task]
-		seen[n.Task] = true
-		r.needing = append(r.needing, openNeed{n, open})
-		if !open {
-			continue
-		}
-		r.needs++
-		r.doomed = r.doomed || n.Dooms(state)
-		if needed != nil && !needed.needed {
-			needed.needed = true
-			w.flags = append(w.flags, needed)
-		}
-	}
-}
-
-// openNeed is a need, and whether it is still open.
-type openNeed struct {
-	store.Need
-	open bool
-}
-
-// flag tells the tasks that are needed so: the end of others is not looked at by
-// anybody.
-func (w *work) flag() {
-	refs := make([]ref, 0, len(w.flags))
-	for _, r := range w.flags {
-		refs = append(refs, ref{r.place, r.n, 0})
-	}
-	w.flags = nil
-	inParts(apart(refs), maxSpans, func(part []span) error {
-		text, args := among("need.flag", part)
-		w.do(text, args...)
-		return nil
-	})
-}
-
-// insertNeeds stores what a task needs.
-func (w *work) insertNeeds(r *row) {
-	for from, part := range enumerate(r.needing, 500) {
-		var args []any
-		for i, n := range part {
-			args = append(args, r.place, r.n, from+i, n.Task[:], n.OnFailure, n.open)
-		}
-		w.do(list("need.insert", "(?, ?, ?, ?, ?, ?)", len(part)), args...)
-	}
-	if r.doomed {
-		w.do(q("doomed.add"), r.place, r.n)
-	}
-}
-
-// enumerate cuts a slice into parts, each with the index of its first item.
-func enumerate[T any](items []T, size int) func(yield func(int, []T) bool) {
-	return func(yield func(int, []T) bool) {
-		for from := 0; from < len(items); from += size {
-			if !yield(from, items[from:min(from+size, len(items))]) {
-				return
-			}
-		}
-	}
-}
-
-// needAnew has a task wait for what it needs as that is now.
-func (w *work) needAnew(r *row, needs []store.Need) {
-	w.drop("need.clear", []ref{{r.place, r.n, 0}})
-	w.need(r, needs)
-	w.insertNeeds(r)
-}
-
-// parents finds the tasks of ids, without locking them.
-func (w *work) parents(ids map[store.ID]bool) (found []ref, err error) {
-	var args []any
-	for id := range ids {
-		args = append(args, id[:])
-	}
-	err = w.locate(args, func(r ref, _ store.ID, _ store.State, _ name) { found = append(found, ref{r.place, r.n, 0}) })
-	return found, err
-}
-
-// needsOf reads what tasks need.
-func (w *work) needsOf(refs []ref) (map[ref][]openNeed, error) {
-	found := map[ref][]openNeed{}
-	err := inParts(spansOf(refs), maxSpans, func(part []span) error {
+// needsOf reads what tasks need, of each in the order in which it was given.
+func (w *work) needsOf(refs []ref, each func(at ref, n rules.OpenNeed)) error {
+	return inParts(spansOf(refs), maxSpans, func(part []span) error {
 		text, args := among("need.of", part)
 		return w.ask(func(rows *sql.Rows) error {
-			var r ref
-			var n openNeed
+			var at ref
+			var n rules.OpenNeed
 			var id []byte
-			err := rows.Scan(&r.place, &r.n, &id, &n.OnFailure, &n.open)
+			err := rows.Scan(&at.place, &at.n, &id, &n.OnFailure, &n.Open)
 			copy(n.Task[:], id)
-			found[r] = append(found[r], n)
+			each(at, n)
 			return err
 		}, text, args...)
 	})
-	return found, err
 }
 
-// tell lets the tasks that need some know that those have ended; a state of 0:
-// that they are gone.
-func (w *work) tell(ended map[store.ID]store.State) error {
-	var ids []any
-	for id := range ended {
-		ids = append(ids, id[:])
-	}
-	type told struct {
-		child ref
-		store.Need
-	}
-	var all []told
-	which := "need.children"
-	if w.user {
-		which = "need.children locked"
-	}
-	err := inParts(ids, 500, func(part []any) error {
-		return w.ask(func(rows *sql.Rows) error {
-			var t told
-			var id []byte
-			err := rows.Scan(&t.child.place, &t.child.n, &id, &t.OnFailure)
-			copy(t.Task[:], id)
-			all = append(all, t)
-			return err
-		}, list(which, "?", len(part)), part...)
-	})
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	var unknown []ref
-	for _, t := range all {
-		if w.rows[t.child] == nil {
-			unknown = append(unknown, t.child)
+// writeNeeds writes what tasks need from now on, which needs are met, and who may be doomed.
+func (w *work) writeNeeds(b *rules.Batch) {
+	var anew []ref
+	var rows []any
+	for _, n := range b.Needs {
+		at := w.placeOf(n.Child)
+		if r := w.ids[n.Child]; r == nil {
+			continue // it was deleted as well
+		} else if !r.fresh {
+			anew = append(anew, at)
+		}
+		for i, need := range n.Needs {
+			rows = append(rows, at.place, at.n, i, need.Task[:], need.OnFailure, need.Open)
 		}
 	}
-	if err := w.lockMore(unknown); err != nil {
-		return err
+	w.drop("need.clear", anew)
+	w.insertValues("need.insert", "(?, ?, ?, ?, ?, ?)", 6, rows)
+	met := map[store.ID][]ref{}
+	var parents ordered[store.ID]
+	for _, m := range b.Met {
+		parents.add(m.Parent)
+		met[m.Parent] = append(met[m.Parent], w.placeOf(m.Child))
 	}
-	changed := map[*row]bool{}
-	for _, t := range all {
-		c := w.rows[t.child]
-		if c == nil {
-			continue // deleted meanwhile
+	for _, parent := range parents.items {
+		children := met[parent]
+		slices.SortFunc(children, byPlace)
+		inParts(apart(children), maxSpans, func(part []span) error {
+			text, args := among("need.met", part, parent[:])
+			w.do(text, args...)
+			return nil
+		})
+	}
+	var doubts []any
+	for _, id := range b.Doubts {
+		if at := w.placeOf(id); at != (ref{}) {
+			doubts = append(doubts, at.place, at.n)
 		}
-		switch state := ended[t.Task]; {
-		case t.Met(state):
-			w.do(q("need.met"), c.place, c.n, t.Task[:])
-			c.needs--
-			changed[c] = true
-		case t.Dooms(state):
-			w.do(q("doomed.add"), c.place, c.n)
-		}
 	}
-	for c := range changed {
-		w.release(c)
-	}
-	return nil
-}
-
-// lockMore locks tasks beyond those that were locked at first. They need what the
-// others end, so nobody who holds them can be waiting for those.
-func (w *work) lockMore(refs []ref) error {
-	rows, err := w.lockTasks(refs)
-	for _, r := range rows {
-		w.know(r)
-	}
-	return err
-}
-
-// release lets a task go on that something it needs has set free.
-func (w *work) release(c *row) {
-	if c.needs > 0 || c.State != store.Pending || c.awaits {
-		w.save(c)
-		return
-	}
-	was := c.labels()
-	w.tally(c, -1)
-	c.lap++
-	w.putDue(c, store.Scheduled)
-	w.save(c)
-	w.changeLabels(c, was)
+	w.insertValues("doomed.add", "(?, ?)", 2, doubts)
 }
 
 // cancelDoomed cancels up to limit pending tasks that need what has failed; those
@@ -219,88 +88,59 @@ func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancel
 		}
 		if len(some) == 0 { // who was doomed in turn may stand before those that doomed it
 			last, before = first, cancelled
+			continue
 		}
-		for _, at := range some {
-			done := false
-			last = at
-			err := s.hurry(ctx, hastyTries, func(w *work) error {
+		last = some[len(some)-1]
+		_, err = apartIfHeld(some, func(part []ref) error {
+			n := 0
+			err := s.hurry(ctx, triesFor(part), func(w *work) error {
 				if err := w.leads(term); err != nil {
 					return err
 				}
-				done, err = w.cancelOne(at)
+				n, err = w.doom(part)
 				return err
 			})
-			if err != nil && !held(err) {
-				return cancelled, err
+			if err == nil {
+				cancelled += n
 			}
-			if done {
-				cancelled++
-			}
+			return err
+		})
+		if err != nil {
+			return cancelled, err
 		}
 	}
 	return cancelled, nil
 }
 
-// cancelOne cancels a task if it is pending and something that it needs has
-// failed.
-func (w *work) cancelOne(at ref) (bool, error) {
-	found, err := w.read("task.read", []span{{at.place, at.n, at.n, 0}})
+// doom cancels those of the tasks that are pending and need something that has failed.
+func (w *work) doom(at []ref) (cancelled int, err error) {
+	found, err := w.read("task.read", apart(at))
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	r := found[at]
-	if r == nil {
-		w.do(q("doomed.delete"), at.place, at.n)
-		return false, nil
-	}
-	l := &locks{edited: []ref{at}}
-	if r.Key != "" {
-		l.keys = map[name]bool{nameOf(&r.Task): false}
-	}
-	if err := w.lock(l); err != nil {
-		return false, err
-	}
-	w.do(q("doomed.delete"), at.place, at.n)
-	if r = w.rows[at]; r == nil || r.State != store.Pending || r.awaits {
-		return false, nil
-	}
-	reason, err := w.failure(r)
-	if err != nil || reason == "" {
-		return false, err
-	}
-	was := r.labels()
-	w.take(r)
-	r.Reason = reason
-	return true, w.cancel(r, was)
-}
-
-// failure says which of a task's needs has failed; empty: none has.
-func (w *work) failure(r *row) (string, error) {
-	at := ref{r.place, r.n, 0}
-	needs, err := w.needsOf([]ref{at})
-	if err != nil {
-		return "", err
-	}
-	states, err := w.statesOf(needs[at])
-	if err != nil {
-		return "", err
-	}
-	for _, n := range needs[at] {
-		if state := states[n.Task]; n.open && n.Dooms(state) {
-			return n.Reason(state), nil
+	var ids []store.ID
+	var keys []rules.KeyName
+	for _, at := range at {
+		if r := found[at]; r != nil {
+			ids = append(ids, r.ID)
+			keys = append(keys, nameOf(&r.Task))
+			w.isAt(r.ID, r.ref)
 		}
 	}
-	return "", nil
+	if err := w.lockKeys(sortedKeys(keys)); err != nil {
+		return 0, err
+	}
+	w.drop("doomed.delete", at)
+	return cancelled, w.decide(func(b *rules.Batch) error {
+		cancelled, err = b.Doom(ids)
+		return err
+	})
 }
 
 // statesOf reads the states of needed tasks.
-func (w *work) statesOf(needs []openNeed) (map[store.ID]store.State, error) {
+func (w *work) statesOf(ids []store.ID) (map[store.ID]store.State, error) {
 	states := map[store.ID]store.State{}
-	return states, inParts(needs, 500, func(part []openNeed) error {
-		var args []any
-		for _, n := range part {
-			args = append(args, n.Task[:])
-		}
+	return states, inParts(ids, 500, func(part []store.ID) error {
 		return w.ask(func(rows *sql.Rows) error {
 			var id []byte
 			var state store.State
@@ -309,6 +149,6 @@ func (w *work) statesOf(needs []openNeed) (map[store.ID]store.State, error) {
 				states[store.ID(id)] = state
 			}
 			return err
-		}, list("need.states", "?", len(part)), args...)
+		}, list("need.states", "?", len(part)), idArgs(part)...)
 	})
 }

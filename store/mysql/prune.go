@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // forgetAfter is how long a dead worker is remembered, so that one that was
@@ -193,27 +194,20 @@ func (p *pruning) delete() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	names := map[name]bool{}
-	for _, r := range found {
-		if r.Key != "" && expired(r) {
-			names[nameOf(&r.Task)] = false
-		}
-	}
-	rows, known, err := p.lockFree(at, names, found)
+	rows, err := p.lockFree(found, expired)
 	if err != nil {
 		return 0, err
 	}
 	p.keepHeld(found, rows)
+	var gone []store.ID
 	for _, r := range rows {
-		if !expired(r) {
+		if expired(r) {
+			gone = append(gone, r.ID)
+		} else {
 			p.back = append(p.back, r.ID)
 		}
 	}
-	rows = slices.DeleteFunc(rows, func(r *row) bool { return !expired(r) })
-	for _, r := range rows {
-		p.tally(r, -1)
-	}
-	if err := p.erase(rows); err != nil {
+	if err := p.decide(func(b *rules.Batch) error { return b.Delete(gone) }); err != nil {
 		return 0, err
 	}
 	for _, l := range p.lists {
@@ -224,27 +218,34 @@ func (p *pruning) delete() (int, error) {
 			p.do(q("prune.list"), key...)
 		}
 	}
-	return len(rows) + p.gone, p.forgetKeysOf(rows, known)
+	return len(gone) + p.gone, nil
 }
 
-// lockFree locks those of the tasks that nobody else has locked, nor their keys.
-func (p *pruning) lockFree(at []ref, names map[name]bool, found map[ref]*row) (rows []*row, known map[name]*identity, err error) {
+// lockFree locks those of the tasks that nobody else has locked, nor the keys of those that
+// are to be deleted.
+func (p *pruning) lockFree(found map[ref]*row, expired func(*row) bool) (rows []*row, err error) {
 	p.passes = true
 	defer func() { p.passes = false }()
-	if known, err = p.lockKeys(names); err != nil {
-		return nil, nil, err
-	}
-	p.rows, p.ids = map[ref]*row{}, map[store.ID]*row{}
-	rows, err = p.lockTasks(slices.DeleteFunc(at, func(at ref) bool {
-		r := found[at]
-		if r == nil {
-			return true
+	var names []rules.KeyName
+	for _, r := range found {
+		if expired(r) {
+			names = append(names, nameOf(&r.Task))
 		}
-		of := nameOf(&r.Task)
-		_, keyed := names[of]
-		return keyed && known[of] == nil
-	}))
-	return rows, known, err
+	}
+	if err := p.lockExisting(sortedKeys(names)); err != nil {
+		return nil, err
+	}
+	var free []ref
+	for at, r := range found {
+		if of := nameOf(&r.Task); of.Key == "" || !expired(r) || p.keys[of] != nil {
+			free = append(free, at)
+		}
+	}
+	rows, err = p.lockTasks(free)
+	for _, r := range rows {
+		p.know(r)
+	}
+	return rows, err
 }
 
 // keepHeld keeps the tasks in their lists that were found and could not be locked.

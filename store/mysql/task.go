@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // columns are what a row is read from; see readRow.
@@ -26,15 +27,10 @@ func init() {
 // row is a task as it is stored.
 type row struct {
 	ref
-	store.Task
+	rules.Row
 	failure     group // the error group of the latest failed attempt
 	fingerprint string
-	needs       int  // how much of what it needs is open
-	needed      bool // others need it
-	awaits      bool // a running task of its key has to end first
-	turn        int8 // noTurn, takesTurn, holdsTurn
-	needing     []openNeed
-	doomed      bool   // something that it needs has failed
+	fresh       bool   // it is new
 	ready       *ready // the row of tusk_ready that it is in; nil: none
 	stored      fields // as they are in the database, of a task that is locked or new
 }
@@ -46,7 +42,19 @@ const (
 	holdsTurn = 2 // it has its turn
 )
 
-// running reports whether a row whose place among the ready is known is running.
+func (r *row) turn() int8 {
+	switch {
+	case !r.Turn:
+		return noTurn
+	case r.HasTurn:
+		return holdsTurn
+	}
+	return takesTurn
+}
+
+func (r *row) readTurn(turn int8) { r.Turn, r.HasTurn = turn != noTurn, turn == holdsTurn }
+
+// running reports whether a row that was read without a lock is running.
 func (r *row) running() bool { return r.State == store.Available && r.ready == nil }
 
 // readRow reads :columns. A running task looks available: it is the leases that
@@ -56,16 +64,19 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	var id, queue, kind, worker, failure, fingerprint, tenant, key, tags, settings, reason, workflow, part, args []byte
 	var enqueued, run, claimed, finished int64
 	var expires sql.NullInt64
+	var turn int8
 	err := rows.Scan(append([]any{&r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.State, &r.Attempt, &r.Crashes,
 		&enqueued, &run, &expires, &claimed, &finished, &worker, &failure, &fingerprint, &tenant, &key, &tags, &settings, &reason,
-		&workflow, &part, &r.needs, &r.needed, &r.awaits, &r.turn, &args}, more...)...)
+		&workflow, &part, &r.Open, &r.Needed, &r.Awaits, &turn, &args}, more...)...)
 	if err != nil {
 		return nil, err
 	}
 	copy(r.ID[:], id)
 	copy(r.failure[:], failure)
 	copy(r.Workflow[:], workflow)
-	r.Turn, r.Partition = r.turn != noTurn, string(part)
+	r.readTurn(turn)
+	r.Partition = string(part)
+	r.Needs = true // or not: who asks for what it needs finds out
 	r.fingerprint = string(fingerprint)
 	r.Queue, r.Kind, r.Tenant, r.Key, r.Reason = string(queue), string(kind), string(tenant), string(key), string(reason)
 	r.Settings, r.Args = settings, args
@@ -87,8 +98,9 @@ func readLent(rows *sql.Rows, claimed *int64) (*row, error) {
 	var id, queue, kind, tenant, key, tags, settings, workflow, part sql.RawBytes
 	var enqueued, run int64
 	var expires sql.NullInt64
+	var turn int8
 	err := rows.Scan(claimed, &r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key,
-		&tags, &settings, &workflow, &part, &r.turn, &r.Args)
+		&tags, &settings, &workflow, &part, &turn, &r.Args)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +108,8 @@ func readLent(rows *sql.Rows, claimed *int64) (*row, error) {
 	copy(r.Workflow[:], workflow)
 	r.State = store.Available
 	r.Queue, r.Kind, r.Tenant, r.Key, r.Settings = string(queue), string(kind), string(tenant), string(key), slices.Clone(settings)
-	r.Turn, r.Partition = r.turn != noTurn, string(part)
+	r.readTurn(turn)
+	r.Partition = string(part)
 	r.EnqueuedAt, r.RunAt = instant(enqueued), instant(run)
 	if expires.Valid {
 		r.ExpiresAt = instant(expires.Int64)
@@ -158,6 +171,17 @@ func textOrNull(text string) any {
 	return []byte(text)
 }
 
+// nanos reads a source time.
+func nanos(n int64) time.Time { return time.Unix(0, n).UTC() }
+
+// nanosOrNull writes one that may be absent.
+func nanosOrNull(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixNano()
+}
+
 func bytesOrNull(b []byte) any {
 	if b == nil {
 		return nil
@@ -181,48 +205,6 @@ func tagsOrNull(tags []string) any {
 		panic(err) // strings always encode
 	}
 	return b
-}
-
-// runAt returns when a task is due, now at the soonest.
-func runAt(at time.Time, delay time.Duration, now int64) int64 {
-	due := now
-	if !at.IsZero() {
-		due = at.UnixMicro()
-	}
-	return max(due+max(delay, 0).Microseconds(), now)
-}
-
-// expiresAt returns the sooner of a task's two expiries.
-func expiresAt(n *store.NewTask, now int64) time.Time {
-	at := n.ExpiresAt
-	if n.ExpiresIn > 0 {
-		if other := instant(now).Add(n.ExpiresIn); at.IsZero() || other.Before(at) {
-			at = other
-		}
-	}
-	return at
-}
-
-// newRow makes the row of a new task, without a place. Of a time of 0 it leaves
-// everything to the statement that stores it.
-func newRow(n *store.NewTask, now int64) *row {
-	r := &row{Task: store.Task{ID: n.ID, Queue: n.Queue, Tenant: n.Tenant, Key: n.Key, Workflow: n.Workflow, Turn: n.Turn, Partition: n.Partition}}
-	if n.Turn {
-		r.turn = takesTurn
-	}
-	if now == 0 {
-		r.Kind, r.Args, r.Tags, r.Settings, r.Priority, r.ExpiresAt = n.Kind, n.Args, n.Tags, n.Settings, n.Priority, n.ExpiresAt
-		return r
-	}
-	r.EnqueuedAt = instant(now)
-	r.become(n, now)
-	return r
-}
-
-// become gives a task the values that an enqueue may replace.
-func (r *row) become(n *store.NewTask, now int64) {
-	r.Kind, r.Args, r.Tags, r.Settings, r.Priority = n.Kind, n.Args, n.Tags, n.Settings, n.Priority
-	r.RunAt, r.ExpiresAt = instant(runAt(n.RunAt, n.Delay, now)), expiresAt(n, now)
 }
 
 // labels returns what the task is found by besides its queue and kind.

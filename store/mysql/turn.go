@@ -10,33 +10,8 @@ import (
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
-
-// queueUp puts pending tasks in line for their turn.
-func (w *work) queueUp(rows ...*row) {
-	if w.lines == nil {
-		w.lines = map[ref][]any{}
-	}
-	for _, r := range rows {
-		at := ref{r.place, r.n, 0}
-		w.inLines.insert(at)
-		w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition), false, r.Priority, w.now + w.covered}
-		w.covered++
-	}
-}
-
-// yield gives a task's turn back, if it has one.
-func (w *work) yield(r *row) {
-	if r.turn == holdsTurn {
-		r.turn = takesTurn
-		w.inLines.remove(ref{r.place, r.n, 0})
-	}
-}
-
-// queues reports whether a pending task waits for its turn and for nothing else.
-func (r *row) queues() bool {
-	return r.State == store.Pending && r.turn == takesTurn && r.needs == 0 && !r.awaits
-}
 
 // line is what turns are counted by.
 type line struct{ queue, tenant, partition string }
@@ -147,35 +122,22 @@ func firstHeads(n int) string {
 	return strings.Replace(q("turn.waiting"), ":heads", heads, 1)
 }
 
-// Grant implements store.Keeper.
+// Grant implements store.Keeper. Tasks that an open transaction holds are passed over.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = inParts(ids, maxAdmitted, func(part []store.ID) error {
-		n, err := s.grantFree(ctx, term, part)
-		granted += n
+		_, err := apartIfHeld(part, func(ids []store.ID) error {
+			n, err := s.grant(ctx, term, ids)
+			if err == nil {
+				granted += n
+			}
+			return err
+		})
 		return err
 	})
 	if len(ids) == 0 {
 		err = s.write(ctx, func(w *work) error { return w.leads(term) })
 	}
 	return granted, wrap("grant", err)
-}
-
-// grantFree gives their turn to the tasks that no open transaction holds. Where it meets
-// one, halves go by themselves.
-func (s *Store) grantFree(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
-	granted, err = s.grant(ctx, term, ids)
-	switch {
-	case !held(err):
-		return granted, err
-	case len(ids) == 1:
-		return 0, nil
-	}
-	half := len(ids) / 2
-	if granted, err = s.grantFree(ctx, term, ids[:half]); err != nil {
-		return granted, err
-	}
-	n, err := s.grantFree(ctx, term, ids[half:])
-	return granted + n, err
 }
 
 // grant takes it for granted that nobody but the leader lets tasks go on that wait for
@@ -206,33 +168,23 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 	}
 	var refs []ref
 	var names []any
-	var listed []*ready
 	for _, r := range waiting {
 		refs, names = append(refs, r.ref), append(names, r.ID[:])
 		w.sums.count(r.Queue, store.Pending, -1)
 		w.sums.count(r.Queue, store.Available, +1)
-		if n := len(listed); n > 0 && listed[n-1].follows(r) {
-			listed[n-1].last++
-			continue
-		}
-		listed = append(listed, r.listing(w.now+w.covered))
-		w.covered++
 	}
 	if err := w.call(nil, "tusk_grant", encodeSpans(spansOf(refs)), len(refs), w.now); err != nil {
 		return len(waiting), w.judge(err)
 	}
-	w.addReady(listed...)
+	for _, r := range waiting {
+		w.cover(r)
+	}
 	label := []byte(stateLabel(store.Pending))
 	inParts(names, 500, func(part []any) error {
 		w.do(list("label.drop", "?", len(part)), append([]any{label, label}, part...)...)
 		return nil
 	})
 	return len(waiting), w.judge(w.flush())
-}
-
-// follows reports whether a task may share a row of tusk_ready with those that are in it.
-func (y *ready) follows(r *row) bool {
-	return y.queue == r.Queue && y.priority == r.Priority && y.place == r.place && y.last+1 == r.n && y.lap == r.lap && r.n-y.first < maxSpan
 }
 
 // inLine returns those of the tasks, in order, that seem to wait for their turn, and
@@ -265,31 +217,8 @@ func (w *work) inLine(ids []store.ID) (waiting []*row, err error) {
 
 // grantEach gives those of the tasks their turn that wait for it.
 func (w *work) grantEach(ids []store.ID) (granted int, err error) {
-	needed := map[store.ID]bool{}
-	for _, id := range ids {
-		needed[id] = true
-	}
-	refs, err := w.parents(needed)
-	if err != nil {
-		return 0, err
-	}
-	w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
-	if err := w.lockRows(nil, refs); err != nil {
-		return 0, err
-	}
-	for _, id := range ids {
-		r := w.ids[id]
-		if r == nil || !r.queues() {
-			continue
-		}
-		was := r.labels()
-		w.tally(r, -1)
-		r.turn, r.RunAt = holdsTurn, instant(w.now)
-		w.put(r, store.Available)
-		w.save(r)
-		w.do(q("turn.hold"), r.place, r.n)
-		w.changeLabels(r, was)
-		granted++
-	}
-	return granted, nil
+	return granted, w.decide(func(b *rules.Batch) error {
+		granted, err = b.Grant(ids)
+		return err
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // work is a transaction and what it adds to the sums.
@@ -22,11 +23,16 @@ type work struct {
 	woken   map[string]bool // queues that get available tasks
 	echoes  bool            // the answer tells what another transaction has stored
 
-	keys  map[name]*identity // that are locked
-	rows  map[ref]*row       // that are locked, or new
-	ids   map[store.ID]*row  // the same by id
-	flags []*row             // that others turned out to need
-	after []func()           // what to do once it has been committed
+	batch    *rules.Batch                // what decides; nil: nothing does
+	keys     map[rules.KeyName]*identity // that are locked
+	rows     map[ref]*row                // that are locked, or new
+	ids      map[store.ID]*row           // the same by id
+	where    map[store.ID]ref            // of tasks that were found, but not locked yet
+	exact    map[store.ID]bool           // tasks of which it matters whether they are available or running
+	lent     map[store.ID]*attempt       // tasks whose attempts end
+	dropping days                        // finished tasks of these are not to be seen
+
+	after []func() // what to do once it has been committed
 
 	plain  []*end     // that are written last, all or none
 	buried []leaseKey // with them: leases that are done with
@@ -174,11 +180,27 @@ func (w *work) uncover(r *row) {
 	r.ready = nil
 }
 
-// cover lists a task as available, at the end of its lane.
+// cover lists a task as available, at the end of its lane. One that lies behind the last one
+// there shares its row.
 func (w *work) cover(r *row) {
+	at := lane{r.Queue, r.Priority, store.Available}
+	if last := w.lasts[at]; last != nil && last.follows(r) {
+		last.last++
+		r.ready = last
+		return
+	}
 	r.ready = r.listing(w.now + w.covered)
 	w.covered++
-	w.addReady(r.ready)
+	if w.lasts == nil {
+		w.lasts = map[lane]*ready{}
+	}
+	w.lasts[at] = r.ready
+	w.listed = append(w.listed, r.ready)
+}
+
+// follows reports whether a task may share a row of tusk_ready with those that are in it.
+func (y *ready) follows(r *row) bool {
+	return y.place == r.place && y.last+1 == r.n && y.lap == r.lap && r.n-y.first < maxSpan
 }
 
 // listing is a row of tusk_ready for a task alone.
@@ -186,13 +208,15 @@ func (r *row) listing(at int64) *ready {
 	return &ready{queue: r.Queue, priority: r.Priority, at: at, place: r.place, first: r.n, next: r.n, last: r.n, lap: r.lap}
 }
 
-func (w *work) addReady(all ...*ready) { w.listed = append(w.listed, all...) }
-
-// addWaiting lists tasks as waiting for their time.
-func (w *work) addWaiting(rows ...*row) {
-	for _, r := range rows {
-		w.waits.insert(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
+// standIn puts a task in line for its turn, or among those that have theirs.
+func (w *work) standIn(r *row, as *rules.Row) {
+	if w.lines == nil {
+		w.lines = map[ref][]any{}
 	}
+	at := ref{r.place, r.n, 0}
+	w.inLines.insert(at)
+	w.lines[at] = []any{r.place, r.n, r.ID[:], []byte(as.Queue), []byte(as.Tenant), []byte(as.Partition), as.HasTurn, as.Priority, w.now + w.covered}
+	w.covered++
 }
 
 // addLabels writes all labels of tasks.
@@ -203,65 +227,3 @@ func (w *work) addLabels(rows ...*row) {
 		}
 	}
 }
-
-// take lifts a held task out of wherever its state had put it.
-func (w *work) take(r *row) {
-	switch {
-	case r.running():
-		w.sums.count(r.Queue, store.Running, -1)
-		return
-	case r.State == store.Available:
-		w.uncover(r)
-	case r.State == store.Scheduled || r.State == store.Retryable:
-		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
-	case r.State == store.Pending && r.turn == takesTurn:
-		w.inLines.remove(ref{r.place, r.n, 0})
-	}
-	w.tally(r, -1)
-}
-
-// tally counts a task that is not running in or out of its state.
-func (w *work) tally(r *row, by int64) {
-	if !r.State.Finished() {
-		w.sums.count(r.Queue, r.State, by)
-	}
-	switch r.State {
-	case store.Retryable:
-		w.sums.regroup(r.failure, by, 0)
-	case store.Discarded:
-		w.sums.regroup(r.failure, 0, by)
-	}
-}
-
-// put gives a taken task a state. The caller writes the row and its labels.
-func (w *work) put(r *row, state store.State) {
-	r.State = state
-	w.tally(r, +1)
-	switch state {
-	case store.Available:
-		w.cover(r)
-	case store.Scheduled, store.Retryable:
-		w.addWaiting(r)
-	}
-}
-
-// putDue makes a task available, or has it wait: pending while it needs
-// something, in the given state when its run time has not come, and pending again
-// for its turn.
-func (w *work) putDue(r *row, wait store.State) {
-	switch {
-	case r.needs > 0:
-		w.put(r, store.Pending)
-	case r.RunAt.UnixMicro() > w.now:
-		w.put(r, wait)
-	case r.turn == takesTurn:
-		w.put(r, store.Pending)
-		w.queueUp(r)
-	default:
-		r.RunAt = instant(w.now)
-		w.put(r, store.Available)
-	}
-}
-
-// save stores what may have changed about a task but for its values.
-func (w *work) save(r *row) { w.saved.add(r) }

@@ -201,9 +201,16 @@ func (b *Batch) relocate(r *Row, queue string, priority int16) {
 	b.put(r, r.State)
 }
 
-// Delete deletes tasks with their history, and keys with the last task of them.
+// Delete deletes finished tasks with their history, and keys with the last task of them.
 func (b *Batch) Delete(ids []store.ID) error {
-	if err := b.reach(Want{}, ids, false); err != nil {
+	if err := b.read(Want{Tasks: ids}); err != nil {
+		return err
+	}
+	next := b.around(ids, false) // but for who has the keys: no finished task does
+	if err := b.read(next); err != nil {
+		return err
+	}
+	if err := b.read(Want{Tasks: b.behind(&next)}); err != nil {
 		return err
 	}
 	for _, id := range ids {

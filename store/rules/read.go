@@ -96,35 +96,45 @@ func (b *Batch) reach(w Want, of []store.ID, needs bool) error {
 	if err := b.read(w); err != nil {
 		return err
 	}
-	next := Want{Tasks: b.holders(w.Keys)}
+	next := b.around(of, needs)
+	next.Tasks = b.holders(w.Keys)
+	if err := b.read(next); err != nil {
+		return err
+	}
+	return b.read(Want{Tasks: append(b.holders(next.Keys), b.behind(&next)...)})
+}
+
+// around names what belongs to tasks: their keys, who needs them, and what they need.
+func (b *Batch) around(of []store.ID, needs bool) (w Want) {
 	for _, id := range of {
 		r := b.tasks[id].After
 		if r == nil {
 			continue
 		}
-		next.Keys = append(next.Keys, r.key())
+		w.Keys = append(w.Keys, r.key())
 		if r.Needed {
-			next.Children = append(next.Children, id)
+			w.Children = append(w.Children, id)
 		}
 		if needs && r.Needs {
-			next.Needs = append(next.Needs, id)
+			w.Needs = append(w.Needs, id)
 		}
 	}
-	if err := b.read(next); err != nil {
-		return err
-	}
-	last := Want{Tasks: b.holders(next.Keys)}
-	for _, id := range next.Children {
+	return w
+}
+
+// behind returns the tasks that children and needs lead to.
+func (b *Batch) behind(w *Want) (tasks []store.ID) {
+	for _, id := range w.Children {
 		for _, e := range b.children[id] {
-			last.Tasks = append(last.Tasks, e.Child)
+			tasks = append(tasks, e.Child)
 		}
 	}
-	for _, id := range next.Needs {
+	for _, id := range w.Needs {
 		for _, n := range b.needed[id] {
-			last.Tasks = append(last.Tasks, n.Task)
+			tasks = append(tasks, n.Task)
 		}
 	}
-	return b.read(last)
+	return tasks
 }
 
 // holders returns the tasks that have keys, and those that wait for these.

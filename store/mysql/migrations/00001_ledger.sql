@@ -185,8 +185,8 @@ create table if not exists tusk_finished (
 ) engine = innodb default charset = utf8mb4;
 
 -- Every key of a tenant of which tasks are still kept: its unfinished task, if any, the rerun
--- that waits for that one, the task that ended last (zeros: it is deleted), and the newest
--- source time in nanoseconds.
+-- that waits for that one, the task that ended last, and the newest source time in
+-- nanoseconds.
 create table if not exists tusk_key (
     queue          varbinary(255) not null,
     tenant         varbinary(255) not null,
@@ -199,6 +199,7 @@ create table if not exists tusk_key (
     awaiting_n     smallint not null default 0,
     ended          binary(16),
     source         bigint,
+    tasks          bigint not null default 0, -- how many have the key, finished ones too
     primary key (queue, tenant, tkey)
 ) engine = innodb default charset = utf8mb4;
 

@@ -39,24 +39,18 @@ insert into tusk_key (queue, tenant, tkey) values (?, ?, ?)
 on duplicate key update queue = queue
 
 -- name: key.lock
-select task, place, n, awaiting, awaiting_place, awaiting_n, ended, source
+select task, place, n, awaiting, awaiting_place, awaiting_n, ended, source, tasks
 from tusk_key force index (primary)
 where queue = ? and tenant = ? and tkey = ?
 for update
 
 -- name: key.write
 update tusk_key force index (primary)
-set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, ended = ?, source = ?
+set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, ended = ?, source = ?, tasks = ?
 where queue = ? and tenant = ? and tkey = ?
 
 -- name: key.delete
 delete from tusk_key where queue = ? and tenant = ? and tkey = ?
-
--- name: key.used
-select 1
-from tusk_label l straight_join tusk_task t on t.place = l.place and t.n = l.n
-where l.label = ? and t.queue = ? and t.tenant <=> ?
-limit 1
 
 -- name: ready.find
 select queue, priority, at, place, first, next, last, lap
@@ -132,7 +126,7 @@ where needed in (:rows) and open = 1
 for update
 
 -- name: need.met
-update tusk_need force index (primary) set open = 0 where place = ? and n = ? and needed = ?
+update tusk_need force index (primary) set open = 0 where needed = ? and :tasks
 
 -- name: need.of
 select place, n, needed, on_failure, open
@@ -151,10 +145,10 @@ left join tusk_ready r force index (tusk_ready_place)
 where t.id in (:rows)
 
 -- name: doomed.add
-insert ignore into tusk_doomed (place, n) values (?, ?)
+insert ignore into tusk_doomed (place, n) values :rows
 
 -- name: doomed.some
 select place, n from tusk_doomed force index (primary) where place > ? or place = ? and n > ? order by place, n limit ?
 
 -- name: doomed.delete
-delete from tusk_doomed where place = ? and n = ?
+delete t from (:tasks) x straight_join tusk_doomed t force index (primary) on t.place = x.place and t.n = x.n

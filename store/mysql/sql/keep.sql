@@ -21,9 +21,6 @@ where state in (1, 5) and run_at <= :due and :tasks
 order by place, n
 for update skip locked
 
--- name: admit.move
-update tusk_task force index (primary) set state = 3 where :tasks
-
 -- name: admit.next
 select run_at from tusk_waiting force index (primary) order by run_at limit 1
 

@@ -4,9 +4,6 @@ values :rows
 on duplicate key update queue = values(queue), tenant = values(tenant), part = values(part), holds = values(holds),
     priority = values(priority), at = values(at)
 
--- name: turn.hold
-update tusk_turn force index (primary) set holds = 1 where place = ? and n = ?
-
 -- name: turn.waiting
 -- The oldest of each priority of a group is found by one step along the index, and so
 -- is each of the first tasks.

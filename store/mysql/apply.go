@@ -1,0 +1,232 @@
+package mysql
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// apply writes what the rules have decided. What is written is gathered, so that what many
+// tasks have in common is one statement.
+func (w *work) apply(b *rules.Batch) error {
+	ends := map[store.ID]*rules.End{}
+	for _, e := range b.Ends {
+		ends[e.Task.ID] = e
+	}
+	changes := b.Changes()
+	slices.SortStableFunc(changes, func(a, b rules.Change) int { return cmp.Compare(placeOf(a), placeOf(b)) })
+	fresh := w.create(changes)
+	for _, c := range changes {
+		switch {
+		case c.Before == nil && c.After == nil:
+		case c.Before == nil:
+			w.enter(w.ids[c.After.ID])
+		case c.After == nil:
+			if err := w.forget(w.ids[c.Before.ID], ends[c.Before.ID]); err != nil {
+				return err
+			}
+		default:
+			if err := w.change(w.ids[c.Before.ID], c.After, ends[c.Before.ID]); err != nil {
+				return err
+			}
+		}
+	}
+	w.insert(fresh)
+	w.addLabels(fresh...)
+	w.writeNeeds(b)
+	keys, _ := b.Keys()
+	w.writeKeys(keys)
+	for _, r := range fresh {
+		r.fresh = false
+	}
+	return nil
+}
+
+func placeOf(c rules.Change) int {
+	if c.After == nil {
+		return 0
+	}
+	return c.After.Place
+}
+
+// create makes the rows of new tasks and gives them their places.
+func (w *work) create(changes []rules.Change) (fresh []*row) {
+	for _, c := range changes {
+		if c.Before == nil && c.After != nil {
+			fresh = append(fresh, &row{Row: *c.After, fresh: true})
+		}
+	}
+	w.settleDown(fresh)
+	for _, r := range fresh {
+		r.Row.Place, r.Values = 0, false
+		w.know(r)
+	}
+	return fresh
+}
+
+// change writes what is new of a task that was there before.
+func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
+	if to.Stopping && !(t.Stopping && t.StopReason == to.StopReason) {
+		w.toStop = append(w.toStop, t.place, t.n, t.lap, textOrNull(to.StopReason))
+	}
+	if to.Needed && !t.Needed {
+		w.needed.add(ref{t.place, t.n, 0})
+	}
+	was, lift, same := t.labels(), to.Place != 0, t.Open == to.Open && !to.Values
+	if lift {
+		if err := w.leave(t, e, to); err != nil {
+			return err
+		}
+	}
+	values := to.Values
+	t.Row = *to
+	t.Row.Place, t.Values = 0, false
+	if lift {
+		w.enter(t)
+	}
+	if lift || !same {
+		w.saved.add(t)
+	}
+	if values {
+		w.rewrite(t)
+	} else {
+		w.changeLabels(t, was)
+	}
+	return nil
+}
+
+// leave takes a task from where it stands, with the end of its attempt if it has ended.
+func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
+	if a, any := t.attempt(); any { // it begins again: its last attempt goes into the history
+		w.addAttempt(t, &a)
+	}
+	if err := w.take(t); err != nil {
+		return err
+	}
+	if e != nil {
+		w.ended(t, e)
+	}
+	over := to.State.Finished()
+	if t.State != store.Running || !over {
+		t.lap++
+	}
+	if over {
+		w.sums.finish(to.Queue, to.State, t.ref)
+	}
+	if t.HasTurn && !to.HasTurn {
+		w.inLines.remove(ref{t.place, t.n, 0})
+	} else if !t.HasTurn && to.HasTurn {
+		w.standIn(t, to)
+	}
+	return nil
+}
+
+// ended writes the end of an attempt down, but for where the task goes.
+func (w *work) ended(t *row, e *rules.End) {
+	o, a := e.Outcome, &e.Attempt
+	at := a.EndedAt.UnixMicro()
+	rules.Count(w.sums.stat(o.Task.Queue, o.Task.Kind, at), o, a.Outcome, e.Waited)
+	w.addAttempt(t, a)
+	if o.Note != nil {
+		w.do(q("note.insert"), t.place, t.n, w.next(), encodeNote(o.Note))
+	}
+	w.unstop.add(ref{t.place, t.n, 0})
+	if o.Error != "" {
+		t.failure, t.fingerprint = w.sums.blame(o, at), o.Fingerprint
+		if rules.Died(o) {
+			w.sums.rescue(t.Queue, a.Outcome, t.ref)
+		}
+	}
+}
+
+func (w *work) addAttempt(t *row, a *store.Attempt) {
+	w.attempts = append(w.attempts, t.place, t.n, t.lap, a.Number, a.Worker[:], a.StartedAt.UnixMicro(), a.EndedAt.UnixMicro(), a.Outcome,
+		textOrNull(a.Error), textOrNull(a.Trace), textOrNull(a.Fingerprint))
+}
+
+// forget deletes a task with all that belongs to it.
+func (w *work) forget(t *row, e *rules.End) error {
+	if err := w.take(t); err != nil {
+		return err
+	}
+	if e != nil {
+		w.ended(t, e)
+	}
+	at := ref{t.place, t.n, 0}
+	w.erased.add(at)
+	delete(w.rows, at)
+	delete(w.ids, t.ID)
+	return nil
+}
+
+// take lifts a held task out of wherever its state had put it.
+func (w *work) take(r *row) error {
+	w.tally(r, -1)
+	switch r.State {
+	case store.Available:
+		if r.ready == nil { // it was read as one of which that does not matter
+			return errAgain
+		}
+		w.uncover(r)
+	case store.Scheduled, store.Retryable:
+		w.waits.remove(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
+	case store.Pending:
+		if r.InLine() {
+			w.inLines.remove(ref{r.place, r.n, 0})
+		}
+	}
+	return nil
+}
+
+// enter puts a task where its state says.
+func (w *work) enter(r *row) {
+	w.tally(r, +1)
+	switch r.State {
+	case store.Available:
+		w.cover(r)
+	case store.Scheduled, store.Retryable:
+		w.waits.insert(waitingAt{r.RunAt.UnixMicro(), r.place, r.n})
+	case store.Pending:
+		if r.InLine() {
+			w.standIn(r, &r.Row)
+		}
+	}
+}
+
+// tally counts a task in or out of its state.
+func (w *work) tally(r *row, by int64) {
+	if !r.State.Finished() {
+		w.sums.count(r.Queue, r.State, by)
+	}
+	switch r.State {
+	case store.Retryable:
+		w.sums.regroup(r.failure, by, 0)
+	case store.Discarded:
+		w.sums.regroup(r.failure, 0, by)
+	}
+}
+
+// rewrite stores the values and labels of a task that may have new ones.
+func (w *work) rewrite(r *row) {
+	w.do(q("task.become"), []byte(r.Kind), microsOrNull(r.ExpiresAt), tagsOrNull(r.Tags), bytesOrNull(r.Settings), bytesOrNull(r.Args), r.place, r.n)
+	w.do(q("label.clear"), r.place, r.n)
+	w.addLabels(r)
+}
+
+// changeLabels writes the difference between the labels that a task had and
+// those that it has.
+func (w *work) changeLabels(r *row, was []string) {
+	is := r.labels()
+	for _, label := range was {
+		if !slices.Contains(is, label) {
+			w.named.remove(labelRow{label, r.ID, r.place, r.n})
+		}
+	}
+	for _, label := range is {
+		if !slices.Contains(was, label) {
+			w.named.insert(labelRow{label, r.ID, r.place, r.n})
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package mysql
+
+import (
+	"database/sql"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// decide lets the rules say what follows from a verb, and writes that.
+func (w *work) decide(verb func(*rules.Batch) error) error {
+	w.batch = rules.New(instant(w.now), w)
+	if err := verb(w.batch); err != nil {
+		return err
+	}
+	return w.apply(w.batch)
+}
+
+// Read implements rules.Source. Locks are taken in the order that everybody keeps: keys, rows
+// of tusk_ready, tasks. The tasks of keys are locked with those that are asked for, since the
+// rules ask for them next. What was read then stays true until the commit, but for what is
+// available: that may be claimed, unless it holds a key or is edited.
+func (w *work) Read(want *rules.Want) (*rules.Found, error) {
+	found := &rules.Found{}
+	if err := w.lockKeys(want.Keys); err != nil {
+		return nil, err
+	}
+	for _, name := range want.Keys {
+		if k := w.keys[name]; k != nil {
+			found.Keys = append(found.Keys, k.Key)
+		}
+	}
+	if err := w.lockWanted(want.Tasks); err != nil {
+		return nil, err
+	}
+	if _, err := w.clock(); err != nil { // there was nothing to lock
+		return nil, err
+	}
+	w.batch.Now = instant(w.now)
+	for _, id := range want.Tasks {
+		if r := w.ids[id]; r != nil && !(r.State.Finished() && w.dropping.have(r.place)) {
+			found.Tasks = append(found.Tasks, &r.Row)
+		}
+	}
+	if err := w.readNeeds(want.Needs, found); err != nil {
+		return nil, err
+	}
+	return found, w.readChildren(want.Children, found)
+}
+
+// lockWanted locks tasks, and those of the keys that are locked.
+func (w *work) lockWanted(ids []store.ID) error {
+	var listed, others []ref
+	choose := func(id store.ID, at ref) {
+		switch {
+		case id.IsZero() || w.ids[id] != nil:
+		case w.exact[id] && w.lent[id] == nil:
+			listed = append(listed, at)
+		default:
+			others = append(others, at)
+		}
+	}
+	for _, k := range w.keys {
+		w.beExact(k.Holder)
+		choose(k.Holder, k.at)
+		choose(k.Awaiting, k.awaitingAt)
+	}
+	if err := w.locateMore(ids); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if at, known := w.where[id]; known {
+			choose(id, at)
+		}
+	}
+	if len(listed)+len(others) == 0 {
+		return nil
+	}
+	if err := w.lockRows(listed, others); err != nil {
+		return err
+	}
+	return w.lend()
+}
+
+// lend tells the tasks that are asked for by their leases who runs them. One that has come
+// back since may be available again.
+func (w *work) lend() error {
+	var back, again []ref
+	for id, a := range w.lent {
+		r := w.ids[id]
+		if r == nil || r.State != store.Available || r.ready != nil {
+			continue
+		}
+		if r.lap == a.lap {
+			l := lease{token: a.token, worker: a.worker, claimedAt: a.claimedAt}
+			r.Task = r.lent(&l)
+			if a.again {
+				again = append(again, ref{r.place, r.n, 0})
+			}
+		} else if w.exact[id] {
+			back = append(back, ref{r.place, r.n, 0})
+		}
+	}
+	if err := w.lockRows(back, nil); err != nil {
+		return err
+	}
+	return w.stopped(again)
+}
+
+// beExact has it found out whether a task is available or running, before it is locked.
+func (w *work) beExact(ids ...store.ID) {
+	if w.exact == nil {
+		w.exact = map[store.ID]bool{}
+	}
+	for _, id := range ids {
+		w.exact[id] = true
+	}
+}
+
+// locateMore finds out where tasks are of which that is not known.
+func (w *work) locateMore(ids []store.ID) error {
+	var args []any
+	for _, id := range ids {
+		if _, known := w.where[id]; !known && w.ids[id] == nil {
+			args = append(args, id[:])
+		}
+	}
+	return w.locate(args, func(r ref, id store.ID, _ store.State, _ rules.KeyName) { w.isAt(id, r) })
+}
+
+// isAt remembers where a task is.
+func (w *work) isAt(id store.ID, r ref) {
+	if w.where == nil {
+		w.where = map[store.ID]ref{}
+	}
+	w.where[id] = ref{r.place, r.n, 0}
+}
+
+// readNeeds reads what tasks need.
+func (w *work) readNeeds(ids []store.ID, found *rules.Found) error {
+	var refs []ref
+	for _, id := range ids {
+		if r := w.ids[id]; r != nil {
+			refs = append(refs, ref{r.place, r.n, 0})
+		}
+	}
+	return w.needsOf(refs, func(at ref, n rules.OpenNeed) {
+		found.Needs = append(found.Needs, rules.OwnNeed{Child: w.rows[at].ID, OpenNeed: n})
+	})
+}
+
+// readChildren reads which tasks wait for some, and locks them: they need what the others
+// end, so nobody who holds them can be waiting for those.
+func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
+	type edge struct {
+		child ref
+		store.Need
+	}
+	which := "need.children"
+	if w.user { // what it sees without a lock may be old
+		which = "need.children locked"
+	}
+	var edges []edge
+	err := inParts(ids, 500, func(part []store.ID) error {
+		return w.ask(func(rows *sql.Rows) error {
+			var e edge
+			var id []byte
+			err := rows.Scan(&e.child.place, &e.child.n, &id, &e.OnFailure)
+			copy(e.Task[:], id)
+			edges = append(edges, e)
+			return err
+		}, list(which, "?", len(part)), idArgs(part)...)
+	})
+	if err != nil || len(edges) == 0 {
+		return err
+	}
+	var unknown []ref
+	for _, e := range edges {
+		if w.rows[e.child] == nil {
+			unknown = append(unknown, e.child)
+		}
+	}
+	if err := w.lockRows(nil, unknown); err != nil {
+		return err
+	}
+	for _, e := range edges {
+		if c := w.rows[e.child]; c != nil { // not deleted meanwhile
+			found.Children = append(found.Children, rules.Edge{Child: c.ID, Need: e.Need})
+		}
+	}
+	return nil
+}
+
+// idArgs are ids as arguments of a statement.
+func idArgs(ids []store.ID) []any {
+	args := make([]any, len(ids))
+	for i := range ids {
+		args[i] = ids[i][:]
+	}
+	return args
+}
+
+// readClock has the time read with the next question, after what that locks.
+func (w *work) readClock() {
+	w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
+}
