@@ -75,14 +75,14 @@ func ExampleClient_QuietWorker() {
 	<-events
 
 	fmt.Println(client.QuietWorker(ctx, worker.ID()))
-	workers, _ := client.Workers(ctx)
-	fmt.Println(workers[0].Queues, workers[0].Quiet, client.WakeWorker(ctx, worker.ID()))
+	queues, workers, _ := client.QueuesAndWorkers(ctx)
+	fmt.Println(len(queues), workers[0].Queues, workers[0].Quiet, client.WakeWorker(ctx, worker.ID()))
 	fmt.Println(errors.Is(client.QuietWorker(ctx, tusk.NewID()), tusk.ErrNotFound))
 	cancel()
 	<-done
 	// Output:
 	// <nil>
-	// [default] true <nil>
+	// 1 [default] true <nil>
 	// true
 }
 

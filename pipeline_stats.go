@@ -75,11 +75,7 @@ type stageKey struct{ queue, kind string }
 
 // statsOf reads what is known of all stages, and puts it in its places.
 func (c *Client) statsOf(ctx context.Context, pipelines []PipelineInfo, from time.Time) ([][]StageStats, error) {
-	queues, err := c.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := c.Workers(ctx)
+	queues, workers, err := c.QueuesAndWorkers(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -27,8 +26,6 @@ const (
 	MaxPullLease = 12 * time.Hour
 	MaxLent      = 100000 // tasks that one Puller has lent at a time
 
-	maxLooking = 2
-
 	defaultPullLease = 30 * time.Second
 )
 
@@ -43,7 +40,7 @@ type Puller struct {
 	sweep  *loop.Loop
 	closed chan struct{} // Run's context has ended
 
-	looking chan struct{} // a place for each waiting Claim that looks for tasks
+	watches *watches // for tasks that calls of Claim wait for
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
@@ -52,7 +49,6 @@ type Puller struct {
 	asked map[store.Token]bool // claims that are under way, up to where their tasks are in lent
 	lost  []store.ClaimRequest // claims whose answer was lost
 	wants appetite             // what was asked for of late
-	hint  chan struct{}        // closed when there may be tasks
 }
 
 // Receipt names a loan: a task and the lease it was lent under. It is all that
@@ -113,9 +109,8 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 
 // NewPuller makes a puller. Its Run has to be running for tasks to be lent.
 func (c *Client) NewPuller() *Puller {
-	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, hint: make(chan struct{}), closed: make(chan struct{}),
-		wants:   appetite{queues: map[string]time.Time{}},
-		looking: make(chan struct{}, maxLooking)}
+	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{}, closed: make(chan struct{}),
+		wants: appetite{queues: map[string]time.Time{}}, watches: newWatches()}
 	log := c.config.Logger
 	host, _ := os.Hostname()
 	p.heart = lease.New(c.store, lease.Options{
@@ -156,42 +151,11 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 		return nil, err
 	}
 	defer p.want(r.Queues, r.Limit)()
-	deadline := time.Now().Add(r.Wait)
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		hint := p.hinted()
-		lent, err := p.look(ctx, r)
-		left := time.Until(deadline)
-		if err != nil || len(lent) > 0 || left <= 0 {
-			return lent, err
-		}
-		timer := time.NewTimer(min(left, pause-rand.N(pause/4)))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, nil
-		case <-p.closed:
-			timer.Stop()
-			return nil, ErrShutdown
-		case <-hint:
-			timer.Stop()
-		case <-timer.C:
-		}
-	}
-}
-
-// look claims once. Many that wait at a time keep no more than a few connections busy.
-func (p *Puller) look(ctx context.Context, r Pull) ([]Lent, error) {
 	if r.Wait > 0 {
-		select {
-		case p.looking <- struct{}{}:
-			defer func() { <-p.looking }()
-		case <-ctx.Done():
-			return nil, nil
-		case <-p.closed:
-			return nil, ErrShutdown
-		}
+		return p.wait(ctx, r)
 	}
-	return p.claim(ctx, r)
+	lent, _, err := p.claim(ctx, r)
+	return lent, err
 }
 
 // Find returns the tasks that receipts stand for, nil for those whose lease is

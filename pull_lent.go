@@ -23,31 +23,32 @@ const (
 	pullStep  = 64
 )
 
-// claim lends up to r.Limit tasks, fewer when they are large.
-func (p *Puller) claim(ctx context.Context, r Pull) (all []Lent, err error) {
+// claim lends up to r.Limit tasks, fewer when they are large. It may have found tasks and lend none.
+func (p *Puller) claim(ctx context.Context, r Pull) (all []Lent, found bool, err error) {
 	size, step := 0, r
 	for step.Limit = min(r.Limit, pullStep/2); step.Limit > 0; {
-		lent, err := p.claimSome(ctx, step)
+		lent, some, err := p.claimSome(ctx, step)
+		found = found || some
 		for i := range lent {
 			size += len(lent[i].Args) + 500
 		}
 		if all = append(all, lent...); len(all) == 0 {
-			return nil, err
+			return nil, found, err
 		}
 		if err != nil || len(lent) < step.Limit {
 			break // what was lent is known; the error comes again
 		}
 		step.Limit = min(r.Limit-len(all), pullStep, (pullBytes-size)*len(all)/size)
 	}
-	return all, nil
+	return all, found, nil
 }
 
-func (p *Puller) claimSome(ctx context.Context, r Pull) ([]Lent, error) {
+func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool, err error) {
 	id, alive := p.heart.Worker()
 	r.Queues = p.open(r.Queues)
 	r.Limit = min(r.Limit, MaxLent-p.Lent())
 	if !alive || len(r.Queues) == 0 || r.Limit <= 0 || ctx.Err() != nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	if n := rand.IntN(len(r.Queues)); n > 0 { // queues take turns at being first
 		r.Queues = append(append([]string{}, r.Queues[n:]...), r.Queues[:n]...)
@@ -62,15 +63,16 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) ([]Lent, error) {
 	switch {
 	case errors.Is(err, store.ErrWorkerDead):
 		p.heart.Renew(id)
-		return nil, nil
+		return nil, false, nil
 	case err != nil:
 		request.Again = true
 		p.mu.Lock()
 		p.lost = append(p.lost, request)
 		p.mu.Unlock()
-		return nil, fmt.Errorf("claim: %w", err)
+		return nil, false, fmt.Errorf("claim: %w", err)
 	}
-	return p.lend(sure, ctx, tasks, r.Lease)
+	lent, err = p.lend(sure, ctx, tasks, r.Lease)
+	return lent, len(tasks) > 0, err
 }
 
 // ask notes that a claim is under way, or no more.
@@ -405,31 +407,4 @@ func (p *Puller) open(queues []string) []string {
 		}
 	}
 	return open
-}
-
-// hinted returns a channel that is closed at the engine's next hint.
-func (p *Puller) hinted() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.hint
-}
-
-func (p *Puller) wake() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.hint)
-	p.hint = make(chan struct{})
-}
-
-func (p *Puller) listen(ctx context.Context) {
-	engine, ok := store.As[store.Notifier](p.client.store)
-	for ok && ctx.Err() == nil {
-		if err := engine.Listen(ctx, func(...string) { p.wake() }); ctx.Err() == nil {
-			p.client.config.Logger.Warn("listen: going on by polling", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	}
 }

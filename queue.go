@@ -124,27 +124,41 @@ func (c *Client) Paused(ctx context.Context, name string) (bool, error) {
 // worker. A queue without any of these but tasks that it had stays listed until RemoveQueue;
 // the process that leads notes it within seconds.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
+	queues, _, err := c.QueuesAndWorkers(ctx)
+	return queues, err
+}
+
+// QueuesAndWorkers is Queues and Workers at once, which costs no more than Queues alone.
+func (c *Client) QueuesAndWorkers(ctx context.Context) ([]Queue, []store.Worker, error) {
+	queues, workers, err := c.queuesAndWorkers(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("queues: %w", err)
+	}
+	return queues, workers, nil
+}
+
+func (c *Client) queuesAndWorkers(ctx context.Context) ([]Queue, []store.Worker, error) {
 	counts, err := c.store.Count(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("queues: %w", err)
+		return nil, nil, err
 	}
 	records, err := c.store.Records(ctx, queueRecord)
 	if err != nil {
-		return nil, fmt.Errorf("queues: %w", err)
+		return nil, nil, err
 	}
 	limits, err := c.store.Records(ctx, allot.RecordKind)
 	if err != nil {
-		return nil, fmt.Errorf("queues: %w", err)
+		return nil, nil, err
 	}
 	workers, err := c.store.Workers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("queues: %w", err)
+		return nil, nil, err
 	}
 	named, err := c.namedQueues(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("queues: %w", err)
+		return nil, nil, err
 	}
-	byName := map[string]*Queue{}
+	byName, quiet := map[string]*Queue{}, map[ID]bool{}
 	find := func(name string) *Queue {
 		if byName[name] == nil {
 			byName[name] = &Queue{Name: name, Tasks: map[State]int64{}}
@@ -159,10 +173,13 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	for _, r := range records {
 		var s queueSettings
 		if err := json.Unmarshal(r.Body, &s); err != nil {
-			return nil, fmt.Errorf("queues: settings of %s: %w", r.Name, err)
+			return nil, nil, fmt.Errorf("settings of %s: %w", r.Name, err)
 		}
 		q := find(r.Name)
 		q.Paused, q.Aging, q.Retention, q.Archive = s.Paused, s.Aging, s.Retention, s.Archive
+		for _, id := range s.Quiet {
+			quiet[id] = true
+		}
 	}
 	for _, r := range limits {
 		find(r.Name)
@@ -170,7 +187,8 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	for _, name := range named {
 		find(name)
 	}
-	for _, w := range workers {
+	for i, w := range workers {
+		workers[i].Quiet = quiet[w.ID]
 		for _, name := range w.Queues {
 			find(name)
 		}
@@ -180,7 +198,7 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 		queues = append(queues, *q)
 	}
 	slices.SortFunc(queues, func(a, b Queue) int { return compareText(a.Name, b.Name) })
-	return queues, nil
+	return queues, workers, nil
 }
 
 func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSettings)) error {

@@ -46,7 +46,7 @@ func (l *listenFlags) serve(ctx context.Context, listener net.Listener, app *App
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := client.Workers(ctx); err != nil {
+		if _, err := client.Store().Workers(ctx); err != nil {
 			app.Log.Warn("not ready", "error", err)
 			http.Error(w, `{"status":"not ready"}`, http.StatusServiceUnavailable)
 			return

@@ -71,15 +71,14 @@ func checkSchema(ctx context.Context, s store.Store) error {
 }
 
 func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
-	var problems [5]error
-	f.Workers, problems[0] = client.Workers(ctx)
-	f.Queues, problems[1] = client.Queues(ctx)
-	f.Schedules, problems[2] = client.Schedules(ctx)
+	var problems [4]error
+	f.Queues, f.Workers, problems[0] = client.QueuesAndWorkers(ctx)
+	f.Schedules, problems[1] = client.Schedules(ctx)
 	served, err := client.Store().Records(ctx, "endpoint")
-	f.Served, problems[3] = map[string]bool{}, err
+	f.Served, problems[2] = map[string]bool{}, err
 	for _, r := range served {
 		f.Served[r.Name] = true
 	}
-	f.Receivers, problems[4] = herald.Receivers(ctx, client.Store())
+	f.Receivers, problems[3] = herald.Receivers(ctx, client.Store())
 	return errors.Join(problems[:]...)
 }

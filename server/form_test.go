@@ -85,8 +85,12 @@ func TestABadItemOfALeaseBatchFailsAlone(t *testing.T) {
 	s.do("POST", "/api/v1/lease", `{"queues":["default"]}`).want(t, 200, &lent)
 	var out server.LeaseResults
 	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": "nonsense"}, {"action": "explode", "lease_id": lent.Tasks[0].LeaseID},
+		{"action": "extend", "lease_id": lent.Tasks[0].LeaseID, "progress": object{"percent": -1}}, {"action": "complete", "lease_id": lent.Tasks[0].LeaseID, "go_to": "A B"},
 		{"action": "complete", "lease_id": lent.Tasks[0].LeaseID}}}).want(t, 200, &out)
-	if r := out.Results; r[0].Code != "invalid_id" || r[1].Code != "invalid_action" || !r[2].OK {
+	if r := out.Results; r[0].Code != "invalid_id" || r[1].Code != "invalid_action" || r[2].Code != "out_of_range" || r[3].Code != "invalid_name" || !r[4].OK {
 		t.Errorf("%+v", r)
 	}
+	one := lent.Tasks[0].LeaseID
+	s.do("POST", "/api/v1/lease/extend", object{"lease_id": one, "progress": object{"percent": 101}}).problem(t, 400, "out_of_range")
+	s.do("POST", "/api/v1/lease/complete", object{"lease_id": one, "go_to": "A B"}).problem(t, 400, "invalid_name")
 }

@@ -41,6 +41,6 @@ func (s *Server) ready(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := s.client.Workers(ctx)
+	_, err := s.client.Store().Workers(ctx)
 	return err
 }

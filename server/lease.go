@@ -124,19 +124,26 @@ type LeaseAction struct {
 	LeaseActionInput
 }
 
-// LeaseActionInput are the fields of all four.
+// LeaseActionInput are the fields of all four. No value of a text or number makes the request bad: a
+// bad item fails alone.
 type LeaseActionInput struct {
-	LeaseID  string          `json:"lease_id" rule:"lease"`
+	LeaseID  string          `json:"lease_id" doc:"a malformed one is this item's error invalid_id"`
 	Output   json.RawMessage `json:"output,omitempty" doc:"complete: what the task came to"`
-	GoTo     *string         `json:"go_to,omitempty" rule:"optional-name" doc:"complete: the stage of its pipeline to go on at"`
+	GoTo     *string         `json:"go_to,omitempty" doc:"complete: the stage of its pipeline to go on at; a malformed one is this item's error invalid_name"`
 	Error    string          `json:"error,omitempty" doc:"fail: what went wrong"`
 	Trace    string          `json:"trace,omitempty" doc:"fail: where"`
 	RetryIn  *Duration       `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
 	Discard  bool            `json:"discard,omitempty" doc:"fail: no retry would mend it"`
 	Lease    Duration        `json:"lease,omitempty" doc:"extend: from now; default: 30s"`
-	Progress *store.Progress `json:"progress,omitempty" doc:"extend: how far it is"`
+	Progress *LeaseProgress  `json:"progress,omitempty" doc:"extend: how far it is"`
 	Logs     []string        `json:"logs,omitempty" doc:"extend: lines to keep with the task"`
 	Delay    Duration        `json:"delay,omitempty" doc:"release: not again before"`
+}
+
+// LeaseProgress is how far an item's task is.
+type LeaseProgress struct {
+	Percent float64 `json:"percent" doc:"0 to 100; another is this item's error out_of_range"`
+	Message string  `json:"message,omitempty"`
 }
 
 // LeaseResult says what became of one leased task.
@@ -189,7 +196,7 @@ type extendInput struct {
 
 func extendLease(c *call, in extendInput) (LeaseResult, error) {
 	b := in.Body
-	return c.one("extend", LeaseActionInput{LeaseID: b.LeaseID, Lease: b.Lease, Progress: b.Progress, Logs: b.Logs})
+	return c.one("extend", LeaseActionInput{LeaseID: b.LeaseID, Lease: b.Lease, Progress: (*LeaseProgress)(b.Progress), Logs: b.Logs})
 }
 
 type releaseInput struct {
@@ -259,8 +266,7 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 			continue
 		}
 		if item.Action == "extend" {
-			r.LeaseUntil, r.CancelRequested, err = c.puller.Extend(tusk.Extension{Receipt: receipts[i], Lease: time.Duration(item.Lease), Progress: item.Progress, Logs: item.Logs})
-			r.LeaseUntil = utc(r.LeaseUntil)
+			r.LeaseUntil, r.CancelRequested, err = c.extend(receipts[i], &item)
 			r.refuse(err)
 			continue
 		}
@@ -281,6 +287,14 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	return results, err
 }
 
+func (c *call) extend(r tusk.Receipt, a *LeaseAction) (until time.Time, cancelled bool, err error) {
+	if p := a.Progress; p != nil && (p.Percent < 0 || p.Percent > 100) {
+		return until, false, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "progress.percent", "want 0 to 100")
+	}
+	until, cancelled, err = c.puller.Extend(tusk.Extension{Receipt: r, Lease: time.Duration(a.Lease), Progress: (*store.Progress)(a.Progress), Logs: a.Logs})
+	return utc(until), cancelled, err
+}
+
 // refuse notes an error; nil means that all is well.
 func (r *LeaseResult) refuse(err error) {
 	if r.OK = err == nil; !r.OK {
@@ -294,6 +308,11 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 	switch a.Action {
 	case "complete":
 		if a.GoTo != nil {
+			if *a.GoTo != "" {
+				if err := tusk.ValidateName("go_to", *a.GoTo); err != nil {
+					return v, err
+				}
+			}
 			v.Err = tusk.GoTo(*a.GoTo)
 		}
 		if len(a.Output) == 0 {

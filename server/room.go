@@ -36,10 +36,12 @@ type guest struct {
 	served  uint64 // when it was last let in, or came
 	waiting []*stay
 	seen    time.Time
-	used    usage
+	used    usage // places
+	asked   usage // places, and what the requests in line ask for
+	wanted  int   // in line
 }
 
-// usage is how many places somebody had on average. What lies back counts less.
+// usage is how many places somebody had, or asked for, on average. What lies back counts less.
 type usage struct {
 	mean float64
 	at   time.Time
@@ -48,14 +50,17 @@ type usage struct {
 // lately is after how long what was used counts for half.
 const lately = time.Second
 
-// until counts the time that has passed with so many places taken.
-func (u *usage) until(now time.Time, taken int) float64 {
+// until counts the time that has passed with so many places.
+func (u *usage) until(now time.Time, places int) {
 	past := math.Exp2(-float64(now.Sub(u.at)) / float64(lately))
-	u.mean, u.at = past*u.mean+(1-past)*float64(taken), now
-	return u.mean
+	u.mean, u.at = past*u.mean+(1-past)*float64(places), now
 }
 
-func (g *guest) usedUntil(now time.Time) float64 { return g.used.until(now, g.taken) }
+// until counts the time that has passed since what a guest has, or asks for, last changed.
+func (g *guest) until(now time.Time) {
+	g.used.until(now, g.taken)
+	g.asked.until(now, g.taken+g.wanted)
+}
 
 // stay is what a request has of a room, or waits for.
 type stay struct {
@@ -109,11 +114,14 @@ func (r *room) queue(who string, size int) (s *stay, ok bool) {
 		r.guests[who] = g
 	}
 	g.seen = time.Now()
+	g.until(g.seen)
 	s = &stay{room: r, who: who, size: min(size, r.each), in: make(chan struct{})}
 	g.waiting = append(g.waiting, s)
+	g.wanted += s.size
 	r.serve()
 	if len(g.waiting) > r.line {
 		g.waiting = g.waiting[:len(g.waiting)-1]
+		g.wanted -= s.size
 		return nil, false
 	}
 	return s, true
@@ -128,7 +136,9 @@ func (r *room) giveUp(s *stay) bool {
 	if i < 0 {
 		return false
 	}
+	g.until(time.Now())
 	g.waiting = slices.Delete(g.waiting, i, i+1)
+	g.wanted -= s.size
 	r.serve() // others may have waited behind a large one
 	return true
 }
@@ -148,7 +158,7 @@ func (s *stay) keep(size int) {
 	}
 	s.size -= back
 	g.seen = time.Now()
-	g.usedUntil(g.seen)
+	g.until(g.seen)
 	g.taken -= back
 	r.taken -= back
 	r.serve()
@@ -164,7 +174,7 @@ func (r *room) serve() {
 	for full := false; ; {
 		var next *guest
 		for _, g := range r.guests {
-			if g.waits(each) && !(full && greedy[g]) && (next == nil || g.before(next, now)) {
+			if g.waits(r.allowed(g, greedy, each)) && !(full && greedy[g]) && (next == nil || g.before(next)) {
 				next = g
 			}
 		}
@@ -180,31 +190,36 @@ func (r *room) serve() {
 		}
 		r.taken += s.size
 		r.served++
-		next.usedUntil(now)
-		next.taken, next.served = next.taken+s.size, r.served
+		next.taken, next.wanted, next.served = next.taken+s.size, next.wanted-s.size, r.served
 		next.waiting = next.waiting[1:]
 		close(s.in)
 	}
 }
 
-// greedy are the guests that have used more than their share lately, and how much they have now.
-// Nobody is greedy alone.
+// greedy are the guests that have lately asked for more than an equal share of the places, and how
+// much they have now. Nobody is while there is no other to protect from them.
 func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
-	if r.kept == 0 || len(r.guests) < 2 {
-		return nil, 0
-	}
-	all := 0.0
-	for _, g := range r.guests {
-		all += g.usedUntil(now)
-	}
 	who = map[*guest]bool{}
 	for _, g := range r.guests {
-		if g.used.mean > all/float64(len(r.guests)) {
+		g.until(now)
+		if r.kept > 0 && g.asked.mean > float64(r.all)/float64(len(r.guests)) {
 			who[g] = true
 			taken += g.taken
 		}
 	}
+	if len(who) == len(r.guests) {
+		return nil, 0
+	}
 	return who, taken
+}
+
+// allowed is how many places a guest may have at once. Where places are kept from the greedy, others
+// need no share: they soon ask for too much, if they take all.
+func (r *room) allowed(g *guest, greedy map[*guest]bool, share int) int {
+	if r.kept > 0 && !greedy[g] {
+		return r.each
+	}
+	return share
 }
 
 // waits reports whether a guest has a request in line that its share has room for. One
@@ -213,8 +228,9 @@ func (g *guest) waits(each int) bool {
 	return len(g.waiting) > 0 && (g.taken == 0 || g.taken+g.waiting[0].size <= each)
 }
 
-func (g *guest) before(other *guest, now time.Time) bool {
-	return cmp.Or(cmp.Compare(g.taken, other.taken), cmp.Compare(g.usedUntil(now), other.usedUntil(now)),
+// before compares guests whose usage was counted up to now.
+func (g *guest) before(other *guest) bool {
+	return cmp.Or(cmp.Compare(g.taken, other.taken), cmp.Compare(g.used.mean, other.used.mean),
 		cmp.Compare(g.served, other.served)) < 0
 }
 

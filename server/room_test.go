@@ -75,7 +75,7 @@ func TestWhoUsesMoreThanTheirShareLeavePlacesFree(t *testing.T) {
 		if !has(held[3]) {
 			t.Fatal("four places are not for the first four")
 		}
-		time.Sleep(lately)
+		time.Sleep(3 * lately)
 		more, _ := r.queue("a", 1)
 		few, _ := r.queue("few", 1)
 		again, _ := r.queue("few", 1)

@@ -93,10 +93,7 @@ func (l *look) refresh() {
 }
 
 func (l *look) read(ctx context.Context) (err error) {
-	if l.queues, err = l.client.Queues(ctx); err != nil {
-		return err
-	}
-	if l.workers, err = l.client.Workers(ctx); err != nil {
+	if l.queues, l.workers, err = l.client.QueuesAndWorkers(ctx); err != nil {
 		return err
 	}
 	l.local = time.Now()

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,15 +17,35 @@ import (
 	"github.com/tuskqueue/tusk/telemetry"
 )
 
-// reads counts how often the queues of a store are counted.
+// reads notes what is read of a store: the counts of queues, the workers, each kind of record.
 type reads struct {
 	*memory.Store
-	n atomic.Int64
+	mu   sync.Mutex
+	what map[string]int
+}
+
+func (r *reads) note(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.what == nil {
+		r.what = map[string]int{}
+	}
+	r.what[what]++
 }
 
 func (r *reads) Count(ctx context.Context) ([]store.Count, error) {
-	r.n.Add(1)
+	r.note("counts")
 	return r.Store.Count(ctx)
+}
+
+func (r *reads) Workers(ctx context.Context) ([]store.Worker, error) {
+	r.note("workers")
+	return r.Store.Workers(ctx)
+}
+
+func (r *reads) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	r.note("records of the kind " + kind)
+	return r.Store.Records(ctx, kind)
 }
 
 func scrape(t *telemetry.Telemetry) string {
@@ -46,6 +67,7 @@ func TestLabelsAreBoundedAndScrapersShareWhatIsRead(t *testing.T) {
 	}
 	_, err = client.EnqueueMany(t.Context(), tasks)
 	must(t, err)
+	s.what = nil // what the enqueue read
 	text := scrape(tell)
 	for part, want := range map[string]int{
 		"\ntusk_queue_oldest_seconds{":                               telemetry.MaxQueues + 1,
@@ -61,8 +83,34 @@ func TestLabelsAreBoundedAndScrapersShareWhatIsRead(t *testing.T) {
 	for range 5 {
 		scrape(tell)
 	}
-	if n := s.n.Load(); n != 1 {
-		t.Errorf("six scrapes read the database %d times, want once", n)
+	for what, n := range s.what {
+		if n != 1 {
+			t.Errorf("six scrapes read the %s %d times, want once", what, n)
+		}
+	}
+	if s.what["counts"] == 0 || s.what["workers"] == 0 {
+		t.Errorf("six scrapes read %v", s.what)
+	}
+}
+
+func TestAQuietWorkerCountsForNoQueue(t *testing.T) {
+	s := memory.New()
+	tell := telemetry.New()
+	client, err := tusk.NewClient(tell.Wrap(s), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	tell.Watch(client)
+	tell.ReadEvery(time.Nanosecond)
+	ids := []store.ID{tusk.NewID(), tusk.NewID()}
+	for _, id := range ids {
+		_, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"mail"}, Kinds: []string{"k"}, Concurrency: 3}, TTL: time.Hour})
+		must(t, err)
+	}
+	must(t, client.QuietWorker(t.Context(), ids[0]))
+	text := scrape(tell)
+	for _, want := range []string{`tusk_queue_workers{queue="mail"} 1` + "\n", "\ntusk_workers 2\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }
 

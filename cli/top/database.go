@@ -23,7 +23,7 @@ const budget = 20000
 func (d database) Overview(ctx context.Context) (Overview, error) {
 	now := time.Now().UTC()
 	o := Overview{At: now, Queues: []Queue{}, Stats: []Stat{}, Workers: []Worker{}}
-	queues, err := d.Queues(ctx)
+	queues, workers, err := d.QueuesAndWorkers(ctx)
 	if err != nil {
 		return o, err
 	}
@@ -36,10 +36,6 @@ func (d database) Overview(ctx context.Context) (Overview, error) {
 	}
 	for i := range stats {
 		o.Stats = append(o.Stats, statOf(&stats[i]))
-	}
-	workers, err := d.Workers(ctx)
-	if err != nil {
-		return o, err
 	}
 	for _, w := range workers {
 		o.Workers = append(o.Workers, Worker{w.ID.String(), w.Host, w.PID, append([]string{}, w.Queues...), w.Concurrency, w.Running,

@@ -14,6 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/tick"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 // No test leaves a goroutine behind.
@@ -94,6 +95,42 @@ type facts struct {
 
 // TestARuleTellsOnceAndWhenItIsOver writes a history as a line: each letter is a look ten
 // seconds after the one before, at which the rule holds (x) or not (.).
+// TestAQueueOfQuietWorkersHasNoWorker until one of them is woken.
+func TestAQueueOfQuietWorkersHasNoWorker(t *testing.T) {
+	s := memory.New()
+	client, err := tusk.NewClient(s, nil)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(err)
+	id := tusk.NewID()
+	_, err = s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: id, Queues: []string{"mail"}, Kinds: []string{"k"}}, TTL: time.Hour})
+	must(err)
+	_, err = client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: "mail"})
+	must(err)
+	rule := Rule{Kind: NoWorker}
+	found := func() string {
+		t.Helper()
+		facts, err := (&Runner{client: client}).gather(t.Context(), []Alert{{Rule: rule}}, time.Now())
+		must(err)
+		return Judge(&rule, &facts).Text
+	}
+	if text := found(); text != "" {
+		t.Errorf("beside a worker: %s", text)
+	}
+	must(client.QuietWorker(t.Context(), id))
+	if text := found(); text != "queue mail has 1 available tasks and no worker" {
+		t.Errorf("beside a quiet worker: %q", text)
+	}
+	must(client.WakeWorker(t.Context(), id))
+	if text := found(); text != "" {
+		t.Errorf("beside a worker that was woken: %s", text)
+	}
+}
+
 func TestARuleTellsOnceAndWhenItIsOver(t *testing.T) {
 	for _, c := range []struct {
 		name, looks, told string // F firing, R repeated, O over

@@ -118,13 +118,14 @@ func (r *Runner) gather(ctx context.Context, alerts []Alert, now time.Time) (f F
 		}
 	}
 	if want[Oldest] || want[Stalled] || want[NoWorker] {
-		if f.Queues, err = r.client.Queues(ctx); err != nil {
+		var workers []store.Worker
+		if f.Queues, workers, err = r.client.QueuesAndWorkers(ctx); err != nil {
 			return f, err
 		}
-	}
-	if want[NoWorker] {
-		if err := r.served(ctx, f.Served); err != nil {
-			return f, err
+		if want[NoWorker] {
+			if err := r.served(ctx, workers, f.Served); err != nil {
+				return f, err
+			}
 		}
 	}
 	if want[Missed] {
@@ -149,11 +150,7 @@ func (r *Runner) gather(ctx context.Context, alerts []Alert, now time.Time) (f F
 }
 
 // served notes the queues that have a worker or an endpoint.
-func (r *Runner) served(ctx context.Context, served map[string]bool) error {
-	workers, err := r.client.Workers(ctx)
-	if err != nil {
-		return err
-	}
+func (r *Runner) served(ctx context.Context, workers []store.Worker, served map[string]bool) error {
 	for _, w := range workers {
 		for _, q := range w.Queues {
 			served[q] = served[q] || !w.Quiet

@@ -174,10 +174,7 @@ func (f *Feed) Look(ctx context.Context) (*Snapshot, error) {
 	defer cancel()
 	s := &Snapshot{At: time.Now()}
 	var err error
-	if s.Queues, err = f.client.Queues(ctx); err != nil {
-		return nil, err
-	}
-	if s.Workers, err = f.client.Workers(ctx); err != nil {
+	if s.Queues, s.Workers, err = f.client.QueuesAndWorkers(ctx); err != nil {
 		return nil, err
 	}
 	s.Minute, err = f.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: s.At.Truncate(time.Minute).Add(-time.Minute)})

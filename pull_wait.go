@@ -1,0 +1,170 @@
+package tusk
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// How calls of a Puller's Claim wait for tasks.
+
+const (
+	maxLooking = 2 // calls that wait and look for tasks at a time
+
+	firstPause, longestPause = 50 * time.Millisecond, time.Second // between looks, where nobody tells of tasks
+)
+
+// watches are those for the queues that calls wait for.
+type watches struct {
+	looking chan struct{} // a place for each call that looks
+
+	mu sync.Mutex
+	of map[string]*watch // by the names of the queues
+}
+
+// watch is shared by the calls that wait for tasks of the same queues: what one of them did not find is
+// not there for the others either.
+type watch struct {
+	all    *watches
+	queues []string
+	calls  int
+	vain   time.Time     // when the latest look that found nothing began
+	told   time.Time     // when the latest hint came
+	hint   chan struct{} // closed at the next one
+}
+
+func newWatches() *watches {
+	return &watches{looking: make(chan struct{}, maxLooking), of: map[string]*watch{}}
+}
+
+// join is the watch for some queues. The caller leaves it.
+func (w *watches) join(queues []string) *watch {
+	queues = slices.Compact(slices.Sorted(slices.Values(queues)))
+	name := strings.Join(queues, " ")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of[name] == nil {
+		w.of[name] = &watch{all: w, queues: queues, hint: make(chan struct{})}
+	}
+	w.of[name].calls++
+	return w.of[name]
+}
+
+func (o *watch) leave() {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	if o.calls--; o.calls == 0 {
+		delete(o.all.of, strings.Join(o.queues, " "))
+	}
+}
+
+// wake tells those that wait for one of some queues that there may be tasks; none: of any.
+func (w *watches) wake(queues []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range w.of {
+		if len(queues) == 0 || slices.ContainsFunc(queues, func(q string) bool { return slices.Contains(o.queues, q) }) {
+			o.told = time.Now()
+			close(o.hint)
+			o.hint = make(chan struct{})
+		}
+	}
+}
+
+// hinted is a channel that is closed at the next hint.
+func (o *watch) hinted() <-chan struct{} {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	return o.hint
+}
+
+func (o *watch) toldAt() time.Time {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	return o.told
+}
+
+// knows reports whether somebody has looked in vain since.
+func (o *watch) knows(since time.Time) bool {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	return o.vain.After(since)
+}
+
+func (o *watch) foundNothing(begun time.Time) {
+	o.all.mu.Lock()
+	defer o.all.mu.Unlock()
+	if begun.After(o.vain) {
+		o.vain = begun
+	}
+}
+
+// wait claims, and goes on until it has tasks or the time is over. It looks when there may be tasks,
+// and now and then.
+func (p *Puller) wait(ctx context.Context, r Pull) ([]Lent, error) {
+	o := p.watches.join(r.Queues)
+	defer o.leave()
+	since, deadline := time.Now(), time.Now().Add(r.Wait)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		hint := o.hinted()
+		lent, err := p.look(ctx, r, o, since)
+		left := time.Until(deadline)
+		if err != nil || len(lent) > 0 || left <= 0 {
+			return lent, err
+		}
+		timer := time.NewTimer(min(left, pause-rand.N(pause/4)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, nil
+		case <-p.closed:
+			timer.Stop()
+			return nil, ErrShutdown
+		case <-hint:
+			timer.Stop()
+			since = o.toldAt()
+		case <-timer.C:
+			since = time.Now().Add(-pause / 2)
+		}
+	}
+}
+
+// look claims once, unless a look that began since then has found nothing. Many that wait at a time
+// keep no more than a few connections busy.
+func (p *Puller) look(ctx context.Context, r Pull, o *watch, since time.Time) ([]Lent, error) {
+	select {
+	case p.watches.looking <- struct{}{}:
+		defer func() { <-p.watches.looking }()
+	case <-ctx.Done():
+		return nil, nil
+	case <-p.closed:
+		return nil, ErrShutdown
+	}
+	if o.knows(since) {
+		return nil, nil
+	}
+	begun := time.Now()
+	lent, found, err := p.claim(ctx, r)
+	if err == nil && !found && ctx.Err() == nil {
+		o.foundNothing(begun)
+	}
+	return lent, err
+}
+
+func (p *Puller) listen(ctx context.Context) {
+	engine, ok := store.As[store.Notifier](p.client.store)
+	for ok && ctx.Err() == nil {
+		if err := engine.Listen(ctx, func(queues ...string) { p.watches.wake(queues) }); ctx.Err() == nil {
+			p.client.config.Logger.Warn("listen: going on by polling", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
