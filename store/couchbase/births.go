@@ -91,3 +91,55 @@ func (s *Store) tellOfMissing(ctx context.Context, id string) ([]*task, error) {
 	})
 	return w.ready, err
 }
+
+// insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children
+// are known.
+func (s *Store) insertAll(ctx context.Context, made []*doc) error {
+	if all := levels(made); len(all) > 1 {
+		return s.insertGraph(ctx, all)
+	}
+	return s.insertLevels(ctx, [][]*doc{made})
+}
+
+func (s *Store) insertLevels(ctx context.Context, levels [][]*doc) error {
+	for _, level := range levels {
+		if err := each(len(level), func(i int) error { return s.insert(ctx, level[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// levels sorts new tasks by how many others stand above them, the deepest first.
+func levels(made []*doc) [][]*doc {
+	of := map[string]*doc{}
+	depth := map[string]int{}
+	for _, d := range made {
+		of[d.ID] = d
+	}
+	var deep func(d *doc) int
+	deep = func(d *doc) int {
+		if n, known := depth[d.ID]; known {
+			return n
+		}
+		n := 0
+		for _, needs := range d.task().Needs {
+			if parent := of[needs.Task.String()]; parent != nil && parent != d {
+				n = max(n, deep(parent)+1)
+			}
+		}
+		depth[d.ID] = n
+		return n
+	}
+	var all [][]*doc
+	for _, d := range made {
+		for len(all) <= deep(d) {
+			all = append(all, nil)
+		}
+		all[deep(d)] = append(all[deep(d)], d)
+	}
+	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
+		all[i], all[j] = all[j], all[i]
+	}
+	return all
+}

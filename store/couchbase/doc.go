@@ -139,6 +139,60 @@ func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw 
 	return raw, cas, err
 }
 
+// peek returns a document as it is decided to be, for who only wants to know; nil: there is none. It waits for nobody:
+// what a unit has decided stands in its root, and before that nothing has happened.
+func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
+	for {
+		d, err := s.read(ctx, r)
+		if d == nil || err != nil {
+			return nil, err
+		}
+		if p := d.header().Pin; p != nil {
+			root, err := s.read(ctx, p.Root)
+			if err != nil {
+				return nil, err
+			}
+			if e := root.decided(p.U, r); e != nil {
+				return e.after()
+			}
+			if now, err := s.read(ctx, r); err != nil {
+				return nil, err
+			} else if now == nil || now.cas != d.cas {
+				continue // the unit has come to its end meanwhile
+			}
+		}
+		if d.header().Gone {
+			return nil, nil
+		}
+		return d, nil
+	}
+}
+
+// decided returns what a unit does to a document; nil: the root has no such unit.
+func (d *doc) decided(u string, r ref) *effect {
+	if d == nil || d.header().Unit == nil || d.header().Unit.U != u {
+		return nil
+	}
+	for i := range d.header().Unit.Effects {
+		if e := &d.header().Unit.Effects[i]; e.ref == r {
+			return e
+		}
+	}
+	return nil
+}
+
+// after returns the document as it will be; nil: there will be none.
+func (e *effect) after() (*doc, error) {
+	if e.Doc == nil {
+		return nil, nil
+	}
+	d := &doc{ref: e.ref, body: newBody(e.ref)}
+	if err := json.Unmarshal(e.Doc, d.body); err != nil || d.header().Gone {
+		return nil, err
+	}
+	return d, nil
+}
+
 // insert stores a new document. Done twice it is no error: ids are used once.
 func (s *Store) insert(ctx context.Context, d *doc) error {
 	_, err := s.create(ctx, d)

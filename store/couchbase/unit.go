@@ -61,60 +61,6 @@ func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
-// peek returns a document as it is decided to be, for who only wants to know; nil: there is none. It waits for nobody:
-// what a unit has decided stands in its root, and before that nothing has happened.
-func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
-	for {
-		d, err := s.read(ctx, r)
-		if d == nil || err != nil {
-			return nil, err
-		}
-		if p := d.header().Pin; p != nil {
-			root, err := s.read(ctx, p.Root)
-			if err != nil {
-				return nil, err
-			}
-			if e := root.decided(p.U, r); e != nil {
-				return e.after()
-			}
-			if now, err := s.read(ctx, r); err != nil {
-				return nil, err
-			} else if now == nil || now.cas != d.cas {
-				continue // the unit has come to its end meanwhile
-			}
-		}
-		if d.header().Gone {
-			return nil, nil
-		}
-		return d, nil
-	}
-}
-
-// decided returns what a unit does to a document; nil: the root has no such unit.
-func (d *doc) decided(u string, r ref) *effect {
-	if d == nil || d.header().Unit == nil || d.header().Unit.U != u {
-		return nil
-	}
-	for i := range d.header().Unit.Effects {
-		if e := &d.header().Unit.Effects[i]; e.ref == r {
-			return e
-		}
-	}
-	return nil
-}
-
-// after returns the document as it will be; nil: there will be none.
-func (e *effect) after() (*doc, error) {
-	if e.Doc == nil {
-		return nil, nil
-	}
-	d := &doc{ref: e.ref, body: newBody(e.ref)}
-	if err := json.Unmarshal(e.Doc, d.body); err != nil || d.header().Gone {
-		return nil, err
-	}
-	return d, nil
-}
-
 // unpin has a pinned document free again, if the unit has had its time: the unit is completed if it was decided, or
 // made impossible.
 func (s *Store) unpin(ctx context.Context, d *doc) error {
@@ -194,10 +140,13 @@ func (s *Store) redo(ctx context.Context, root *doc, e *effect) (*doc, error) {
 		}
 	}
 	if e.New {
-		if made, err := s.create(ctx, to); err != nil || !made {
-			return to, err
+		made, err := s.create(ctx, to)
+		if err == nil && made {
+			err = s.confirm(ctx, root, to)
+		} else if err == nil {
+			err = s.adoptNew(ctx, e.ref)
 		}
-		return to, s.confirm(ctx, root, to)
+		return to, err
 	}
 	is, err := s.read(ctx, e.ref)
 	if err != nil || is == nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
@@ -211,9 +160,24 @@ func (s *Store) redo(ctx context.Context, root *doc, e *effect) (*doc, error) {
 	return to, err
 }
 
+// adoptNew writes a document that somebody else has made for the unit, unless it has changed since. So who made it, and
+// finds the unit completed, does not take it back.
+func (s *Store) adoptNew(ctx context.Context, r ref) error {
+	is, err := s.read(ctx, r)
+	if is == nil || err != nil {
+		return err
+	}
+	_, err = s.replace(ctx, is, s.durability)
+	return err
+}
+
 // confirm takes a document back that was made too late: somebody else had made it for the same unit, and it has come
-// and gone since.
+// and gone since. Who completes a unit writes what is there already, so a document that was made in time is not as its
+// maker has left it.
 func (s *Store) confirm(ctx context.Context, root, made *doc) error {
+	if made.cas == 0 { // somebody else has made it
+		return nil
+	}
 	is, err := s.read(ctx, root.ref)
 	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
 		return err
@@ -402,56 +366,4 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 		return err
 	}
 	return each(len(made), func(i int) error { return s.confirm(ctx, root, made[i]) })
-}
-
-// insertAll stores new tasks: those that need others before what they need, so that nothing ends before its children
-// are known.
-func (s *Store) insertAll(ctx context.Context, made []*doc) error {
-	if all := levels(made); len(all) > 1 {
-		return s.insertGraph(ctx, all)
-	}
-	return s.insertLevels(ctx, [][]*doc{made})
-}
-
-func (s *Store) insertLevels(ctx context.Context, levels [][]*doc) error {
-	for _, level := range levels {
-		if err := each(len(level), func(i int) error { return s.insert(ctx, level[i]) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// levels sorts new tasks by how many others stand above them, the deepest first.
-func levels(made []*doc) [][]*doc {
-	of := map[string]*doc{}
-	depth := map[string]int{}
-	for _, d := range made {
-		of[d.ID] = d
-	}
-	var deep func(d *doc) int
-	deep = func(d *doc) int {
-		if n, known := depth[d.ID]; known {
-			return n
-		}
-		n := 0
-		for _, needs := range d.task().Needs {
-			if parent := of[needs.Task.String()]; parent != nil && parent != d {
-				n = max(n, deep(parent)+1)
-			}
-		}
-		depth[d.ID] = n
-		return n
-	}
-	var all [][]*doc
-	for _, d := range made {
-		for len(all) <= deep(d) {
-			all = append(all, nil)
-		}
-		all[deep(d)] = append(all[deep(d)], d)
-	}
-	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
-		all[i], all[j] = all[j], all[i]
-	}
-	return all
 }
