@@ -8,9 +8,10 @@ import (
 
 type object = map[string]any
 
-// config is the configuration of the cluster as a node tells it, with the bucket's once one is selected.
+// config is the configuration of the cluster as a node tells it, with the bucket's once one is selected. Ports are
+// those that the nodes are said to have, two for each; none: their own.
 // docs.couchbase.com: "Connecting via the Bucket's configuration".
-func (n *node) config(bucket bool) []byte {
+func (n *node) config(bucket bool, ports []int) []byte {
 	c := n.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -18,10 +19,13 @@ func (n *node) config(bucket bool) []byte {
 	var servers []string
 	for _, other := range c.nodes {
 		kv, web := port(other.kv), port(other.web)
+		if ports != nil {
+			kv, web = ports[2*other.number], ports[2*other.number+1]
+		}
 		ext = append(ext, object{"services": object{"kv": kv, "mgmt": web, "n1ql": web}, "thisNode": other == n,
 			"hostname": "127.0.0.1"})
 		nodes = append(nodes, object{"hostname": "127.0.0.1:" + strconv.Itoa(web), "ports": object{"direct": kv}})
-		servers = append(servers, other.kv.Addr().String())
+		servers = append(servers, "127.0.0.1:"+strconv.Itoa(kv))
 	}
 	config := object{"rev": c.revision, "revEpoch": 1, "nodesExt": ext, "clusterCapabilitiesVer": []int{1, 0},
 		"clusterCapabilities": object{"n1ql": []string{"enhancedPreparedStatements"}}}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/couchbase/gocbcore/v10/memd"
@@ -19,7 +21,8 @@ type doc struct {
 // version is what one write left behind.
 type version struct {
 	value    []byte
-	tree     any // of the value, once somebody has looked
+	tree     any            // of the value, once somebody has looked
+	known    map[string]any // what indexes know of it
 	gone     bool
 	datatype uint8
 	flags    uint32
@@ -57,17 +60,68 @@ func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	c.seqno[vb]++
 	v.cas, v.seqno, v.at, v.durable = c.tick(vb), c.seqno[vb], time.Now(), p.DurabilityLevelFrame != nil
 	d.lockedUntil = time.Time{}
-	keep := max(c.faults.Lag, c.faults.Remember)
-	for len(d.versions) > 1 && v.at.Sub(d.versions[1].at) > keep {
-		d.versions = d.versions[1:]
-	}
-	if keep == 0 {
-		d.versions = d.versions[:0]
-	}
+	v.know(c.of[p.CollectionID])
 	d.versions = append(d.versions, v)
+	c.changed(p.CollectionID, string(p.Key), d)
+	if err := c.journal.note(c.nameOf(p.CollectionID), string(p.Key), d.now()); err != nil {
+		r.Status = memd.StatusInternalError
+		return
+	}
 	r.Cas = v.cas
 	if s.tokens {
 		r.Extras = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 0xabcdef), v.seqno)
+	}
+}
+
+// know takes down what indexes know of a version. Its decoded value goes: few are asked for again.
+func (v *version) know(indexes []*index) {
+	if v.gone || len(indexes) == 0 {
+		return
+	}
+	tree, _ := v.root()
+	fields, isObject := tree.(map[string]any)
+	if v.tree = nil; !isObject {
+		return
+	}
+	v.known = map[string]any{}
+	for _, x := range indexes {
+		for _, name := range slices.Concat(x.fields, strings.Fields(x.where)) {
+			if value, has := fields[name]; has && value != nil {
+				v.known[name] = value
+			}
+		}
+	}
+}
+
+// old is a document that has older versions, since an instant.
+type old struct {
+	at         time.Time
+	collection uint32
+	key        string
+	d          *doc
+}
+
+// changed has the indexes take note of a document, and of those of which older versions are not needed any more.
+func (c *Cluster) changed(collection uint32, key string, d *doc) {
+	c.old = append(c.old, old{d.now().at, collection, key, d})
+	since := time.Now().Add(-max(c.faults.Lag, c.faults.Remember))
+	for len(c.old) > 0 && !c.old[0].at.After(since) {
+		o := c.old[0]
+		c.old = c.old[1:]
+		for len(o.d.versions) > 1 && !o.d.versions[1].at.After(since) {
+			o.d.versions = o.d.versions[1:]
+		}
+		if len(o.d.versions) == 1 {
+			o.d.versions = slices.Clip(slices.Clone(o.d.versions))
+		}
+		c.index(o.collection, o.key, o.d)
+	}
+	c.index(collection, key, d)
+}
+
+func (c *Cluster) index(collection uint32, key string, d *doc) {
+	for _, x := range c.of[collection] {
+		x.update(key, d)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +43,10 @@ type Cluster struct {
 	collections map[string]uint32 // by scope.collection
 	docs        map[uint32]map[string]*doc
 	scopes      map[string]bool
-	indexes     map[string]bool   // by scope.index
+	indexes     map[string]*index   // by scope.index
+	of          map[uint32][]*index // by collection
+	old         []old
+	journal     *journal
 	prepared    map[string]string // statements by name
 	clock       [vbuckets]uint64  // the last CAS given away
 	ahead       time.Duration     // that the clock has jumped
@@ -62,33 +67,61 @@ type node struct {
 	server  *http.Server
 }
 
+// Options are what a cluster is started with.
+type Options struct {
+	Nodes     int
+	Addresses []Address // of the nodes; empty: any
+	Journal   string    // a file that keeps what is written for the next cluster that is started with it; empty: none
+}
+
+// Address is where a node listens, for requests for documents and for queries.
+type Address struct{ KV, Web string }
+
 // Start starts a cluster of some nodes.
-func Start(nodes int) (*Cluster, error) {
+func Start(nodes int) (*Cluster, error) { return StartWith(Options{Nodes: nodes}) }
+
+// StartWith starts a cluster.
+func StartWith(o Options) (*Cluster, error) {
 	c := &Cluster{
 		collections: map[string]uint32{"_default._default": 0}, docs: map[uint32]map[string]*doc{0: {}},
-		scopes: map[string]bool{"_default": true}, indexes: map[string]bool{}, prepared: map[string]string{},
-		conns: map[net.Conn]bool{}, revision: 1,
+		scopes: map[string]bool{"_default": true}, indexes: map[string]*index{}, of: map[uint32][]*index{},
+		prepared: map[string]string{}, conns: map[net.Conn]bool{}, revision: 1,
 	}
-	for i := range nodes {
+	for vb := range c.owner {
+		c.owner[vb] = vb % o.Nodes
+	}
+	if err := c.load(o.Journal); err != nil {
+		return nil, err
+	}
+	for i := range o.Nodes {
+		at := Address{"127.0.0.1:0", "127.0.0.1:0"}
+		if len(o.Addresses) > 0 {
+			at = o.Addresses[i]
+		}
 		n := &node{cluster: c, number: i}
 		var err error
-		if n.kv, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		if n.kv, err = net.Listen("tcp", at.KV); err != nil {
 			return nil, err
 		}
-		if n.web, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		if n.web, err = net.Listen("tcp", at.Web); err != nil {
 			return nil, err
 		}
 		n.server = &http.Server{Handler: http.HandlerFunc(n.serveHTTP)}
 		c.nodes = append(c.nodes, n)
-	}
-	for vb := range c.owner {
-		c.owner[vb] = vb % nodes
 	}
 	for _, n := range c.nodes {
 		c.work.Go(func() { _ = n.server.Serve(n.web) })
 		c.work.Go(n.accept)
 	}
 	return c, nil
+}
+
+// Addresses are where the nodes listen.
+func (c *Cluster) Addresses() (all []Address) {
+	for _, n := range c.nodes {
+		all = append(all, Address{n.kv.Addr().String(), n.web.Addr().String()})
+	}
+	return all
 }
 
 // URL is the connection string, with the user and the bucket.
@@ -104,6 +137,7 @@ func (c *Cluster) Close() {
 	}
 	c.hangUp()
 	c.work.Wait()
+	c.journal.close()
 }
 
 func (c *Cluster) hangUp() {
@@ -157,7 +191,8 @@ type client struct {
 	*memd.Conn
 	node   *node
 	bucket bool
-	tokens bool // it wants mutation tokens
+	tokens bool  // it wants mutation tokens
+	ports  []int // that it is told the nodes have: of a proxy's
 }
 
 func (n *node) serve(conn net.Conn) {
@@ -186,7 +221,7 @@ func (n *node) serve(conn net.Conn) {
 			r.Status = memd.StatusTmpFail
 		case Elsewhere:
 			r.Status = memd.StatusNotMyVBucket
-			r.Value = n.config(true)
+			r.Value = n.config(true, s.ports)
 		case SyncWrite:
 			r.Status = memd.StatusSyncWriteInProgress
 		default:
@@ -217,6 +252,25 @@ func (s *client) agree(list []byte) {
 	}
 }
 
+// login checks a user and a password. A user named user@1,2,3,4 is the same one, who is told that the nodes listen
+// at these ports, two for each: those of a proxy.
+func (s *client) login(text string) bool {
+	parts := strings.Split(text, "\x00")
+	if len(parts) != 3 || parts[2] != Password {
+		return false
+	}
+	name, ports, _ := strings.Cut(parts[1], "@")
+	s.ports = nil
+	for _, port := range strings.FieldsFunc(ports, func(c rune) bool { return c == ',' }) {
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			return false
+		}
+		s.ports = append(s.ports, n)
+	}
+	return name == User && (s.ports == nil || len(s.ports) == 2*len(s.node.cluster.nodes))
+}
+
 // handle answers one request.
 func (c *Cluster) handle(s *client, p, r *memd.Packet) {
 	switch p.Command {
@@ -229,7 +283,7 @@ func (c *Cluster) handle(s *client, p, r *memd.Packet) {
 	case memd.CmdSASLListMechs:
 		r.Value = []byte("PLAIN")
 	case memd.CmdSASLAuth:
-		if string(p.Value) != "\x00"+User+"\x00"+Password {
+		if !s.login(string(p.Value)) {
 			r.Status = memd.StatusAuthError
 		}
 	case memd.CmdSelectBucket:
@@ -239,7 +293,7 @@ func (c *Cluster) handle(s *client, p, r *memd.Packet) {
 	case memd.CmdGetErrorMap:
 		r.Value = []byte(`{"version":2,"revision":1,"errors":{}}`)
 	case memd.CmdGetClusterConfig:
-		r.Value, r.Datatype = s.node.config(s.bucket), uint8(memd.DatatypeFlagJSON)
+		r.Value, r.Datatype = s.node.config(s.bucket, s.ports), uint8(memd.DatatypeFlagJSON)
 	case memd.CmdCollectionsGetID:
 		c.mu.Lock()
 		defer c.mu.Unlock()

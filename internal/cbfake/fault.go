@@ -1,6 +1,8 @@
 package cbfake
 
 import (
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/couchbase/gocbcore/v10/memd"
@@ -53,6 +55,16 @@ func (c *Cluster) spoil(p *memd.Packet) Spoil {
 	return Sound
 }
 
+// SpoilSome spoils some requests of a hundred, each in one of the ways.
+func SpoilSome(percent int) func(memd.CmdCode, string) Spoil {
+	return func(memd.CmdCode, string) Spoil {
+		if rand.IntN(100) >= percent {
+			return Sound
+		}
+		return Spoil(1 + rand.IntN(int(SyncWrite)))
+	}
+}
+
 // ForgetLocks takes all locks off, as a failover does: a lock is neither stored nor replicated.
 // docs.couchbase.com: "Concurrent Document Mutations", pessimistic locking.
 func (c *Cluster) ForgetLocks() {
@@ -71,7 +83,7 @@ func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := time.Now().Add(-min(last, c.faults.Remember))
-	for _, docs := range c.docs {
+	for id, docs := range c.docs {
 		for key, d := range docs {
 			if vbucketOf(key) != vbucket {
 				continue
@@ -83,6 +95,8 @@ func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
 			}
 			if len(d.versions) < was {
 				changed++
+				c.index(id, key, d)
+				_ = c.journal.note(c.nameOf(id), key, d.now())
 			}
 		}
 	}
@@ -101,7 +115,11 @@ func (c *Cluster) JumpClock(by time.Duration) {
 func (c *Cluster) DropIndex(scope, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	x := c.indexes[scope+"."+name]
 	delete(c.indexes, scope+"."+name)
+	for id, all := range c.of {
+		c.of[id] = slices.DeleteFunc(all, func(other *index) bool { return other == x })
+	}
 }
 
 // HangUp ends all connections.

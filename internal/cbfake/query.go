@@ -2,6 +2,7 @@ package cbfake
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +27,9 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/admin/ping":
 		_, _ = io.WriteString(w, "{}")
 		return
+	case control:
+		n.cluster.takeOrder(w, r)
+		return
 	case "/query/service":
 	default:
 		http.NotFound(w, r)
@@ -48,7 +52,11 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		"status": "success", "metrics": object{}}
 	rows, name, err := n.cluster.query(&q)
 	if err != nil {
-		answer["status"], answer["errors"] = "fatal", []any{object{"code": 3000, "msg": err.Error()}}
+		code := 3000
+		if err == errUnprepared {
+			code = 4040
+		}
+		answer["status"], answer["errors"] = "fatal", []any{object{"code": code, "msg": err.Error()}}
 	} else if rows != nil {
 		answer["results"] = rows
 	}
@@ -58,6 +66,9 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
 }
+
+// errUnprepared tells the client to prepare a statement again, as after a restart of the node.
+var errUnprepared = errors.New("no such prepared statement")
 
 // query runs a statement, which a client may have prepared.
 func (c *Cluster) query(q *request) (rows []any, name string, err error) {
@@ -69,7 +80,10 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 		text, name = after, "p"+strconv.Itoa(len(c.prepared))
 		c.prepared[name] = text
 	} else if q.Prepared != "" {
-		text = c.prepared[q.Prepared]
+		var known bool
+		if text, known = c.prepared[q.Prepared]; !known {
+			return nil, "", errUnprepared
+		}
 	}
 	if text == "SELECT RAW DS_VERSION()" {
 		return []any{Version}, name, nil
@@ -81,7 +95,7 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 	if err != nil {
 		return nil, name, err
 	}
-	docs, err := c.rows(s.from, q)
+	docs, err := c.rows(s, q)
 	if err != nil {
 		return nil, name, err
 	}
@@ -96,15 +110,19 @@ func (c *Cluster) create(text string) error {
 	switch {
 	case words[1] == "SCOPE" && len(path) == 2:
 		c.scopes[path[1]] = true
+		return c.journal.define(text)
 	case words[1] == "COLLECTION" && len(path) == 3 && c.scopes[path[1]]:
 		name := path[1] + "." + path[2]
 		if _, known := c.collections[name]; !known {
 			id := uint32(8 + len(c.collections))
 			c.collections[name], c.docs[id] = id, map[string]*doc{}
+			return c.journal.define(text)
 		}
 	case words[1] == "INDEX":
-		on, _, _ := strings.Cut(strings.ReplaceAll(words[4], "`", ""), "(")
-		c.indexes[strings.Split(on, ".")[1]+"."+path[0]] = true
+		if err := c.define(text); err != nil {
+			return err
+		}
+		return c.journal.define(text)
 	default:
 		return fmt.Errorf("the fake cannot run %s", text)
 	}
@@ -112,8 +130,8 @@ func (c *Cluster) create(text string) error {
 }
 
 // rows returns what a keyspace has; of the system's the fake knows those of collections and of indexes.
-func (c *Cluster) rows(keyspace string, q *request) (rows []row, err error) {
-	switch keyspace {
+func (c *Cluster) rows(s *statement, q *request) (rows []row, err error) {
+	switch s.from {
 	case "system:keyspaces":
 	case "system:indexes":
 		for name := range c.indexes {
@@ -123,7 +141,7 @@ func (c *Cluster) rows(keyspace string, q *request) (rows []row, err error) {
 		}
 		return rows, nil
 	default:
-		return c.indexed(keyspace, q)
+		return c.indexed(s, q)
 	}
 	for name := range c.collections {
 		scope, collection, _ := strings.Cut(name, ".")
@@ -135,11 +153,15 @@ func (c *Cluster) rows(keyspace string, q *request) (rows []row, err error) {
 // indexed returns the documents of a keyspace as the index knows them: as they were a while ago, unless the query
 // asks for what it has seen itself (at_plus) or for everything (request_plus). docs.couchbase.com: "Scan
 // Consistency".
-func (c *Cluster) indexed(keyspace string, q *request) (rows []row, err error) {
-	path := strings.SplitN(strings.ReplaceAll(keyspace, "`", ""), ".", 2)
+func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
+	path := strings.SplitN(bare(s.from), ".", 2)
 	id, known := c.collections[path[len(path)-1]]
 	if !known || path[0] != Bucket {
-		return nil, fmt.Errorf("keyspace not found: %s", keyspace)
+		return nil, fmt.Errorf("keyspace not found: %s", s.from)
+	}
+	x, covered := c.choose(id, s)
+	if x == nil {
+		return nil, fmt.Errorf("no index available on keyspace %s that matches your query", s.from)
 	}
 	now := time.Now()
 	seen := map[int]uint64{}
@@ -148,14 +170,19 @@ func (c *Cluster) indexed(keyspace string, q *request) (rows []row, err error) {
 		seqno, _ := v[0].(float64)
 		seen[n] = uint64(seqno)
 	}
-	for key, d := range c.docs[id] {
+	for key, d := range x.documents {
 		for i := len(d.versions) - 1; i >= 0; i-- {
 			v := &d.versions[i]
 			late := v.at.After(now.Add(-c.faults.Lag)) && v.seqno > seen[vbucketOf(key)]
 			if c.faults.Lag > 0 && late && q.Consistency != "request_plus" && i > 0 {
 				continue
 			}
-			if tree, ok := v.root(); v.there(now) && ok {
+			if !v.there(now) || !x.has(key, v) {
+				break
+			}
+			if covered {
+				rows = append(rows, row{key, v.known})
+			} else if tree, ok := v.root(); ok {
 				rows = append(rows, row{key, tree})
 			}
 			break

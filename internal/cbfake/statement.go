@@ -17,9 +17,11 @@ import (
 //	SELECT [RAW] terms FROM keyspace AS t WHERE conditions [GROUP BY exprs] [ORDER BY exprs] [LIMIT n]
 type statement struct {
 	raw        bool
+	whole      bool // it answers with whole documents
 	terms      []term
 	from       string
-	conditions []condition
+	conditions []where
+	reads      map[string]bool // the fields that it is about; "" is the document's id
 	group      []expr
 	order      []ordering
 	limit      string
@@ -46,6 +48,13 @@ type ordering struct {
 	desc bool
 }
 
+// where is a condition, with its text without the name of the keyspace.
+type where struct {
+	text  string
+	field string
+	test  condition
+}
+
 // condition is a test of a row.
 type condition func(r row, args map[string]any) bool
 
@@ -64,23 +73,30 @@ func parse(text string) (*statement, error) {
 	if m == nil {
 		return nil, fmt.Errorf("the fake cannot read %s", text)
 	}
-	s := &statement{raw: m[1] != "", from: m[3], limit: m[8]}
+	s := &statement{raw: m[1] != "", from: m[3], limit: m[8], reads: map[string]bool{}}
 	for _, t := range list(m[2]) {
-		s.terms = append(s.terms, termOf(t))
+		one := termOf(t)
+		s.terms, s.whole = append(s.terms, one), s.whole || len(one.parts) == 0 && !one.id && one.sum == ""
+		if one.id || len(one.parts) > 0 {
+			s.reads[one.field()] = true
+		}
 	}
 	for _, c := range strings.Split(m[5], " AND ") {
-		test := conditionOf(c)
+		of, test := conditionOf(c)
 		if test == nil {
 			return nil, fmt.Errorf("the fake cannot read the condition %s", c)
 		}
-		s.conditions = append(s.conditions, test)
+		s.reads[of.field()] = true
+		s.conditions = append(s.conditions, where{strings.TrimPrefix(bare(c), m[4]+"."), of.field(), test})
 	}
 	for _, g := range list(m[6]) {
 		s.group = append(s.group, exprOf(g))
+		s.reads[exprOf(g).field()] = true
 	}
 	for _, o := range list(m[7]) {
 		name, desc := strings.CutSuffix(o, " DESC")
 		s.order = append(s.order, ordering{exprOf(name), desc})
+		s.reads[exprOf(name).field()] = true
 	}
 	return s, nil
 }
@@ -117,6 +133,15 @@ func termOf(text string) term {
 	return t
 }
 
+// field is the first part of a path; empty is the document's id.
+func (e expr) field() string {
+	if e.id || len(e.parts) == 0 {
+		return ""
+	}
+	name, _ := e.parts[0].(string)
+	return name
+}
+
 func (e expr) of(r row) any {
 	if e.id {
 		return r.id
@@ -128,10 +153,11 @@ func (e expr) of(r row) any {
 	return v
 }
 
-func conditionOf(text string) condition {
+// conditionOf reads a condition, and what it is of; nil: the fake cannot read it.
+func conditionOf(text string) (expr, condition) {
 	if m := some.FindStringSubmatch(text); m != nil {
 		all, each := exprOf(m[2]), exprOf(m[3])
-		return func(r row, args map[string]any) bool {
+		return all, func(r row, args map[string]any) bool {
 			items, _ := all.of(r).([]any)
 			return slices.ContainsFunc(items, func(item any) bool {
 				return compare(each.of(row{tree: item}), value(m[4], args)) == 0
@@ -140,11 +166,11 @@ func conditionOf(text string) condition {
 	}
 	if m := valued.FindStringSubmatch(text); m != nil {
 		e := exprOf(m[1])
-		return func(r row, args map[string]any) bool { return (e.of(r) == nil) == (m[2] != "") }
+		return e, func(r row, args map[string]any) bool { return (e.of(r) == nil) == (m[2] != "") }
 	}
 	if m := among.FindStringSubmatch(text); m != nil {
 		e := exprOf(m[1])
-		return func(r row, args map[string]any) bool {
+		return e, func(r row, args map[string]any) bool {
 			v := e.of(r)
 			items, _ := value(m[3], args).([]any)
 			return v != nil && slices.ContainsFunc(items, func(item any) bool { return compare(v, item) == 0 }) == (m[2] == "")
@@ -152,7 +178,7 @@ func conditionOf(text string) condition {
 	}
 	if m := beside.FindStringSubmatch(text); m != nil {
 		e := exprOf(m[1])
-		return func(r row, args map[string]any) bool {
+		return e, func(r row, args map[string]any) bool {
 			v, with := e.of(r), value(m[3], args)
 			if v == nil || with == nil || kindOf(v) != kindOf(with) {
 				return false
@@ -171,7 +197,7 @@ func conditionOf(text string) condition {
 			}
 		}
 	}
-	return nil
+	return expr{}, nil
 }
 
 // value is a parameter or a literal.
@@ -224,9 +250,9 @@ func compare(a, b any) int {
 
 func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
 	docs = slices.DeleteFunc(docs, func(r row) bool {
-		return slices.ContainsFunc(s.conditions, func(test condition) bool { return !test(r, args) })
+		return slices.ContainsFunc(s.conditions, func(c where) bool { return !c.test(r, args) })
 	})
-	slices.SortFunc(docs, func(a, b row) int {
+	before := func(a, b row) int {
 		for _, o := range s.order {
 			c := compare(o.of(a), o.of(b))
 			if o.desc {
@@ -237,22 +263,43 @@ func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
 			}
 		}
 		return cmp.Compare(a.id, b.id)
-	})
+	}
 	if s.group != nil {
+		slices.SortFunc(docs, before)
 		return s.groups(docs), nil
 	}
+	n := len(docs)
 	if s.limit != "" {
-		n, err := strconv.Atoi(fmt.Sprint(value(s.limit, args)))
-		if err != nil {
+		var err error
+		if n, err = strconv.Atoi(fmt.Sprint(value(s.limit, args))); err != nil {
 			return nil, fmt.Errorf("the limit %s is no number", s.limit)
 		}
-		docs = docs[:min(n, len(docs))]
 	}
+	docs = first(docs, n, before)
 	rows := make([]any, len(docs))
 	for i, d := range docs {
 		rows[i] = s.answer([]row{d})
 	}
 	return rows, nil
+}
+
+// first returns the first n of some rows in order, without sorting all others.
+func first(docs []row, n int, before func(a, b row) int) []row {
+	if len(docs) <= 2*n {
+		slices.SortFunc(docs, before)
+		return docs[:min(n, len(docs))]
+	}
+	best := slices.Clone(docs[:2*n])
+	for _, d := range docs[2*n:] {
+		if len(best) == 2*n {
+			slices.SortFunc(best, before)
+			best = best[:n]
+		}
+		if n > 0 && before(d, best[n-1]) < 0 {
+			best = append(best, d)
+		}
+	}
+	return first(best, n, before)
 }
 
 func (s *statement) groups(docs []row) (rows []any) {

@@ -60,8 +60,11 @@ func newRunner(s store.Store, bucket *blob.Bucket, keep store.Retention) (*archi
 		Every: 300 * time.Millisecond, Patience: stormLease, Keep: func(context.Context) (store.Retention, error) { return keep, nil }})
 }
 
-// startArchiving starts an object store, and those who archive into it.
+// startArchiving starts an object store, and those who archive into it, where the engine hands tasks over.
 func (s *storm) startArchiving() {
+	if _, ok := store.As[store.Archiver](s.client.Store()); !ok {
+		return
+	}
 	s.objects = s3test.Start(s.t)
 	for range archivers {
 		s.fleet.start(s.role(roleArchiver))

@@ -107,7 +107,11 @@ func (c *checker) sums() {
 	if left != open {
 		c.violation("I15", "%d unfinished tasks are counted and %d are there", left, open)
 	}
-	if n := c.completed(); n != done {
+	n := c.completed()
+	if c.ground.cb != nil { // what a killed process has not written yet is not counted: docs/couchbase.md
+		n = max(n, done)
+	}
+	if n != done {
 		c.violation("I15", "%d completions are counted and %d tasks are completed", n, done)
 	}
 }

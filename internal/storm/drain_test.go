@@ -14,8 +14,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// patience is how long nothing may move at the end.
-const patience = 15 * time.Second
+// patience is how long nothing may move at the end. What a crash has left in no page, Couchbase's leader finds within
+// twenty seconds.
+func (g *ground) patience() time.Duration {
+	if g.cb != nil {
+		return 40 * time.Second
+	}
+	return 15 * time.Second
+}
 
 // drain lets everything end, with nothing failing any more: in bounded time.
 func (s *storm) drain() {
@@ -55,8 +61,8 @@ func (s *storm) drain() {
 		if left != last {
 			last, moved = left, time.Now()
 		}
-		if time.Since(moved) > patience {
-			s.violation("I1", "%d unfinished tasks have not moved for %v: %s", left, patience, s.stuck())
+		if time.Since(moved) > s.ground.patience() {
+			s.violation("I1", "%d unfinished tasks have not moved for %v: %s", left, s.ground.patience(), s.stuck())
 			break
 		}
 	}

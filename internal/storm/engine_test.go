@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/couchbase"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
@@ -19,7 +20,7 @@ import (
 // engine is what the storm needs to know of one.
 type engine struct {
 	open func(ctx context.Context, dsn string) (store.Store, func() error, error)
-	pool func(dsn string) (*sql.DB, error) // for the user's own transactions
+	pool func(dsn string) (*sql.DB, error) // for the user's own transactions; nil: there are none
 	text string                            // the type of a text column that can be compared
 }
 
@@ -77,6 +78,15 @@ var engines = map[string]engine{
 		},
 		text: "varchar(40)",
 	},
+	"couchbase": {
+		open: func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+			s, err := couchbase.Open(ctx, dsn)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+	},
 }
 
 // prepare makes Tusk's schema, and the tables that the storm's own transactions
@@ -94,6 +104,9 @@ func prepare(ctx context.Context, name, dsn string) error {
 	}
 	if _, err := m.Migrate(ctx, -1); err != nil {
 		return err
+	}
+	if e.pool == nil {
+		return nil
 	}
 	db, err := e.pool(dsn)
 	if err != nil {

@@ -99,7 +99,7 @@ func delayRequests(s *storm) error {
 	p := s.ground.proxy
 	for range 2 + s.random.IntN(4) {
 		late := &p.lateAsk
-		if s.random.IntN(4) == 0 || s.ground.my != nil {
+		if s.random.IntN(4) == 0 || s.ground.pg == nil {
 			late = &p.lateNext
 		}
 		late.Add(1)

@@ -18,6 +18,8 @@ type fault struct {
 
 const (
 	servers    = "postgres pgbouncer mysql"
+	networks   = servers + " " + couch
+	couch      = "couchbase"
 	postgreses = "postgres pgbouncer"
 )
 
@@ -28,25 +30,25 @@ var faults = []fault{
 	{"F3", "stop a worker", "", 4, func(s *storm) error { return s.stop(s.any("worker"), 1) }},
 	{"F3", "stop a worker twice", "", 1, func(s *storm) error { return s.stop(s.any("worker"), 2) }},
 	{"F3", "stop a worker while it starts", "", 1, func(s *storm) error { return s.stop(s.fleet.start(s.worker()), 1) }},
-	{"F5", "kill the database server", servers, 3, killServer},
+	{"F5", "kill the database server", networks, 3, killServer},
 	{"F5", "kill backends", postgreses, 5, killBackends},
 	{"F6", "cut the power of the disk", "", 2, cutPower},
 	{"F7", "terminate backends", servers, 8, func(s *storm) error {
 		return endSessions(s, "end of a session", "select pg_terminate_backend($1)", "kill %d")
 	}},
 	{"F8", "fail over to an asynchronous standby", postgreses, 2, failOver},
-	{"F10", "reset all connections", servers, 3, cutNetwork},
-	{"F10", "swallow everything for longer than a lease", servers, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
-	{"F10", "refuse and reset by turns", servers, 2, flap},
-	{"F10", "cut a worker off for longer than its lease", servers, 2, func(s *storm) error { return s.cutOff(s.any("worker")) }},
+	{"F10", "reset all connections", networks, 3, cutNetwork},
+	{"F10", "swallow everything for longer than a lease", networks, 1, func(s *storm) error { return s.clog(stormLease + stormLease/2) }},
+	{"F10", "refuse and reset by turns", networks, 2, flap},
+	{"F10", "cut a worker off for longer than its lease", networks, 2, func(s *storm) error { return s.cutOff(s.any("worker")) }},
 	{"F11", "let nobody hear notifications", postgreses, 1, deafen},
-	{"F12", "slow the network down", servers, 2, slowDown},
-	{"F12", "one byte at a time", servers, 1, slice},
-	{"F13", "lose answers", servers, 6, loseAnswers},
+	{"F12", "slow the network down", networks, 2, slowDown},
+	{"F12", "one byte at a time", networks, 1, slice},
+	{"F13", "lose answers", networks, 6, loseAnswers},
 	{"F15", "make the database read-only", postgreses, 1, readOnly},
 	{"F16", "set the server's clock back, and kill the leader", servers, 1, setBack},
 	{"F16", "set the server's clock forward", servers, 1, setForward},
-	{"F17", "start a worker whose clock is wrong", servers, 2, startWithWrongClock},
+	{"F17", "start a worker whose clock is wrong", networks, 2, startWithWrongClock},
 	{"F18", "take all connections", servers, 1, takeConnections},
 	{"F19", "restart pgbouncer", "pgbouncer", 6, restartBouncer},
 	{"F20", "cancel statements", servers, 6, func(s *storm) error {
@@ -63,17 +65,22 @@ var faults = []fault{
 	{"F29", "start a worker that looks like another", "", 2, lookAlike},
 	{"F30", "kill the leader", "", 4, func(s *storm) error { return s.kill(s.leader()) }},
 	{"F30", "pause the leader for longer than its term", "", 2, func(s *storm) error { return s.pause(s.leader()) }},
-	{"F30", "cut the leader off for longer than its term", servers, 2, func(s *storm) error { return s.cutOff(s.leader()) }},
-	{"F36", "clog all connections and free them one by one", servers, 2, swizzle},
+	{"F30", "cut the leader off for longer than its term", networks, 2, func(s *storm) error { return s.cutOff(s.leader()) }},
+	{"F36", "clog all connections and free them one by one", networks, 2, swizzle},
 	{"F36", "two at a time", "", 3, two},
 	{"F37", "let commits be late, and their answers late or lost", servers, 5, troubleCommits},
-	{"F38", "let requests arrive late", servers, 4, delayRequests},
+	{"F38", "let requests arrive late", networks, 4, delayRequests},
 	{"F39", "leave transactions of users open", servers, 2, holdOpen},
 	{"F40", "enqueue by hostile SQL", postgreses, 2, enqueueHostile},
 	{"F41", "kill the object store", "", 1, killObjectStore},
 	{"F41", "let the object store stall", "", 2, holdObjectStore},
 	{"F42", "kill an archiver", "", 5, func(s *storm) error { return s.kill(s.any(roleArchiver)) }},
 	{"F42", "pause an archiver for longer than others wait", "", 1, func(s *storm) error { return s.pause(s.any(roleArchiver)) }},
+	{"F43", "spoil requests", couch, 12, spoilRequests},
+	{"F44", "forget all locks", couch, 4, forgetLocks},
+	{"F45", "fail over and forget what was not durable", couch, 3, failOverNode},
+	{"F46", "leave the index behind", couch, 4, leaveIndexBehind},
+	{"F47", "let the clock jump", couch, 1, jumpClock},
 }
 
 // findFault returns the first fault of a code.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
@@ -20,16 +21,17 @@ import (
 // ground is what a storm rages on: a database with a server of its own, and the
 // network, the disk and the clock that it has.
 type ground struct {
-	name    string // sqlite, postgres, pgbouncer, mysql
+	name    string // sqlite, postgres, pgbouncer, mysql, couchbase
 	engine  string
 	dsn     string // straight to the server
 	via     string // what the processes are told, but for the door that each has
 	file    string // of SQLite
 	version string
-	proxy   *proxy // nil: SQLite
-	admin   *sql.DB
+	proxy   *proxy  // nil: SQLite
+	admin   *sql.DB // nil: Couchbase
 	pg      *pgtest.Server
 	my      *mysqltest.Server
+	cb      *couchServer
 	bouncer *bouncer
 	disk    *disk  // nil: its power is not to be cut
 	clock   *clock // of the server; nil: the machine's
@@ -41,7 +43,7 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 	t.Helper()
 	g := &ground{name: name, engine: name}
 	home := dir
-	if long && mayStrike("F6") {
+	if long && mayStrike("F6") && name != "couchbase" {
 		var err error
 		if g.disk, err = newDisk(t); err != nil {
 			t.Logf("F6 cannot strike: %v", err)
@@ -50,12 +52,15 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 			home = g.disk.dir
 		}
 	}
-	if long && mayStrike("F16") && name != "sqlite" {
+	if long && mayStrike("F16") && name != "sqlite" && name != "couchbase" {
 		g.makeClock(t)
 	}
 	if name == "sqlite" {
 		g.file = filepath.Join(home, "tusk.db")
 		g.dsn = "sqlite:" + g.file
+	} else if name == "couchbase" {
+		g.cb = startCouchbase(t, dir)
+		g.dsn, g.version = g.cb.dsn(nil), "a fake of Couchbase "+cbfake.Version
 	} else if err := with(g.environment(), func() error { return g.startServer(t) }); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +76,11 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 		if err := g.disk.settle(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if g.cb != nil {
+		g.proxy = newProxy(g.cb.ports()...)
+		t.Cleanup(func() { g.proxy.cut(every) })
+		return g
 	}
 	var err error
 	if g.admin, err = engines[g.engine].pool(g.dsn); err != nil {
@@ -144,11 +154,15 @@ func (g *ground) open(p *part) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.cb != nil {
+		p.DSN = g.cb.dsn(d)
+		return d, nil
+	}
 	u, err := url.Parse(g.via)
 	if err != nil {
 		return nil, err
 	}
-	u.Host = d.Addr().String()
+	u.Host = d.addr()
 	p.DSN, err = named(u.String(), p.Name)
 	return d, err
 }
@@ -223,7 +237,9 @@ func withHost(t *testing.T, dsn, host string, parameters ...string) string {
 // killServer kills the database server and starts it again on its data. Meanwhile,
 // something else may happen to them.
 func (g *ground) killServer(meanwhile func() error) error {
-	if g.my != nil {
+	if g.cb != nil {
+		g.cb.kill()
+	} else if g.my != nil {
 		g.my.Kill()
 	} else if err := g.pg.Kill(); err != nil {
 		return err
@@ -232,6 +248,9 @@ func (g *ground) killServer(meanwhile func() error) error {
 		return err
 	}
 	return with(g.environment(), func() error {
+		if g.cb != nil {
+			return g.cb.run()
+		}
 		if g.my != nil {
 			return g.my.Run()
 		}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,7 +37,7 @@ func allPlanted() (all []planted) {
 	for _, m := range mutants {
 		all = append(all, planted{mutant: m})
 	}
-	return append(all, audited...)
+	return slices.Concat(all, audited, onCouchbase)
 }
 
 // A worker whose lease may be over gives it up by itself, and when its beat is refused;

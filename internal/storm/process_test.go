@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		os.Exit(play(playProducer))
 	case roleArchiver:
 		os.Exit(play(playArchiver))
+	case roleCouchbase:
+		os.Exit(playCouchbase(os.Args[1]))
 	}
 	os.Exit(m.Run())
 }
@@ -178,7 +180,7 @@ func (f *fleet) kill(p *process) {
 func (f *fleet) gone(p *process) {
 	<-p.ended
 	if p.door != nil {
-		p.door.Close()
+		p.door.close()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // proxy stands between the processes of a storm and their database server, and
 // does to their connections what networks do.
 type proxy struct {
-	target string // host:port
+	targets []string // host:port, of each port that the server has
 
 	latency  atomic.Int64 // added to each piece in each direction, in nanoseconds
 	sliced   atomic.Bool  // pieces of one byte
@@ -30,10 +30,19 @@ type proxy struct {
 	conns map[*wire]bool
 }
 
-// door is where one process comes in, so that it can be cut off alone.
+// door is where one process comes in, so that it can be cut off alone. It has a listener for each port of the server.
 type door struct {
-	net.Listener
-	clogged atomic.Bool
+	listeners []net.Listener
+	clogged   atomic.Bool
+}
+
+// addr is where the first port of the server is.
+func (d *door) addr() string { return d.listeners[0].Addr().String() }
+
+func (d *door) close() {
+	for _, l := range d.listeners {
+		l.Close()
+	}
 }
 
 // wire is one connection through a proxy.
@@ -47,33 +56,37 @@ type wire struct {
 	clogged        atomic.Bool  // nothing passes, and nobody is told
 }
 
-func newProxy(target string) *proxy { return &proxy{target: target, conns: map[*wire]bool{}} }
+func newProxy(targets ...string) *proxy { return &proxy{targets: targets, conns: map[*wire]bool{}} }
 
 // open makes a door, which its process's end closes.
 func (p *proxy) open() (*door, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	d := &door{Listener: l}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.connect(d, client)
+	d := &door{}
+	for _, target := range p.targets {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			d.close()
+			return nil, err
 		}
-	}()
+		d.listeners = append(d.listeners, l)
+		go func() {
+			for {
+				client, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go p.connect(d, client, target)
+			}
+		}()
+	}
 	return d, nil
 }
 
-func (p *proxy) connect(d *door, client net.Conn) {
+func (p *proxy) connect(d *door, client net.Conn, target string) {
 	if p.refuse.Load() {
 		reset(client)
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		reset(client)
 		return

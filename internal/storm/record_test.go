@@ -28,6 +28,7 @@ type record struct {
 	holds   []event
 	clocks  []event // when the server's clock was set, and to what
 	ends    int64
+	resyncs bool // processes look at the server's clock each half minute
 }
 
 // past is what happened to one task.
@@ -228,9 +229,12 @@ func (r *record) made(c claimed) int64 {
 }
 
 // reset reports whether the server's clock was set in a span of time. The server takes
-// a moment to notice.
+// a moment to notice, and processes that go by it may take longer.
 func (r *record) reset(from, until int64) bool {
-	const moment = int64(3 * time.Second)
+	moment := int64(3 * time.Second)
+	if r.resyncs {
+		moment = int64(35 * time.Second)
+	}
 	return slices.ContainsFunc(r.clocks, func(e event) bool { return e.At >= from-moment && e.At <= until+moment })
 }
 

@@ -61,7 +61,7 @@ type storm struct {
 // checks the history of all that they did. The same seed makes the same faults in
 // the same order and the same tasks; what the processes do in between is theirs.
 func TestStorm(t *testing.T) {
-	for _, name := range []string{"sqlite", "postgres", "pgbouncer", "mysql"} {
+	for _, name := range []string{"sqlite", "postgres", "pgbouncer", "mysql", "couchbase"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("a storm takes a while")

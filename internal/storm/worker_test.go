@@ -87,7 +87,9 @@ func playWorker(p part) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	if db != nil {
+		defer db.Close()
+	}
 	client, err := tusk.NewClient(witnessed(engine, log), &tusk.ClientConfig{Logger: quiet})
 	if err != nil {
 		return err
@@ -258,14 +260,20 @@ func (p part) patiently(ctx context.Context) (store.Store, func() error, error) 
 	}
 }
 
-// pool is for the user's own transactions.
+// pool is for the user's own transactions; nil: the engine has none.
 func (p part) pool() (*sql.DB, error) {
+	if !p.transacts() {
+		return nil, nil
+	}
 	dsn, err := named(p.DSN, nameUser)
 	if err != nil {
 		return nil, err
 	}
 	return engines[p.Engine].pool(dsn)
 }
+
+// transacts reports whether the engine takes part in transactions of users.
+func (p part) transacts() bool { return engines[p.Engine].pool != nil }
 
 // insert is the statement that fills one of the storm's own tables.
 func (p part) insert(table string) string {

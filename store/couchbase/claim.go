@@ -61,6 +61,9 @@ func (c *claim) do() ([]store.Task, error) {
 		}
 	}
 	if len(c.got) == 0 {
+		if c.meant { // and others have got it all
+			c.s.lent.forgo(c.worker, c.token)
+		}
 		return nil, c.living()
 	}
 	return c.answers(), nil
@@ -141,7 +144,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 	if err != nil || p == nil {
 		return err == nil && at != nil, err
 	}
-	unlock := func() {}
+	var unlock func() // nil: it is not locked
 	if s.minds.busy(l) || at.cas == maskedCAS {
 		was := at.cursor
 		if at.cursor, at.cas, err = c.lock(l); err != nil {
@@ -166,7 +169,9 @@ func (c *claim) take(l lane) (more bool, err error) {
 		err = c.intend(chosen)
 	}
 	if err != nil {
-		unlock()
+		if unlock != nil {
+			unlock()
+		}
 		return false, err
 	}
 	lost, err := c.lease(l, at, to, chosen, unlock)
@@ -212,13 +217,15 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	return at, nil, err
 }
 
-// lock locks the cursor. Who finds it locked tries again soon: claimers of a lane wait for each other instead of
-// failing.
+// lock locks the cursor. Who finds it locked tries again after a pause, which grows with each try and is remembered
+// for the next lock: claimers of a lane wait for each other instead of failing, and ask rarely while they are many.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
-	for {
+	pause := c.s.minds.pause(l)
+	for try := 1; ; try++ {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
 			RetryStrategy: failFast{}})
 		if err == nil {
+			c.s.minds.locked(l, try, pause)
 			return cur, got.Cas(), got.Content(&cur)
 		}
 		if !errors.Is(err, gocb.ErrDocumentLocked) && !unknown(err) {
@@ -228,8 +235,9 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 		select {
 		case <-c.ctx.Done():
 			return cur, 0, c.ctx.Err()
-		case <-time.After(100*time.Microsecond + time.Duration(rand.Int64N(400_000))):
+		case <-time.After(pause/2 + rand.N(pause)):
 		}
+		pause = min(2*pause, mostPause)
 	}
 }
 
@@ -292,20 +300,12 @@ func (c *claim) intend(chosen []*doc) error {
 }
 
 // lease moves the cursor, which unlocks it if it was locked, and leases the tasks. It reports whether any was lost to
-// others. A page that was read to its end is deleted, if the move is known.
+// others. Without a lock the move comes first: if it is refused, others have claimed from there, and nothing is
+// leased. A page that was read to its end is deleted, if the move is known.
 func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, unlock func()) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
 	moved := false
-	won := make([]bool, len(chosen))
-	err = each(len(chosen)+1, func(i int) (err error) {
-		if i > 0 {
-			won[i-1], err = s.leaseOne(c.ctx, chosen[i-1], c.worker, c.token, now)
-			return err
-		}
-		if to == from.cursor {
-			unlock()
-			return nil
-		}
+	move := func() error {
 		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: c.ctx, Cas: from.cas,
 			RetryStrategy: failFast{}})
 		if moved = err == nil; moved {
@@ -314,7 +314,23 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, unlock func(
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
-		return nil
+		return err
+	}
+	if unlock == nil && to != from.cursor && mismatch(move()) {
+		return true, nil
+	}
+	won := make([]bool, len(chosen))
+	err = each(len(chosen)+1, func(i int) (err error) {
+		switch {
+		case i > 0:
+			won[i-1], err = s.leaseOne(c.ctx, chosen[i-1], c.worker, c.token, now)
+		case unlock == nil: // it has been moved
+		case to == from.cursor:
+			unlock()
+		default:
+			_ = move() // a lock may be lost: the tasks decide
+		}
+		return err
 	})
 	if err != nil {
 		return false, err

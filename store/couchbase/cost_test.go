@@ -32,6 +32,16 @@ func TestRequestsOfATaskAndOfAnIdlePoll(t *testing.T) {
 		return r.f.Requests() - requests, r.f.Writes() - writes, r.f.Queries() - queries
 	}
 	cycle(1) // makes the lane
+	before, err := r.a.Measure(r.ctx())
+	r.must("measure", err)
+	requests := r.f.Requests()
+	defer func() {
+		after, err := r.a.Measure(r.ctx())
+		r.must("measure", err)
+		if counted := after.RoundTrips - before.RoundTrips; counted != r.f.Requests()-requests {
+			t.Errorf("the handle counts %d round trips, and the server %d", counted, r.f.Requests()-requests)
+		}
+	}()
 	if n, _, queries := cost(func() { cycle(1) }); n > 9 || queries > 0 {
 		t.Errorf("one task took %d requests and %d queries", n, queries)
 	} else {
@@ -44,5 +54,35 @@ func TestRequestsOfATaskAndOfAnIdlePoll(t *testing.T) {
 	}
 	if n, writes, queries := cost(r.claim); n > 4 || writes > 0 || queries > 0 {
 		t.Errorf("an idle poll took %d requests, %d writes and %d queries", n, writes, queries)
+	}
+}
+
+// A workflow of one call costs an insert a task, and what is its own: the note of its births, and an append. Its end
+// tells each child once: a read and a write of it, and the pages that they fill.
+func TestRequestsOfAWorkflow(t *testing.T) {
+	const children = 1000
+	r := newRig(t, 1)
+	r.a.sums.every = time.Hour
+	r.add(r.task("first", nil)) // makes the lane
+	r.claim()
+	tasks := []store.NewTask{r.task("root", nil)}
+	for range children {
+		tasks = append(tasks, r.task("child", needs(r.ids["root"])))
+	}
+	before := r.f.Requests()
+	_, err := r.a.Enqueue(r.ctx(), tasks)
+	r.must("enqueue", err)
+	enqueued := r.f.Requests() - before
+	if enqueued > children+1+10 {
+		t.Errorf("the enqueue took %d requests", enqueued)
+	}
+	r.claim()
+	before = r.f.Requests()
+	r.must("finish", r.finish(r.ctx(), r.outcome("root", store.Completed)))
+	if n := r.f.Requests() - before; n > 2*children+10*children/pageSize+20 {
+		t.Errorf("the end took %d requests", n)
+	} else {
+		t.Logf("%d tasks: %d requests to enqueue them, %d at the end of the one that all others need", children+1,
+			enqueued, n)
 	}
 }

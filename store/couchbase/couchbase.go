@@ -49,6 +49,7 @@ type Store struct {
 	counted atomic.Int64 // the term in which turns were last counted
 	swept   atomic.Int64
 
+	trips                                         *trips
 	claims, conflicts, doubts, completed, queries atomic.Int64
 }
 
@@ -78,6 +79,7 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	}
 	scope := bucket.Scope(o.scope)
 	s := &Store{
+		trips:   o.trips,
 		cluster: cluster, bucket: o.bucket, scope: o.scope, durability: o.durability,
 		queryTimeout: 30 * time.Second, patience: patience,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
@@ -136,7 +138,7 @@ func dial(o *options) (*gocb.Cluster, error) {
 		// The client's own observers are off. They report to the client's log, which is not read here, and its
 		// default tracer reads and writes spans from two goroutines without a lock when a request is canceled.
 		Tracer:               &gocb.NoopTracer{},
-		Meter:                &gocb.NoopMeter{},
+		Meter:                o.trips,
 		OrphanReporterConfig: gocb.OrphanReporterConfig{Disabled: true},
 		AppTelemetryConfig:   gocb.AppTelemetryConfig{Disabled: true},
 	})
@@ -172,6 +174,7 @@ type options struct {
 	connection, user, password, bucket, scope string
 	durability                                gocb.DurabilityLevel
 	mechanisms                                []gocb.SaslMechanism
+	trips                                     *trips
 }
 
 var durabilities = map[string]gocb.DurabilityLevel{"none": gocb.DurabilityLevelNone,
@@ -184,7 +187,7 @@ func parse(text string) (o options, err error) {
 	if err != nil {
 		return o, errors.New("the database URL cannot be read: write couchbase://user:password@host/bucket")
 	}
-	o.bucket, o.scope = strings.Trim(u.Path, "/"), "tusk"
+	o.bucket, o.scope, o.trips = strings.Trim(u.Path, "/"), "tusk", &trips{}
 	if o.bucket == "" || strings.Contains(o.bucket, "/") {
 		return o, errors.New("the database URL names no bucket: write couchbase://user:password@host/bucket")
 	}
@@ -295,6 +298,30 @@ func each(n int, do func(i int) error) error {
 
 // Measure implements store.Meter.
 func (s *Store) Measure(context.Context) (store.Measures, error) {
-	return store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1, RoundTrips: -1, Queries: s.claims.Load(),
-		Conflicts: s.conflicts.Load()}, nil
+	return store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1, RoundTrips: s.trips.Load(),
+		Queries: s.claims.Load(), Conflicts: s.conflicts.Load()}, nil
 }
+
+// trips counts what the client asks of the cluster: requests for documents, and queries. It is the client's meter,
+// which is told of each once it has ended.
+type trips struct{ atomic.Int64 }
+
+// Counter implements gocb.Meter.
+func (*trips) Counter(string, map[string]string) (gocb.Counter, error) { return uncounted{}, nil }
+
+// ValueRecorder implements gocb.Meter.
+func (t *trips) ValueRecorder(name string, _ map[string]string) (gocb.ValueRecorder, error) {
+	if name == "db.couchbase.operations" {
+		return t, nil
+	}
+	return uncounted{}, nil
+}
+
+// RecordValue implements gocb.ValueRecorder.
+func (t *trips) RecordValue(uint64) { t.Add(1) }
+
+// uncounted is what nobody asks for.
+type uncounted struct{}
+
+func (uncounted) IncrementBy(uint64) {}
+func (uncounted) RecordValue(uint64) {}

@@ -72,7 +72,13 @@ func TestConformance(t *testing.T) { storetest.Run(t, onFake) }
 
 func TestDoesWhatTheReferenceEngineDoes(t *testing.T) { storetest.Compare(t, onFake) }
 
-func TestReruns(t *testing.T) { storetest.Reruns(t, onFake, 1000) }
+func TestReruns(t *testing.T) {
+	n := 1000
+	if os.Getenv("TUSK_TEST_LONG") != "" {
+		n = 100_000
+	}
+	storetest.Reruns(t, onFake, n)
+}
 
 // behind are the clauses that read, by a handle that waits for its own writes alone, what other handles have written.
 var behind = []string{"record/of_many_writers_at_once", "race/a_whole_queue_gets_another_priority",

@@ -24,10 +24,35 @@ type mind struct {
 	mark
 	at      time.Time // when it was written; zero: it is not known
 	clashed time.Time
+	pause   time.Duration // before a cursor that is locked is asked for again
 }
 
 // mindFor is how long a cursor is remembered, and for how long claimers lock it after a clash.
 const mindFor = time.Second
+
+// Between these the pause tunes itself.
+const (
+	leastPause = 200 * time.Microsecond
+	mostPause  = 40 * time.Millisecond
+)
+
+// locked takes note of how a cursor was locked. Where it took more than one try, others claim here too.
+func (m *minds) locked(l lane, tries int, pause time.Duration) {
+	m.change(l, func(is *mind) {
+		if is.pause = pause; tries == 1 {
+			is.pause = max(pause/2, leastPause)
+		} else {
+			is.clashed = time.Now()
+		}
+	})
+}
+
+// pause returns how long to wait first for a cursor that is locked.
+func (m *minds) pause(l lane) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(m.of[l].pause, leastPause)
+}
 
 // get returns the cursor of a lane, if it is remembered.
 func (m *minds) get(l lane) (*mark, bool) {

@@ -34,7 +34,7 @@ type weather struct {
 // Under faults of every kind each acknowledged task ends, with one accepted completion.
 func TestNothingIsLostUnderFaults(t *testing.T) {
 	t.Run("requests and answers are lost on three nodes", func(t *testing.T) {
-		w := newWeather(t, 3, cbfake.Faults{Request: spoilSome(3)})
+		w := newWeather(t, 3, cbfake.Faults{Request: cbfake.SpoilSome(3)})
 		w.play()
 		if n := w.twice.Load(); n > 0 {
 			t.Errorf("%d tasks were leased twice at a time", n)
@@ -77,16 +77,6 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 		}
 		w.play()
 	})
-}
-
-// spoilSome spoils some requests of a hundred.
-func spoilSome(percent int) func(memd.CmdCode, string) cbfake.Spoil {
-	return func(memd.CmdCode, string) cbfake.Spoil {
-		if rand.IntN(100) >= percent {
-			return cbfake.Sound
-		}
-		return cbfake.Spoil(1 + rand.IntN(int(cbfake.SyncWrite)))
-	}
 }
 
 func newWeather(t *testing.T, nodes int, f cbfake.Faults) *weather {

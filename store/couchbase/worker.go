@@ -289,6 +289,16 @@ func (l *lent) take(task *store.Task) *doc {
 	return d
 }
 
+// forgo has a token go from a worker's document under which it got nothing.
+func (l *lent) forgo(worker, token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended == nil {
+		l.docs, l.open, l.ended = map[string]*doc{}, map[string]map[string]int{}, map[string][]string{}
+	}
+	l.ended[worker] = append(l.ended[worker], token)
+}
+
 // closed returns up to n tokens under which a worker holds nothing any more, and forgets them.
 func (l *lent) closed(worker string, n int) []string {
 	l.mu.Lock()

@@ -1,0 +1,110 @@
+package cbfake
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// index is one of a collection's: the documents in which its first field has a value and its condition holds, with
+// what it needs to know of them. A query without one that it can use fails, as on the server without a primary
+// index. docs.couchbase.com: "CREATE INDEX", "Index Selection".
+type index struct {
+	fields    []string // the first is what documents are found by; empty: the document's id
+	where     string   // a condition, as statements write it; empty: none
+	holds     condition
+	documents map[string]*doc
+}
+
+var definition = regexp.MustCompile("^CREATE INDEX (\\S+) IF NOT EXISTS ON (\\S+?)\\((.+)\\)(?: WHERE (.+))?$")
+
+// define makes an index, over the documents that are there.
+func (c *Cluster) define(text string) error {
+	m := definition.FindStringSubmatch(text)
+	if m == nil {
+		return fmt.Errorf("the fake cannot read %s", text)
+	}
+	_, on, _ := strings.Cut(bare(m[2]), ".")
+	id, known := c.collections[on]
+	if !known {
+		return fmt.Errorf("keyspace not found: %s", m[2])
+	}
+	scope, _, _ := strings.Cut(on, ".")
+	name := scope + "." + bare(m[1])
+	if c.indexes[name] != nil {
+		return nil
+	}
+	x := &index{where: bare(m[4]), documents: map[string]*doc{}}
+	for _, f := range list(m[3]) {
+		f = strings.TrimSuffix(bare(f), " DESC")
+		if words := strings.Fields(f); words[0] == "DISTINCT" { // DISTINCT ARRAY r.w FOR r IN run END
+			f = words[len(words)-2]
+		}
+		x.fields = append(x.fields, strings.TrimPrefix(f, "META().id"))
+	}
+	if x.where != "" {
+		if _, x.holds = conditionOf("d." + x.where); x.holds == nil {
+			return fmt.Errorf("the fake cannot read the condition %s", x.where)
+		}
+	}
+	c.indexes[name] = x
+	c.of[id] = append(c.of[id], x)
+	for key, d := range c.docs[id] {
+		for i := range d.versions {
+			d.versions[i].know(c.of[id])
+		}
+		x.update(key, d)
+	}
+	return nil
+}
+
+// bare is a name, or a condition, without backticks.
+func bare(text string) string { return strings.ReplaceAll(text, "`", "") }
+
+// has reports whether a version of a document belongs into the index.
+func (x *index) has(key string, v *version) bool {
+	if v.gone {
+		return false
+	}
+	if first := x.fields[0]; first != "" && v.known[first] == nil {
+		return false
+	}
+	return x.holds == nil || x.holds(row{id: key, tree: v.known}, nil)
+}
+
+// update takes note of a document that has changed. One of which an older version belongs into it stays: a query may
+// still have to see that.
+func (x *index) update(key string, d *doc) {
+	if slices.ContainsFunc(d.versions, func(v version) bool { return x.has(key, &v) }) {
+		x.documents[key] = d
+	} else {
+		delete(x.documents, key)
+	}
+}
+
+// serves reports whether a statement can use the index, and whether it covers it.
+func (x *index) serves(s *statement) (usable, covers bool) {
+	usable = x.where == "" || slices.ContainsFunc(s.conditions, func(c where) bool { return c.text == x.where })
+	found := slices.ContainsFunc(s.conditions, func(c where) bool { return c.field == x.fields[0] })
+	covers = true
+	for path := range s.reads {
+		covers = covers && (path == "" || slices.Contains(x.fields, path) || strings.HasPrefix(x.where, path+" "))
+	}
+	return usable && found, covers && !s.whole
+}
+
+// choose returns the index that a statement uses: one that covers it if there is one, and of several that which knows
+// the fewest documents.
+func (c *Cluster) choose(id uint32, s *statement) (best *index, covered bool) {
+	for _, x := range c.of[id] {
+		usable, covers := x.serves(s)
+		if !usable || best != nil && covered && !covers {
+			continue
+		}
+		if best == nil || covers && !covered || len(x.documents) < len(best.documents) {
+			best, covered = x, covers
+		}
+	}
+	return best, covered
+}

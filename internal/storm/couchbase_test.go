@@ -1,0 +1,202 @@
+//go:build unix
+
+package storm
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+)
+
+// roleCouchbase is the part of a cluster: the fake that the engine's tests have, in a process that can be killed.
+const roleCouchbase = "couchbase"
+
+// couchServer is such a process. What it has answered is in its journal, which the next one takes up.
+type couchServer struct {
+	cbfake.Options
+	log   string
+	cmd   *exec.Cmd
+	hold  io.Closer // its end ends the process
+	mu    sync.Mutex
+	order cbfake.Order
+	ahead time.Duration // that its clock has jumped
+}
+
+const couchNodes = 3
+
+func startCouchbase(t *testing.T, dir string) *couchServer {
+	t.Helper()
+	c := &couchServer{Options: cbfake.Options{Nodes: couchNodes, Journal: filepath.Join(dir, "couchbase.journal")},
+		log: filepath.Join(dir, "couchbase.log"), order: cbfake.Order{Remember: 2 * forgotten}}
+	if err := c.run(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.kill)
+	return c
+}
+
+// run starts the process, where it was before if it was.
+func (c *couchServer) run() error {
+	text, err := json.Marshal(c.Options)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c.cmd = exec.Command(self, string(text))
+	c.cmd.Env = append(os.Environ(), playRole+"="+roleCouchbase)
+	c.cmd.Stderr = log
+	if c.hold, err = c.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the cluster did not start: %w", err)
+	}
+	if err := json.Unmarshal(line, &c.Addresses); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	jump := c.order
+	jump.Jump = c.ahead
+	return cbfake.Send(c.Addresses[0].Web, jump)
+}
+
+func (c *couchServer) kill() {
+	c.cmd.Process.Kill()
+	c.cmd.Wait()
+}
+
+// give has something go wrong from now on, and at once.
+func (c *couchServer) give(change func(o *cbfake.Order)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.order)
+	err := cbfake.Send(c.Addresses[0].Web, c.order)
+	c.ahead += c.order.Jump
+	c.order.ForgetLocks, c.order.FailOver, c.order.Jump = false, 0, 0
+	return err
+}
+
+// playCouchbase is a cluster until it is killed or whoever started it has ended.
+func playCouchbase(options string) int {
+	var o cbfake.Options
+	err := json.Unmarshal([]byte(options), &o)
+	var c *cbfake.Cluster
+	for end := time.Now().Add(10 * time.Second); err == nil; time.Sleep(50 * time.Millisecond) {
+		if c, err = cbfake.StartWith(o); err == nil {
+			break
+		}
+		if strings.Contains(err.Error(), "in use") && time.Now().Before(end) { // connections of the one before
+			err = nil
+		}
+	}
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(c.Addresses())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// ports are those of all nodes, two of each.
+func (c *couchServer) ports() (all []string) {
+	for _, a := range c.Addresses {
+		all = append(all, a.KV, a.Web)
+	}
+	return all
+}
+
+// dsn is a database URL that leads through a door; nil: straight.
+func (c *couchServer) dsn(d *door) string {
+	u := url.URL{Scheme: "couchbase", User: url.UserPassword(cbfake.User, cbfake.Password), Host: c.Addresses[0].KV,
+		Path: cbfake.Bucket, RawQuery: "sasl=plain&durability=majority"}
+	if d != nil {
+		var ports []string
+		for _, l := range d.listeners {
+			ports = append(ports, fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
+		}
+		u.Host, u.User = d.addr(), url.UserPassword(cbfake.User+"@"+strings.Join(ports, ","), cbfake.Password)
+	}
+	return u.String()
+}
+
+// forgotten is how much of what was not durable a failover forgets.
+const forgotten = time.Second
+
+// spoilRequests spoils three requests of a hundred: the request is lost, or its answer, or it is refused for now.
+func spoilRequests(s *storm) error {
+	s.count("spoilt seconds")
+	err := s.ground.cb.give(func(o *cbfake.Order) { o.Percent = 3 })
+	time.Sleep(time.Duration(1000+s.random.IntN(3000)) * time.Millisecond)
+	return errors.Join(err, s.ground.cb.give(func(o *cbfake.Order) { o.Percent = 0 }))
+}
+
+// forgetLocks takes all locks off, some times in a row.
+func forgetLocks(s *storm) error {
+	for range 10 {
+		if err := s.ground.cb.give(func(o *cbfake.Order) { o.ForgetLocks = true }); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(s.random.IntN(100)) * time.Millisecond)
+	}
+	s.count("forgotten locks")
+	return nil
+}
+
+// failOverNode has the vbuckets of some node forget what was not durable. What was acknowledged stays.
+func failOverNode(s *storm) error {
+	s.count("failover of a node")
+	s.log.write(event{Op: opFault, Text: crash}) // a lease may be forgotten
+	defer s.log.write(event{Op: opCalm, Text: crash})
+	return s.ground.cb.give(func(o *cbfake.Order) { o.FailOver, o.From, o.Last = 21, s.random.IntN(64), forgotten })
+}
+
+// leaveIndexBehind has the index show what was two seconds ago.
+func leaveIndexBehind(s *storm) error {
+	s.count("index behind")
+	err := s.ground.cb.give(func(o *cbfake.Order) { o.Lag = 2 * time.Second })
+	s.later(8*time.Second, func() { s.ground.cb.give(func(o *cbfake.Order) { o.Lag = 0 }) })
+	return err
+}
+
+// jumpClock sets the clock of all nodes forward or back by some seconds.
+func jumpClock(s *storm) error {
+	s.count("jump of the clock")
+	by := time.Duration(s.random.IntN(10_000)-5000) * time.Millisecond
+	ahead := event{Op: opClock, Asked: int64(s.ground.cb.ahead + by)}
+	s.log.write(ahead)
+	defer s.log.write(ahead)
+	return s.ground.cb.give(func(o *cbfake.Order) { o.Jump = by })
+}

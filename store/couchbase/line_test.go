@@ -1,0 +1,142 @@
+package couchbase
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// Each bug in this file was found by a storm, and is planted again by the storm's tests.
+
+var lineOfRig = lane{"q", 0}
+
+// some makes tasks that are called after their places.
+func (r *rig) some(n int) []store.NewTask {
+	tasks := make([]store.NewTask, n)
+	for i := range tasks {
+		tasks[i] = r.task(fmt.Sprint("t", i), nil)
+	}
+	return tasks
+}
+
+// claimAll claims by b until there is nothing, and returns what it got, in order. Nothing sweeps.
+func (r *rig) claimAll(limit int) (ids []store.ID) {
+	r.Helper()
+	me := storetest.NewID()
+	r.beat(r.b, me, time.Hour)
+	for {
+		tasks, err := r.b.Claim(r.ctx(), store.ClaimRequest{Worker: me, Queues: []string{"q"}, Limit: limit,
+			Token: store.NewToken()})
+		r.must("claim", err)
+		if len(tasks) == 0 {
+			return ids
+		}
+		for i := range tasks {
+			ids = append(ids, tasks[i].ID)
+		}
+	}
+}
+
+// A producer that has slept makes a page that has been filled, read and deleted meanwhile. What it puts there is found
+// all the same.
+func TestAPageThatWasPassedDoesNotComeBackUnread(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(pageSize - 1)...) // one more seals the first page
+	asleep, awake := make(chan bool), make(chan bool)
+	var slept atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdAdd && key == lineOfRig.page(2) && slept.CompareAndSwap(false, true) {
+			close(asleep)
+			<-awake
+		}
+		return cbfake.Sound
+	}})
+	late := r.task("late", nil)
+	done, ctx := make(chan error, 1), r.ctx()
+	go func() {
+		_, err := r.a.Enqueue(ctx, []store.NewTask{late})
+		done <- err
+	}()
+	<-asleep
+	for range 3 { // pages 2 and 3 come, and go
+		r.add(r.some(pageSize)...)
+		r.claimAll(100)
+	}
+	close(awake)
+	r.must("enqueue", <-done)
+	after := r.task("after", nil)
+	_, err := r.a.Enqueue(r.ctx(), []store.NewTask{after}) // to the page that a believes to be the last
+	r.must("enqueue", err)
+	if got := r.claimAll(100); !slices.Contains(got, after.ID) {
+		t.Errorf("it claimed %d tasks, and not the one that was enqueued last", len(got))
+	}
+}
+
+// A page is read to its end by a claim whose move of the cursor fails. It stays, and so does what is behind the
+// cursor.
+func TestAPageStaysWhereTheMoveOfItsCursorHasFailed(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(pageSize)...) // a full page, which is sealed
+	r.a.minds.clash(lineOfRig) // it locks the cursor
+	var met atomic.Bool
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdReplace && key == lineOfRig.cursor() && met.CompareAndSwap(false, true) {
+			r.f.ForgetLocks() // so that somebody else can move it first
+			var c cursor
+			got, err := r.b.lines.Get(key, nil)
+			if err == nil {
+				err = got.Content(&c)
+			}
+			if err == nil {
+				_, err = r.b.lines.Replace(key, c, &gocb.ReplaceOptions{Cas: got.Cas()})
+			}
+			if err != nil {
+				t.Errorf("move the cursor: %v", err)
+			}
+		}
+		return cbfake.Sound
+	}})
+	_, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: pageSize,
+		Token: store.NewToken()})
+	r.must("claim", err)
+	r.f.Set(cbfake.Faults{})
+	if p, err := r.b.readPage(r.ctx(), lineOfRig, 1); err != nil || p == nil {
+		t.Errorf("the page has gone: %v", err)
+	}
+	r.add(r.some(3)...)
+	if got := r.claimAll(10); len(got) != 3 {
+		t.Errorf("it claimed %d of three tasks", len(got))
+	}
+}
+
+// The tasks of a call are claimed in its order, whether they have keys or not.
+func TestACallKeepsItsOrderWithAndWithoutKeys(t *testing.T) {
+	r := newRig(t, 1)
+	var tasks []store.NewTask
+	var want []string
+	for i := range 40 {
+		n := r.task(fmt.Sprint("t", i), nil)
+		if i%3 == 1 {
+			n.Key = fmt.Sprint("k", i)
+		}
+		tasks, want = append(tasks, n), append(want, n.ID.String())
+	}
+	r.add(tasks...)
+	var got []string
+	for _, id := range r.claimAll(7) {
+		got = append(got, id.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("in order:\n%s\nclaimed:\n%s", strings.Join(want, " "), strings.Join(got, " "))
+	}
+}
