@@ -169,6 +169,30 @@ func TestLimits(t *testing.T) {
 			s.stop(stop)
 		})
 	}
+	inBubble(t, "a serial tenant's task whose worker died runs before those behind it", func(t *testing.T, s *shop) {
+		var ran order
+		tusk.Handle(s.mux, func(_ context.Context, t *tusk.Task[count]) error { ran.add(fmt.Sprint(t.Args.N)); return nil })
+		s.limit(tusk.Limits{PerTenant: 1})
+		s.enqueueFor("a", "", 3)
+		_, stopLeader := s.work(&tusk.WorkerConfig{Queues: []string{"other"}})
+		time.Sleep(time.Second)
+		dies := store.Worker{ID: tusk.NewID(), Queues: []string{"default"}}
+		if _, err := s.store.Extend(t.Context(), store.Beat{Worker: dies, TTL: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		tasks, err := s.store.Claim(t.Context(), store.ClaimRequest{Worker: dies.ID, Queues: dies.Queues, Limit: 10, Token: store.NewToken()})
+		if err != nil || len(tasks) != 1 {
+			t.Fatal(len(tasks), err)
+		}
+		time.Sleep(10 * time.Second) // the leader rescues
+		_, stop := s.work(nil)
+		s.drain()
+		if want := "0 1 2"; ran.String() != want {
+			t.Errorf("ran %s, want %s", ran.String(), want)
+		}
+		s.stop(stop)
+		s.stop(stopLeader)
+	})
 	inBubble(t, "a task keeps its turn though the limits cannot be read when it fails", func(t *testing.T, s *shop) {
 		var ran order
 		blind := &blindStore{Store: s.store}

@@ -151,15 +151,16 @@ func Damaged(t *store.Task) error {
 // Died decides about a task whose worker died. The attempt does not count, since
 // the task did not fail; but a task that keeps killing its workers is put in
 // quarantine before its args are looked at once more. The first crash makes it a
-// suspect; from then on only those count in which its handler had begun.
+// suspect; from then on only those count in which its handler had begun. It keeps its
+// turn, and so its place: those behind it do not pass it because its worker died.
 func Died(t *store.Task, s Settings, begun bool, random float64) store.Outcome {
-	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes}
+	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes, KeepTurn: t.Turn}
 	text := "worker " + t.Worker.String() + " died"
 	if begun || t.Crashes == 0 {
 		out.Crashes++
 	}
 	if out.Crashes >= MaxCrashes {
-		out.State, out.Attempt = store.Discarded, t.Attempt
+		out.State, out.Attempt, out.KeepTurn = store.Discarded, t.Attempt, false
 		out.Reason = fmt.Sprintf("quarantined: %d workers in a row died while they held it, the last %d while they ran it", out.Crashes, out.Crashes-1)
 	} else if begun && out.Crashes > 1 {
 		out.Delay = s.Backoff.Delay(out.Crashes-1, random)

@@ -106,6 +106,17 @@ func TestAWorkersDeathIsNotAFailureUntilTheThird(t *testing.T) {
 	}
 }
 
+func TestWhatLosesItsWorkerKeepsItsTurn(t *testing.T) {
+	for crashes, keeps := range []bool{true, true, false} {
+		if out := Died(&store.Task{Kind: "k", Attempt: 1, Crashes: crashes, Turn: true}, Settings{}, true, 0); out.KeepTurn != keeps {
+			t.Errorf("after %d crashes: %+v", crashes, out)
+		}
+	}
+	if out := Died(&store.Task{Kind: "k", Attempt: 1}, Settings{}, true, 0); out.KeepTurn {
+		t.Errorf("without a turn: %+v", out)
+	}
+}
+
 func TestACrashCountsAgainstASuspectOnlyIfItsHandlerHadBegun(t *testing.T) {
 	for _, crashes := range []int{1, 2} {
 		out := Died(&store.Task{Kind: "k", Attempt: 1, Crashes: crashes}, Settings{}, false, 0)

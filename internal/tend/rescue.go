@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
@@ -26,10 +25,6 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if err != nil || len(tasks) == 0 {
 		return l.o.RescueEvery, err
 	}
-	keepTurn, err := l.keepTurns(ctx, tasks)
-	if err != nil {
-		return 0, err
-	}
 	begun, err := l.begun(ctx, tasks)
 	if err != nil {
 		return 0, err
@@ -45,7 +40,6 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 			l.o.Log.Error("rescue: going on with default settings", "task", tasks[i].ID, "error", err)
 		}
 		outcomes[i] = lifecycle.Died(&tasks[i], settings, begun[Receipt(tasks[i].ID, tasks[i].Lease)], rand.Float64())
-		outcomes[i].KeepTurn = tasks[i].Turn && keepTurn[tasks[i].Queue]
 	}
 	if err := l.takeBack(ctx, outcomes); err != nil {
 		return 0, err
@@ -127,22 +121,6 @@ func isForAll(err error) bool {
 		}
 	}
 	return false
-}
-
-// keepTurns tells the queues whose tasks keep their turn while they are retried.
-func (l *Leader) keepTurns(ctx context.Context, tasks []store.Task) (map[string]bool, error) {
-	if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Turn }) {
-		return nil, nil
-	}
-	limits, err := l.limits(ctx)
-	if err != nil {
-		return nil, err
-	}
-	keep := map[string]bool{}
-	for queue, of := range limits {
-		keep[queue] = of.BlockOnRetry
-	}
-	return keep, nil
 }
 
 // report tells of the tasks that were taken back: all but those in left, which their
