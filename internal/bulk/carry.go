@@ -36,7 +36,7 @@ type Carrier struct {
 	o      Options
 	others map[store.ID]sighting  // of operations that others carry
 	due    map[store.ID]time.Time // of the next page of operations that are throttled
-	size   int                    // of the next page
+	pace   pace
 }
 
 // sighting is since when an operation's record has had its version.
@@ -47,7 +47,7 @@ type sighting struct {
 
 // New makes a carrier.
 func New(s Store, o Options) *Carrier {
-	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{}, size: firstOnPage}
+	return &Carrier{store: s, o: o, others: map[store.ID]sighting{}, due: map[store.ID]time.Time{}, pace: pace{size: firstOnPage}}
 }
 
 const (
@@ -180,28 +180,16 @@ func (c *Carrier) page(ctx context.Context, o *carried) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.o.Patience*2/3)
 	defer cancel()
-	began := time.Now()
 	err := c.change(ctx, &o.Operation)
-	c.resize(time.Since(began))
 	if o.Error = ""; err != nil {
 		o.Error = err.Error()
+		c.pace.fail()
 	}
 	return err
 }
 
-// resize has pages take about half a second: locks are held for no longer, and what
-// is done twice when a process dies is little.
-func (c *Carrier) resize(took time.Duration) {
-	switch {
-	case took < 250*time.Millisecond:
-		c.size = min(c.size*2, mostOnPage)
-	case took > time.Second:
-		c.size = max(c.size/2, leastOnPage)
-	}
-}
-
 func (c *Carrier) change(ctx context.Context, o *Operation) error {
-	f := o.page(c.size)
+	began, f := time.Now(), o.page(c.pace.size)
 	tasks, err := c.store.List(ctx, f)
 	if err != nil {
 		return err
@@ -219,6 +207,7 @@ func (c *Carrier) change(ctx context.Context, o *Operation) error {
 		}
 		o.count(edited)
 	}
+	c.pace.learn(len(tasks), time.Since(began))
 	if o.PerSecond > 0 {
 		c.due[o.ID] = time.Now().Add(time.Second * time.Duration(len(ids)) / time.Duration(o.PerSecond))
 	}

@@ -99,7 +99,7 @@ func (o *Operation) page(most int) store.Filter {
 	if until := o.StartedAt.Add(instant); f.Until.IsZero() || until.Before(f.Until) {
 		f.Until = until
 	}
-	f.Before, f.Limit, f.Detail = o.Cursor, most, false
+	f.Before, f.Limit, f.Detail, f.NoArgs = o.Cursor, most, false, true
 	if o.PerSecond > 0 {
 		f.Limit = min(f.Limit, o.PerSecond)
 	}
