@@ -85,7 +85,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 		n.Queue = DefaultQueue
 	}
 	settings := lifecycle.Settings{MaxAttempts: o.MaxAttempts, Timeout: o.Timeout, Stall: o.StallTimeout, Backoff: o.Backoff,
-		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral}
+		Weight: o.Weight, Deadline: o.Deadline.Truncate(time.Millisecond), DeadlineIn: o.DeadlineIn, Ephemeral: o.Ephemeral, Source: n.SourceTime}
 	if len(o.Metadata) > 0 {
 		if settings.Metadata, err = json.Marshal(o.Metadata); err != nil {
 			return n, invalid("metadata", "invalid_metadata", "%v", err)

@@ -94,11 +94,31 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 	if n.Settings, err = lifecycle.WithTraceContext(n.Settings, t.TraceContext); err != nil {
 		return nil, err
 	}
+	if n.Settings, err = keepKey(&n, t); err != nil {
+		return nil, err
+	}
 	next := []store.NewTask{n}
 	if err := c.takeTurns(ctx, next); err != nil {
 		return nil, err
 	}
 	return next, c.config.KeyRing.seal(&next[0])
+}
+
+// keepKey has the next stage's task keep the key of its run, and returns its settings. It is a rerun as of
+// the run's source, so that of several runs with a key one is at a stage at a time, and the newest is last
+// at each. A run whose source is not known goes by when it began to run: what replaced it came before that. Each stage is a microsecond later than the
+// one before: a run must be news to a queue where it has been, and stays older than what began later.
+func keepKey(n *store.NewTask, t *TaskInfo) ([]byte, error) {
+	if t.Key == "" || ReservedKey(t.Key) || n.Tenant != t.Tenant {
+		return n.Settings, nil
+	}
+	source := t.SourceTime
+	if source.IsZero() {
+		source = t.ClaimedAt
+	}
+	source = source.Add(time.Microsecond)
+	n.Key, n.OnConflict, n.SourceTime = t.Key, Rerun, source
+	return lifecycle.WithSource(n.Settings, source)
 }
 
 // pipelineCache remembers the pipelines that the database knows for a moment.

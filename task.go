@@ -42,6 +42,7 @@ type TaskInfo struct {
 	Weight       int       // what it counts in rates
 	Deadline     time.Time // when it must have ended; zero: never
 	Ephemeral    bool      // not kept when it is completed
+	SourceTime   time.Time // when its key's source changed; zero: not told
 	// TraceContext is the W3C trace context that travels with the task (traceparent,
 	// tracestate). Children and next stages get that of the attempt, so middleware that
 	// traces sets it. Nil: the task is not traced.
@@ -146,7 +147,7 @@ func (info *TaskInfo) read(t *store.Task) error {
 	info.Timeout, info.StallTimeout, info.Backoff = s.Timeout, s.Stall, s.Backoff
 	info.Schedule, info.Tick, info.Node = s.Schedule, s.Tick, s.Node
 	info.Weight, info.Deadline, info.Ephemeral = max(s.Weight, 1), s.DeadlineOf(t), s.Ephemeral
-	info.TraceContext = s.TraceContext
+	info.TraceContext, info.SourceTime = s.TraceContext, s.Source
 	if len(s.Metadata) > 0 {
 		if err := json.Unmarshal(s.Metadata, &info.Metadata); err != nil {
 			return fmt.Errorf("metadata of the task cannot be read: %w", err)

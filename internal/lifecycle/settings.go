@@ -26,6 +26,7 @@ type Settings struct {
 	Deadline    time.Time       `json:"deadline,omitzero"`     // when it must have ended; zero: never
 	DeadlineIn  time.Duration   `json:"deadline_in,omitempty"` // the same, from when it was enqueued
 	Ephemeral   bool            `json:"ephemeral,omitempty"`   // not kept when it is completed
+	Source      time.Time       `json:"source,omitzero"`       // when its key's source changed; zero: not told
 
 	// TraceContext is the W3C trace context that travels with the task: traceparent, tracestate.
 	TraceContext map[string]string `json:"trace_context,omitempty"`
@@ -34,7 +35,7 @@ type Settings struct {
 // Encode returns the stored form.
 func (s Settings) Encode() ([]byte, error) {
 	if s.MaxAttempts == 0 && s.Timeout == 0 && s.Stall == 0 && s.Backoff == (Backoff{}) && len(s.Metadata) == 0 && s.Schedule == "" && s.Tick.IsZero() &&
-		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral &&
+		s.Node == "" && s.Weight == 0 && s.Deadline.IsZero() && s.DeadlineIn == 0 && !s.Ephemeral && s.Source.IsZero() &&
 		len(s.TraceContext) == 0 {
 		return nil, nil
 	}
@@ -43,6 +44,11 @@ func (s Settings) Encode() ([]byte, error) {
 
 // WithNode returns the stored form of the same settings with the task's name in its workflow.
 func WithNode(stored []byte, name string) ([]byte, error) { return with(stored, "node", name) }
+
+// WithSource returns the stored form of the same settings with the time of the key's source.
+func WithSource(stored []byte, source time.Time) ([]byte, error) {
+	return with(stored, "source", source.UTC())
+}
 
 // WithTraceContext returns the stored form of the same settings with a trace context. An
 // empty one changes nothing.
