@@ -83,8 +83,14 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	var path string
 	var conn *direct
 	err := patiently(busyTimeout, func() (err error) {
-		if path, err = inspect(ctx, db); err == nil {
-			conn, err = openDirect(ctx, db, writing...)
+		if path, err = inspect(ctx, db); err != nil {
+			return err
+		}
+		if conn, err = openDirect(ctx, db, writing...); err != nil {
+			return err
+		}
+		if err = conn.forgetStatistics(ctx); err != nil {
+			conn.close()
 		}
 		return err
 	})

@@ -1,0 +1,24 @@
+package sqlite
+
+import "context"
+
+// forgetStatistics deletes what ANALYZE, or a program's "pragma optimize", has stored of Tusk's
+// tables. Every statement has one sensible plan, and SQLite finds it as long as it knows nothing:
+// of a table that had one row when it was looked at, it reads all rows for ever. The connections
+// that are opened afterwards know nothing.
+func (d *direct) forgetStatistics(ctx context.Context) error {
+	var any bool
+	err := d.conn.QueryRowContext(ctx, "select exists (select 1 from sqlite_schema where name = 'sqlite_stat1')").Scan(&any)
+	if err != nil || !any {
+		return err
+	}
+	deleted, err := d.conn.ExecContext(ctx, "delete from sqlite_stat1 where tbl glob 'tusk_*'")
+	if err != nil {
+		return err
+	}
+	if n, err := deleted.RowsAffected(); err != nil || n == 0 {
+		return err
+	}
+	_, err = d.conn.ExecContext(ctx, "analyze sqlite_schema") // this one forgets, too
+	return err
+}
