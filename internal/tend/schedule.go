@@ -58,7 +58,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	due, failed := l.due(records, limits)
+	due, next, failed := l.due(records, limits)
 	var alone []firing
 	due = slices.DeleteFunc(due, func(f firing) bool {
 		if l.plans.alone[f.put.Record.Name] {
@@ -89,12 +89,13 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", name, err))
 		}
 	}
-	return scheduleEvery, failed
+	return min(scheduleEvery, max(next.Sub(l.now()), 0)), failed
 }
 
-// due finds the schedules whose cursors have to move.
-func (l *Leader) due(records []store.Record, limits map[string]allot.Limits) (due []firing, failed error) {
+// due finds the schedules whose cursors have to move, and when the next tick comes if that is soon.
+func (l *Leader) due(records []store.Record, limits map[string]allot.Limits) (due []firing, next time.Time, failed error) {
 	now, was := l.now(), l.plans
+	next = now.Add(time.Hour)
 	if now.Before(was.looked.Add(-clockBack)) {
 		was.known = nil
 	}
@@ -113,13 +114,17 @@ func (l *Leader) due(records []store.Record, limits map[string]allot.Limits) (du
 			l.plans.known[r.Name] = k
 			f, moves, err = l.firingOf(r, k, now, limits)
 		}
+		at := k.plan.Next
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("schedule %s: %w", r.Name, err))
 		} else if moves {
-			due = append(due, f)
+			due, at = append(due, f), f.plan.Next
+		}
+		if at.After(now) && at.Before(next) && !k.plan.Paused {
+			next = at
 		}
 	}
-	return due, failed
+	return due, next, failed
 }
 
 func read(r store.Record, now time.Time) (k known, err error) {

@@ -97,3 +97,5 @@ func TestMySQLKeepsTheContract(t *testing.T) { storetest.Run(t, engine) }
 func TestMySQLDoesWhatTheReferenceDoes(t *testing.T) { storetest.Compare(t, engine) }
 
 func TestMySQLReruns(t *testing.T) { storetest.Reruns(t, engine, 1000) }
+
+func BenchmarkTicks(b *testing.B) { storetest.BenchTicks(b, engine) }

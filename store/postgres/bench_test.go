@@ -10,6 +10,7 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/storetest"
 )
 
 // BenchmarkProduceAndConsume moves tasks through the whole round: producers in
@@ -122,3 +123,5 @@ func round(b *testing.B, s *postgres.Store, batch int, together bool) {
 		b.Log(after)
 	}
 }
+
+func BenchmarkTicks(b *testing.B) { storetest.BenchTicks(b, engine(beginPgx)) }

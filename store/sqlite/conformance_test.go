@@ -43,3 +43,5 @@ func TestConformance(t *testing.T) { storetest.Run(t, engine) }
 func TestSameAsMemory(t *testing.T) { storetest.Compare(t, engine) }
 
 func TestReruns(t *testing.T) { storetest.Reruns(t, engine, 2000) }
+
+func BenchmarkTicks(b *testing.B) { storetest.BenchTicks(b, engine) }

@@ -46,6 +46,47 @@ func Bench(b *testing.B, e Engine) {
 	}
 }
 
+// BenchTicks measures what fires schedules that are due together: an operation moves the
+// cursors of 500, each of which enqueues a task with a key.
+func BenchTicks(b *testing.B, e Engine) {
+	const size, all = 500, 10_000
+	ctx := context.Background()
+	l := newLine(b, e, size)
+	leader, err := l.store.Lead(ctx, store.Candidate{ID: NewID(), TTL: time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	puts := make([]store.PutRecord, all)
+	for i := range puts {
+		r := store.Record{Kind: "schedule", Name: fmt.Sprint("s", i), Body: fmt.Appendf(nil, `{"spec":"@every 1m","text":"%0200d"}`, 0)}
+		if r.Version, _, err = l.store.PutRecord(ctx, store.PutRecord{Record: r}); err != nil {
+			b.Fatal(err)
+		}
+		puts[i].Record = r
+	}
+	at := 0
+	for b.Loop() {
+		set := puts[at : at+size]
+		for i := range set {
+			set[i].Tasks = []store.NewTask{{ID: NewID(), Kind: "k", Queue: "q", Args: l.args, Key: "schedule:" + set[i].Record.Name}}
+		}
+		updated, err := l.store.UpdateRecords(ctx, leader.Term, set)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		for i := range set {
+			if set[i].Record.Version = updated[i].Version; updated[i].Version == 0 {
+				b.Fatal("a record was not written")
+			}
+		}
+		l.run()
+		at = (at + size) % all
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "schedules/s")
+}
+
 // line is a producer and a worker of one queue who take turns.
 type line struct {
 	*testing.B

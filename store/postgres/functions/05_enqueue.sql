@@ -212,6 +212,38 @@ begin
   delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
 end $$;
 
+-- Gives free keys to tasks of a call, and returns the places of those that got theirs. What is
+-- wanted twice in the call, or held, is left alone. Keys that exist are locked; new ones are stored in
+-- the order in which they are locked.
+create function tusk_fn.take_keys(_queues bigint[], _keys text[], _ids uuid[], _wanted boolean[]) returns int[]
+language plpgsql set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _mine int[] := array(
+    select min(k.at)::int from unnest(_queues, _keys, _wanted) with ordinality k(queue, key, wanted, at)
+    where k.key is not null group by k.queue, k.key having count(*) = 1 and bool_and(k.wanted));
+  _free tid[] := array(
+    select y.ctid from unnest(_mine) m
+    cross join lateral (
+      select x.ctid from tusk.key x where x.queue = _queues[m] and x.key = _keys[m] and x.holder is null offset 0) y);
+  _took int[];
+begin
+  with mine as materialized (
+    select m as at, _queues[m] as queue, _keys[m] as key, _ids[m] as id from unnest(_mine) m),
+  made as (
+    insert into tusk.key (queue, key, holder, tasks)
+    select m.queue, m.key, m.id, 1 from mine m order by m.queue, m.key collate "C"
+    on conflict do nothing
+    returning holder),
+  had as (
+    update tusk.key y set holder = m.id, tasks = y.tasks + 1
+    from mine m where y.ctid = any(_free) and y.queue = m.queue and y.key = m.key
+    returning y.holder)
+  select array_agg(m.at) into _took from mine m where m.id in (select t.holder from made t union all select t.holder from had t);
+  return coalesce(_took, '{}');
+end $$;
+
 -- Takes tasks of every sort in, and says what became of each, in order.
 -- Numbers are drawn first, so that the order given is the order in the lanes; keys
 -- that are new are stored in the order in which they are locked.
@@ -228,27 +260,12 @@ declare
   _ns   bigint[];
   _held uuid[];
   _own  text[]; -- the keys as their tenants own them
+  _easy int[];  -- tasks whose key was free: they are stored like those without
   w     tusk.waiting;
   i     int;
 begin
   perform tusk_fn.need_read_committed();
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
-  insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, tags, settings,
-    workflow, partition)
-  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]),
-    _tenants[g], _tags[g]::text[], _settings[g], _workflows[g], _partitions[g]
-  from generate_subscripts(_ids, 1) g
-  where _keys[g] is null and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now and _turns[g] is not true and _pending[g] is not true;
-  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, tags, settings,
-    workflow, turn, partition, line)
-  select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0, _kinds[g], _args[g],
-    tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _tags[g]::text[], _settings[g],
-    _workflows[g], _turns[g], _partitions[g], case when _pending[g] is not true and x.due <= _now then _now end
-  from generate_subscripts(_ids, 1) g
-  cross join lateral (select tusk_fn.due(_now, _run_at[g], _delays[g]) as due) x
-  where _keys[g] is null and (x.due > _now or _turns[g] or _pending[g]);
-  return query
-  select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null;
   if (select count(k) from unnest(_keys) k) > 1 then
     _own := array(
       select tusk_fn.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g) order by u.g);
@@ -260,9 +277,28 @@ begin
       perform tusk_fn.lock_waiting(_held, '{}');
       perform tusk_fn.lock_lanes(_held);
     end if;
+    _easy := tusk_fn.take_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own, _ids, array(
+      select _conflicts[g] in (0, 1) and _pending[g] is not true and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now
+      from generate_subscripts(_ids, 1) g order by g));
   end if;
+  insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, key, tags, settings,
+    workflow, partition)
+  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]),
+    _tenants[g], _keys[g], _tags[g]::text[], _settings[g], _workflows[g], _partitions[g]
+  from generate_subscripts(_ids, 1) g
+  where (_keys[g] is null or g = any(_easy)) and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now and _turns[g] is not true and _pending[g] is not true;
+  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, key, tags, settings,
+    workflow, turn, partition, line)
+  select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0, _kinds[g], _args[g],
+    tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _keys[g], _tags[g]::text[], _settings[g],
+    _workflows[g], _turns[g], _partitions[g], case when _pending[g] is not true and x.due <= _now then _now end
+  from generate_subscripts(_ids, 1) g
+  cross join lateral (select tusk_fn.due(_now, _run_at[g], _delays[g]) as due) x
+  where (_keys[g] is null or g = any(_easy)) and (x.due > _now or _turns[g] or _pending[g]);
+  return query
+  select g, _ids[g], 1::smallint from generate_subscripts(_ids, 1) g where _keys[g] is null or g = any(_easy);
   for i in
-    select g from generate_subscripts(_ids, 1) g where _keys[g] is not null
+    select g from generate_subscripts(_ids, 1) g where _keys[g] is not null and (g = any(_easy)) is not true
     order by _lanes[g] >> 16, tusk_fn.tenant_key(_tenants[g], _keys[g]) collate "C", g
   loop
     w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk_fn.due(_now, _run_at[i], _delays[i]);
