@@ -24,7 +24,9 @@ type house struct {
 	redis     map[peers.Server]*servers.Redis
 	dir       string // of files
 	installed map[string]error
-	n         int
+
+	postgresMore []string // settings, beside those of every benchmark
+	n            int
 }
 
 func (h *house) close() {
@@ -98,7 +100,7 @@ func (h *house) place(ctx context.Context, s peers.Server, relayed bool) (place,
 
 func (h *house) placeInPostgres(ctx context.Context, relayed bool) (p place, err error) {
 	if h.postgres == nil {
-		if h.postgres, err = servers.StartPostgres(); err != nil {
+		if h.postgres, err = servers.StartPostgres(h.postgresMore...); err != nil {
 			return p, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 const (
 	Ready    = "ready"    // open, with its history; nothing enqueued
 	Enqueued = "enqueued" // of a backlog: all is enqueued, nothing consumed
+	Measured = "measured" // of an everyday run: all has run, and the workers wait
 )
 
 // Drive takes a peer through a plan. It calls pause at every stage.
@@ -24,6 +25,9 @@ func Drive(ctx context.Context, peer Peer, p Plan, pause func(stage string) erro
 	}
 	defer func() { err = errors.Join(err, peer.Close()) }()
 	d := drive{peer: peer, plan: p}
+	if p.Order == Everyday {
+		return d.everyday(ctx, pause)
+	}
 	if r.History, err = d.history(ctx); err != nil {
 		return r, fmt.Errorf("history: %w", err)
 	}

@@ -19,6 +19,8 @@ import (
 type PostgresMeter struct {
 	DSN string // of the database that is measured
 	PID int    // of the server's first process
+	// Counts says that the server loads pg_stat_statements, and the database has it.
+	Counts bool
 }
 
 // Read implements Meter. Dead rows are as the server's statistics know them when
@@ -34,6 +36,11 @@ func (m PostgresMeter) Read(ctx context.Context) (c Counters, err error) {
 		       (select coalesce(sum(n_dead_tup), 0)::bigint from pg_stat_user_tables),
 		       pg_database_size(current_database())`).Scan(&c.WAL, &c.Dead, &c.Size)
 	c.CPU = familyCPU(m.PID)
+	if err == nil && m.Counts {
+		err = conn.QueryRow(ctx, `
+			select coalesce(sum(s.calls), 0)::bigint
+			from pg_stat_statements s join pg_database d on d.oid = s.dbid and d.datname = current_database()`).Scan(&c.Statements)
+	}
 	return c, err
 }
 
@@ -72,7 +79,8 @@ type MySQLMeter struct {
 func (m MySQLMeter) Read(ctx context.Context) (c Counters, err error) {
 	err = m.Admin.QueryRowContext(ctx, `
 		select (select variable_value from information_schema.global_status where variable_name = 'Innodb_lsn_current'),
-		       (select coalesce(sum(data_length + index_length), 0) from information_schema.tables where table_schema = ?)`, m.Database).Scan(&c.WAL, &c.Size)
+		       (select variable_value from information_schema.global_status where variable_name = 'Questions'),
+		       (select coalesce(sum(data_length + index_length), 0) from information_schema.tables where table_schema = ?)`, m.Database).Scan(&c.WAL, &c.Statements, &c.Size)
 	c.Dead, c.CPU = -1, familyCPU(m.PID)
 	return c, err
 }
@@ -103,13 +111,27 @@ func familyCPU(pid int) time.Duration {
 		all, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is sound
 		for _, file := range all {
 			if s, ok := readStat(file); ok && s.parent == pid {
-				total += s.self + s.children
+				total += exactly(filepath.Dir(file), s.self) + s.children
 			}
 		}
 		if now, _ := readStat(file); now.children == parent.children {
 			return total
 		}
 	}
+}
+
+// exactly is what a process of one thread has used, to the nanosecond, if the kernel tells.
+func exactly(dir string, roughly time.Duration) time.Duration {
+	text, err := os.ReadFile(filepath.Join(dir, "schedstat"))
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) == 0 {
+		return roughly
+	}
+	ns, err := strconv.ParseInt(fields[0], 10, 64)
+	if err != nil {
+		return roughly
+	}
+	return time.Duration(ns)
 }
 
 func processCPU(pid int) time.Duration {

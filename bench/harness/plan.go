@@ -35,6 +35,11 @@ type Plan struct {
 	Tenants  int           `json:"tenants"`  // tasks go to them in turn, and half of all to the first
 	History  int           `json:"history"`  // tasks that have been run before
 	Patience time.Duration `json:"patience"` // for making the history; less is made when it is over
+
+	Shape     Shape         `json:"shape"`     // of an everyday run: what its tasks are like
+	Processes int           `json:"processes"` // that work, each with connections of its own; 0: one
+	Warm      int           `json:"warm"`      // tasks of an everyday run before those that are measured
+	Idle      time.Duration `json:"idle"`      // instead of tasks: the workers wait for so long
 }
 
 // Order says when tasks are produced and consumed.
@@ -44,7 +49,33 @@ const (
 	ProduceOnly Order = "produce"
 	Backlog     Order = "backlog"  // produce, and then consume
 	Together    Order = "together" // both at once
+	Everyday    Order = "everyday" // both, at a rate, with workers that have worked before
 )
+
+// Shape says what the tasks of an everyday run are like.
+type Shape string
+
+const (
+	Single   Shape = "single"   // enqueued by itself
+	InTx     Shape = "in tx"    // inside a transaction that writes one row of the user's
+	Unique   Shape = "unique"   // has a key of its own
+	Delayed  Shape = "delayed"  // may start after Delay
+	Retried  Shape = "retried"  // fails once
+	Limited  Shape = "limited"  // is of one of ten tenants, each of which may run ten at a time
+	Workflow Shape = "workflow" // three steps, of which only the first is enqueued by its number
+)
+
+// Tenants of tasks of the shape Limited, and how many of each may run at a time.
+const (
+	LimitedTenants = 10
+	LimitedTo      = 10
+)
+
+// Delay of a task of the shape Delayed.
+const Delay = time.Second
+
+// Steps of a task of the shape Workflow.
+const Steps = 3
 
 // Result is what the runner counted.
 type Result struct {
@@ -56,7 +87,7 @@ type Result struct {
 	Waits   Waits         `json:"waits"`
 }
 
-// Waits are times from due to started.
+// Waits are times from due to started; in everyday runs, from stored to started.
 type Waits struct {
 	P50  time.Duration `json:"p50"`
 	P99  time.Duration `json:"p99"`
@@ -84,6 +115,7 @@ type Task struct {
 	N      int       // who it is
 	RunAt  time.Time // zero: at once
 	Tenant int
+	Shape  Shape // empty: Single
 }
 
 // ArgsBytes is how long the args of every task are.

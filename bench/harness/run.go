@@ -18,9 +18,10 @@ import (
 type Sample struct {
 	Result
 	ServerCPU    time.Duration `json:"server_cpu"`
-	WAL          int64         `json:"wal"`       // bytes of log or journal; -1: not known
-	Dead         int64         `json:"dead_rows"` // when the run had ended
-	Growth       int64         `json:"growth"`    // bytes that its tables and indexes took more than before
+	Statements   int64         `json:"statements,omitempty"` // of an everyday run, where the server counts them
+	WAL          int64         `json:"wal"`                  // bytes of log or journal; -1: not known
+	Dead         int64         `json:"dead_rows"`            // when the run had ended
+	Growth       int64         `json:"growth"`               // bytes that its tables and indexes took more than before
 	ClientCPU    time.Duration `json:"client_cpu"`
 	ClientMemory int64         `json:"client_memory"` // the most it held, bytes
 	Void         string        `json:"void,omitempty"`
@@ -32,6 +33,8 @@ type Counters struct {
 	WAL  int64
 	Dead int64
 	Size int64
+	// Statements that the server has carried out; 0: it does not count them.
+	Statements int64
 }
 
 // Meter reads a server's counters.
@@ -87,6 +90,10 @@ func Run(ctx context.Context, command []string, p Plan, m Meter, around Surround
 	if err != nil {
 		return s, fmt.Errorf("meter: %w", err)
 	}
+	if w.after != nil { // workers were still there
+		s.ClientCPU, after = w.clientCPU, *w.after
+		s.Statements = after.Statements - w.before.Statements
+	}
 	s.ServerCPU, s.Dead, s.Growth = after.CPU-w.before.CPU, after.Dead, after.Size-w.size
 	if s.WAL = after.WAL - w.before.WAL; after.WAL < 0 {
 		s.WAL = -1
@@ -126,7 +133,8 @@ type watch struct {
 	pid    int
 
 	before       Counters
-	size         int64 // before anything was enqueued
+	after        *Counters // nil: there was no such stage
+	size         int64     // before anything was enqueued
 	end          func()
 	clientCPU    time.Duration
 	clientMemory int64
@@ -166,6 +174,11 @@ func (w *watch) follow(in io.Writer, out *bufio.Reader) (last message, err error
 
 // stage reads what is there before the part that is measured begins.
 func (w *watch) stage(name string) (err error) {
+	if name == Measured {
+		after, err := w.meter.Read(w.ctx)
+		w.after, w.clientCPU = &after, processCPU(w.pid)-w.clientCPU
+		return err
+	}
 	if w.before, err = w.meter.Read(w.ctx); err != nil {
 		return fmt.Errorf("meter: %w", err)
 	}

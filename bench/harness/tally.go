@@ -23,6 +23,16 @@ func newTally(tasks int) *tally {
 // dueAt says when a task may start.
 func (t *tally) dueAt(n int, at time.Time) { t.due[n].Store(int64(at.Sub(t.began))) }
 
+// storedAt is dueAt for a task that may have started before its caller was told that it is
+// stored: then it has waited for nothing.
+func (t *tally) storedAt(n int, at time.Time) {
+	due := int64(at.Sub(t.began))
+	if start := t.start[n].Load(); start != 0 {
+		due = min(due, start)
+	}
+	t.due[n].Store(due)
+}
+
 // handle counts a call. Numbers that are not of this run are of none.
 func (t *tally) handle(n int) {
 	if n < 0 || n >= len(t.start) {

@@ -59,9 +59,15 @@ func All() []Contender {
 		tuskMySQL, mysqlArticle, couchbaseArticle, tuskSQLite, riverSQLite, goqiteContenders, backliteContenders, asynqContenders)
 }
 
+// Everyday are the contenders of everyday runs.
+func Everyday() []Contender {
+	return slices.Concat(tuskPostgres, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite, riverSQLite, goqiteContenders[:1],
+		backliteContenders, tuskMySQL, mysqlArticle)
+}
+
 // Find returns the adapter that a plan names; it runs in this process.
 func Find(p harness.Plan) (harness.Peer, error) {
-	for _, c := range All() {
+	for _, c := range append(All(), riverEveryday) {
 		if c.Name == p.Peer && c.Variant == p.Variant && c.New != nil {
 			return c.New(p.Variant), nil
 		}

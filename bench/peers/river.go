@@ -2,6 +2,8 @@ package peers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,18 +26,26 @@ var river = []Contender{
 		Settings: "InsertManyFast (COPY); MaxWorkers 2,000, as its own benchmark; " + riverFast, Cannot: []string{"tenants", "work", "long"}},
 }
 
-func newRiver(variant string) harness.Peer { return &riverPeer{best: variant != ""} }
+// riverEveryday is River as it comes, too: its fetch intervals are what an idle process costs.
+var riverEveryday = Contender{Name: "River", Variant: riverDefaults, Server: Postgres, Version: river[0].Version, New: newRiver, Settings: "its defaults: FetchCooldown 100 ms, FetchPollInterval 1 s"}
+
+func newRiver(variant string) harness.Peer {
+	return &riverPeer{best: variant == "2,000 workers", defaults: variant == riverDefaults}
+}
+
+const riverDefaults = "defaults"
 
 type riverPeer struct {
-	best   bool
-	plan   harness.Plan
-	pool   *pgxpool.Pool
-	client *riverqueue.Client[pgx.Tx] // that only inserts
+	best     bool
+	defaults bool // of the fetch intervals
+	plan     harness.Plan
+	pool     *pgxpool.Pool
+	client   *riverqueue.Client[pgx.Tx] // that only inserts
 }
 
 func (r *riverPeer) Open(ctx context.Context, p harness.Plan) (err error) {
 	r.plan = p
-	if r.pool, err = openPool(ctx, p.Target, 20); err != nil {
+	if r.pool, err = openPool(ctx, p.Target, riverConnections); err != nil {
 		return err
 	}
 	migrator, err := rivermigrate.New(riverpgxv5.New(r.pool), &rivermigrate.Config{Logger: quiet})
@@ -44,6 +54,11 @@ func (r *riverPeer) Open(ctx context.Context, p harness.Plan) (err error) {
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
+	}
+	if p.Shape == harness.InTx {
+		if _, err := r.pool.Exec(ctx, usersTable); err != nil {
+			return err
+		}
 	}
 	r.client, err = riverqueue.NewClient(riverpgxv5.New(r.pool), &riverqueue.Config{Logger: quiet})
 	return err
@@ -64,7 +79,36 @@ func riverBatch(tasks []harness.Task) []riverqueue.InsertManyParams {
 	return batch
 }
 
+// enqueueShaped stores a task of an everyday run.
+func (r *riverPeer) enqueueShaped(ctx context.Context, task harness.Task) error {
+	args, o := riverArgs(task.Args()), &riverqueue.InsertOpts{}
+	switch task.Shape {
+	case harness.InTx:
+		tx, err := r.pool.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx)
+		if _, err := tx.Exec(ctx, usersRow, task.N); err != nil {
+			return err
+		}
+		if _, err := r.client.InsertTx(ctx, tx, args, nil); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	case harness.Unique:
+		o.UniqueOpts.ByArgs = true
+	case harness.Delayed:
+		o.ScheduledAt = time.Now().Add(harness.Delay)
+	}
+	_, err := r.client.Insert(ctx, args, o)
+	return err
+}
+
 func (r *riverPeer) Enqueue(ctx context.Context, tasks []harness.Task) (err error) {
+	if r.plan.Shape != "" {
+		return r.enqueueShaped(ctx, tasks[0])
+	}
 	if r.best {
 		_, err = r.client.InsertManyFast(ctx, riverBatch(tasks))
 	} else {
@@ -73,17 +117,23 @@ func (r *riverPeer) Enqueue(ctx context.Context, tasks []harness.Task) (err erro
 	return err
 }
 
-func riverConfig(workers int, handle func(n int)) *riverqueue.Config {
+func (r *riverPeer) config(workers int, handle func(n int)) *riverqueue.Config {
 	registered := riverqueue.NewWorkers()
 	riverqueue.AddWorker(registered, riverqueue.WorkFunc(func(_ context.Context, job *riverqueue.Job[riverArgs]) error {
 		handle(job.Args.N)
+		if r.plan.Shape == harness.Retried && job.Attempt == 1 {
+			return errOnce
+		}
 		return nil
 	}))
-	return &riverqueue.Config{
+	config := &riverqueue.Config{
 		Logger: quiet, Workers: registered,
-		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond,
 		Queues: map[string]riverqueue.QueueConfig{riverqueue.QueueDefault: {MaxWorkers: workers}},
 	}
+	if !r.defaults {
+		config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
+	}
+	return config
 }
 
 func (r *riverPeer) Work(ctx context.Context, handle func(n int)) error {
@@ -91,16 +141,37 @@ func (r *riverPeer) Work(ctx context.Context, handle func(n int)) error {
 	if r.best {
 		workers = 2000
 	}
-	client, err := riverqueue.NewClient(riverpgxv5.New(r.pool), riverConfig(workers, handle))
-	if err != nil {
-		return err
-	}
-	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
-		return err
+	var clients []*riverqueue.Client[pgx.Tx]
+	for i := range max(r.plan.Processes, 1) {
+		pool := r.pool
+		if i > 0 {
+			other, err := openPool(ctx, r.plan.Target, riverConnections)
+			if err != nil {
+				return err
+			}
+			defer other.Close()
+			pool = other
+		}
+		config := r.config(workers, handle)
+		config.ID = fmt.Sprintf("process-%d", i)
+		client, err := riverqueue.NewClient(riverpgxv5.New(pool), config)
+		if err != nil {
+			return err
+		}
+		if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
+		clients = append(clients, client)
 	}
 	<-ctx.Done()
-	return client.Stop(context.WithoutCancel(ctx))
+	var all error
+	for _, client := range clients {
+		all = errors.Join(all, client.Stop(context.WithoutCancel(ctx)))
+	}
+	return all
 }
+
+const riverConnections = 20
 
 func (r *riverPeer) Left(ctx context.Context) (int, error) {
 	return count(ctx, r.pool, "select count(*) from river_job where state in ('available', 'running', 'retryable', 'scheduled', 'pending')")

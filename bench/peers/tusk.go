@@ -2,13 +2,16 @@ package peers
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/bench/harness"
@@ -44,6 +47,9 @@ type tuskPeer struct {
 	engine Server
 	plan   harness.Plan
 	client *tusk.Client
+	pool   *pgxpool.Pool  // nil: it is not on PostgreSQL
+	db     *sql.DB        // for transactions of the user's, elsewhere
+	more   []*tusk.Client // of further processes
 	count  func(context.Context) ([]store.Count, error)
 	close  func() error
 }
@@ -52,6 +58,9 @@ func (t *tuskPeer) Open(ctx context.Context, p harness.Plan) error {
 	t.plan = p
 	open := map[Server]func(context.Context, string) error{Postgres: t.openPostgres, SQLite: t.openSQLite, MySQL: t.openMySQL}
 	if err := open[t.engine](ctx, p.Target); err != nil {
+		return err
+	}
+	if err := t.prepareEveryday(ctx); err != nil {
 		return err
 	}
 	if p.Tenants > 0 {
@@ -75,12 +84,26 @@ func (t *tuskPeer) openPostgres(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	t.count = counter.Count
+	t.count, t.pool = counter.Count, pool
 	engine, err := postgres.New(pool, postgres.Options{})
 	if err != nil {
 		return err
 	}
-	return t.begin(ctx, engine)
+	if err := t.begin(ctx, engine); err != nil {
+		return err
+	}
+	for range t.plan.Processes - 1 {
+		other, err := postgres.Open(ctx, dsn)
+		if err != nil {
+			return err
+		}
+		client, err := tusk.NewClient(other, &tusk.ClientConfig{Logger: quiet})
+		if err != nil {
+			return err
+		}
+		t.more = append(t.more, client)
+	}
+	return nil
 }
 
 // countingPool is for Left alone, which is not part of what is measured: without
@@ -101,6 +124,11 @@ func (t *tuskPeer) openSQLite(ctx context.Context, path string) error {
 		return err
 	}
 	t.close, t.count = engine.Close, engine.Count
+	if t.plan.Shape == harness.InTx {
+		if t.db, err = openFile(path); err != nil {
+			return err
+		}
+	}
 	return t.begin(ctx, engine)
 }
 
@@ -110,6 +138,9 @@ func (t *tuskPeer) openMySQL(ctx context.Context, dsn string) error {
 		return err
 	}
 	t.close, t.count = engine.Close, engine.Count
+	if t.db, _, err = mysql.Pool(dsn); err != nil {
+		return err
+	}
 	return t.begin(ctx, engine)
 }
 
@@ -130,6 +161,9 @@ type tuskArgs harness.Args
 func (tuskArgs) Kind() string { return "work" }
 
 func (t *tuskPeer) Enqueue(ctx context.Context, tasks []harness.Task) error {
+	if t.plan.Shape != "" {
+		return t.enqueueShaped(ctx, tasks[0])
+	}
 	batch := make([]tusk.NewTask, len(tasks))
 	for i, task := range tasks {
 		batch[i].Args = tuskArgs(task.Args())
@@ -151,14 +185,24 @@ func (t *tuskPeer) Work(ctx context.Context, handle func(n int)) error {
 		if err == nil {
 			handle(n)
 		}
+		if t.plan.Shape == harness.Retried && task.Attempt == 1 {
+			return errOnce
+		}
 		return err
 	})
-	worker, err := tusk.NewWorker(t.client, mux, &tusk.WorkerConfig{Concurrency: t.plan.Workers, ReadAhead: t.plan.Batch})
-	if err != nil {
-		return err
+	var workers errgroup.Group
+	for _, client := range append([]*tusk.Client{t.client}, t.more...) {
+		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: t.plan.Workers, ReadAhead: t.plan.Batch})
+		if err != nil {
+			return err
+		}
+		workers.Go(func() error { return worker.Run(ctx) })
 	}
-	return worker.Run(ctx)
+	return workers.Wait()
 }
+
+// errOnce is why tasks of the shape Retried fail.
+var errOnce = errors.New("the first attempt fails")
 
 func (t *tuskPeer) Left(ctx context.Context) (left int, err error) {
 	counts, err := t.count(ctx)

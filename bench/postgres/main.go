@@ -71,6 +71,7 @@ var scenarios = []struct {
 	{"backlog", backlog},
 	{"small", small},
 	{"slow", slow},
+	{"singles", singles},
 	{"queues", manyQueues},
 	{"life", life},
 	{"latency", latency},
@@ -86,7 +87,7 @@ func main() {
 	dsn := flag.String("dsn", os.Getenv("TUSK_BENCH_POSTGRES"), "server; default $TUSK_BENCH_POSTGRES, else one that is started with stock settings, but 300 connections")
 	chosen := flag.String("scenario", strings.Join(names, ","), "which, by commas")
 	long := flag.Bool("long", false, "the long form: hours in all, and 20 GB of disk")
-	tasks := flag.Int("tasks", 0, "tasks of a run of article, copy and small; default: by form")
+	tasks := flag.Int("tasks", 0, "tasks of a run of article, copy, small and singles; default: by form")
 	pairs := flag.Int("pairs", 0, "runs of each contender, interleaved; default: 3, long 5")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,9 +34,9 @@ type Postgres struct {
 	n      int
 }
 
-// StartPostgres starts one.
-func StartPostgres() (*Postgres, error) {
-	s, err := pgtest.Start(PostgresSettings...)
+// StartPostgres starts one, with settings beside those that all have.
+func StartPostgres(more ...string) (*Postgres, error) {
+	s, err := pgtest.Start(slices.Concat(PostgresSettings, more)...)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	c := &claim{request: r, queues: queues}
 	done, err := false, error(nil)
 	if !r.Again && r.Limit > 0 {
-		done, err = s.claiming.do(ctx, c, r.Limit, joinable, s.claimTogether)
+		done, err = s.claiming.Do(ctx, c, r.Limit, joinable, s.claimTogether)
 	}
 	if !done {
 		err = s.claimAlone(ctx, c)

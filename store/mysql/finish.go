@@ -19,7 +19,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		return nil, nil
 	}
 	if f := (&finishing{outcomes: outcomes}); s.known(outcomes) {
-		if done, err := s.finishing.do(ctx, f, len(outcomes), nil, s.finishTogether); done {
+		if done, err := s.finishing.Do(ctx, f, len(outcomes), nil, s.finishTogether); done {
 			return f.lost, wrap("finish", err)
 		}
 	}

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tuskqueue/tusk/internal/together"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -40,8 +41,8 @@ type Store struct {
 	galera   bool
 	log      *slog.Logger
 
-	claiming  together[*claim]
-	finishing together[*finishing]
+	claiming  together.Calls[*claim]
+	finishing together.Calls[*finishing]
 
 	places  places
 	leases  leases

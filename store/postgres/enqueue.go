@@ -16,10 +16,15 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 		return nil, nil
 	}
 	have := surveyOf(tasks)
-	err = s.repeat(ctx, func() error {
-		results, err = s.commit(ctx, tasks, have)
-		return s.noted(err)
-	})
+	done, err := s.enqueueTogether(ctx, tasks, have)
+	if done {
+		results = added(tasks)
+	} else {
+		err = s.repeat(ctx, func() error {
+			results, err = s.commit(ctx, tasks, have)
+			return s.noted(err)
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
@@ -145,6 +150,11 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 
 // add inserts plain tasks.
 func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error {
+	if len(tasks) == 1 {
+		t := &tasks[0]
+		return c.exec(ctx, s.sql["add_one"], laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
+			orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt))
+	}
 	n := len(tasks)
 	at, ids := make([]int64, n), make(uuids, n)
 	kinds, args := make([]string, n), make([][]byte, n)

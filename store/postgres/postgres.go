@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tuskqueue/tusk/internal/together"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -55,6 +56,8 @@ type Store struct {
 	packed    atomic.Bool  // they came in packs
 	claimed   atomic.Int32 // so many came together
 	lane      atomic.Int64 // the first came from there; 0: there was none
+
+	enqueueing together.Calls[*enqueueing]
 
 	spare    spare
 	witness  witness
@@ -99,6 +102,7 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
 		idleLane: idleLane}
 	s.functions = functions
+	s.enqueueing.Patience = togetherPatience
 	s.witness.s, s.known.mark = s, fmt.Sprintf("tusk %p", s)
 	files, err := statements.ReadDir("sql")
 	if err != nil {

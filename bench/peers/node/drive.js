@@ -92,6 +92,45 @@ class Drive {
   }
 }
 
+const steps = 3, settled = 4000, lastOutcomes = 100, delayed = 1000, tenants = 10;
+
+/** An everyday run, as harness/everyday.go has it. */
+async function everyday(peer, plan) {
+  const drive = new Drive(peer, { ...plan, tasks: plan.warm + plan.tasks });
+  const { tally } = drive;
+  const steady = async (from, to) => {
+    const began = performance.now(), open = [];
+    const one = async (n) => {
+      await peer.enqueueShaped({ n, args: args(n), tenant: n % tenants });
+      const due = performance.now() + (plan.shape === "delayed" ? delayed : 0);
+      tally.due[n] = tally.start[n] ? Math.min(due, tally.start[n]) : due;
+      drive.stored++;
+    };
+    for (let n = from; n < to; n++) {
+      const due = began + ((n - from) / plan.rate) * 1000;
+      if (due > performance.now()) await sleep(due - performance.now());
+      open.push(one(n));
+    }
+    await Promise.all(open);
+    while (tally.calls < to * (plan.shape === "retried" ? 2 : 1)) await sleep(1);
+  };
+  const stop = await peer.work((n) => {
+    tally.handle(n);
+    return plan.work > 0 ? sleep(plan.work / 1e6) : undefined;
+  });
+  await steady(0, plan.warm);
+  await sleep(settled);
+  await pause("ready");
+  const began = performance.now();
+  await steady(plan.warm, plan.warm + plan.tasks);
+  await sleep(plan.idle / 1e6 + lastOutcomes);
+  const took = performance.now() - began;
+  await pause("measured");
+  await stop();
+  tally.start.fill(0, 0, plan.warm);
+  return { stored: drive.stored - plan.warm, calls: tally.calls, tasks: tally.seen - plan.warm, took: Math.round(took * 1e6), waits: tally.waits() };
+}
+
 async function history(peer, plan) {
   const until = performance.now() + plan.patience / 1e6;
   let made = 0;
@@ -111,6 +150,12 @@ export async function serve(makePeer) {
   let error;
   try {
     const peer = await makePeer(plan);
+    if (plan.order === "everyday") {
+      Object.assign(result, await everyday(peer, plan));
+      print({ result });
+      await nextLine();
+      process.exit(0);
+    }
     result.history = await history(peer, plan);
     await pause("ready");
     const drive = new Drive(peer, plan);

@@ -4,11 +4,19 @@ select tusk_fn.name_lanes($1::bigint[], $2::text[])
 
 -- name: add
 -- Tasks without key and run time: $1 lanes, $2 ids, $3 kinds, $4 args,
--- $5 tenants, $6 tags, $7 settings, $8 expiries
+-- $5 tenants, $6 tags, $7 settings, $8 expiries. The planner is not told how many they
+-- are: it would make a plan for each call.
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 select x.lane, x.id, x.kind, x.args, x.tenant, x.tags::text[], x.settings, x.expires_at
-from unnest($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[])
+from (select $1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[] offset 0)
+  a(lanes, ids, kinds, args, tenants, tags, settings, expiries)
+cross join lateral unnest(a.lanes, a.ids, a.kinds, a.args, a.tenants, a.tags, a.settings, a.expiries)
   x(lane, id, kind, args, tenant, tags, settings, expires_at)
+
+-- name: add_one
+-- The same of one task, whose plan is made once for a connection.
+insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
+values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz)
 
 -- name: copy
 copy tusk.log (lane, id, kind, args) from stdin (format binary)

@@ -1,15 +1,24 @@
-package mysql
+// Package together lets calls of one process share transactions: those that meet
+// cost the database as much as one.
+//
+// It may touch nothing but what it is given.
+package together
 
 import (
 	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// together lets calls of one kind that come while others are under way wait, and
+// Calls lets calls of one kind that come while others are under way wait, and
 // then be answered by one transaction. A call that meets no other goes at once.
-type together[T any] struct {
+type Calls[T any] struct {
+	// Patience is how long a call waits for the transactions under way, before it goes
+	// alone: one may hang. 0: as long as they take.
+	Patience time.Duration
+
 	mu      sync.Mutex
 	busy    int // transactions under way
 	waiting []*joined[T]
@@ -37,27 +46,19 @@ const (
 // under way.
 const many = 6
 
-// maxTogether is how many tasks one transaction is for.
-const maxTogether = 640
+// Most is how many tasks one transaction is for.
+const Most = 640
 
-// do has run called for value, together with those of others for which joins
+// Do has run called for value, together with those of others for which joins
 // allows it (nil: all). It reports false when the caller should go alone: because its
 // time is over, or because run did nothing and says so.
-func (t *together[T]) do(ctx context.Context, value T, size int, joins func(a, b T) bool, run func(ctx context.Context, all []T) (bool, error)) (done bool, err error) {
+func (t *Calls[T]) Do(
+	ctx context.Context, value T, size int, joins func(a, b T) bool, run func(ctx context.Context, all []T) (bool, error),
+) (done bool, err error) {
 	own := &joined[T]{value: value, size: size, ctx: ctx, wake: make(chan turn, 1)}
 	if !t.enter(own) {
-		select {
-		case what := <-own.wake:
-			if what != leads {
-				return what == answered, own.err
-			}
-		case <-ctx.Done():
-			if t.leave(own) {
-				return false, nil // by itself it will fail
-			}
-			if what := <-own.wake; what != leads {
-				return what == answered, own.err
-			}
+		if what := t.wait(own); what != leads {
+			return what == answered, own.err
 		}
 	}
 	runtime.Gosched() // those that were answered together come back together
@@ -68,7 +69,7 @@ func (t *together[T]) do(ctx context.Context, value T, size int, joins func(a, b
 }
 
 // enter reports whether a call may go at once; if not, it waits.
-func (t *together[T]) enter(own *joined[T]) bool {
+func (t *Calls[T]) enter(own *joined[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pays(len(t.waiting) + 1) {
@@ -79,8 +80,29 @@ func (t *together[T]) enter(own *joined[T]) bool {
 	return false
 }
 
+// wait waits for what becomes of a call that may not go at once. When its time is over, or
+// its patience, it goes alone, unless it is being answered.
+func (t *Calls[T]) wait(own *joined[T]) turn {
+	var enough <-chan time.Time
+	if t.Patience > 0 {
+		timer := time.NewTimer(t.Patience)
+		defer timer.Stop()
+		enough = timer.C
+	}
+	select {
+	case what := <-own.wake:
+		return what
+	case <-own.ctx.Done():
+	case <-enough:
+	}
+	if t.leave(own) {
+		return alone
+	}
+	return <-own.wake
+}
+
 // leave takes a call back that has waited, unless it is being answered, or leads.
-func (t *together[T]) leave(own *joined[T]) bool {
+func (t *Calls[T]) leave(own *joined[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, one := range t.waiting {
@@ -93,12 +115,12 @@ func (t *together[T]) leave(own *joined[T]) bool {
 }
 
 // gather takes those of the waiting calls that join a call.
-func (t *together[T]) gather(own *joined[T], joins func(a, b T) bool) []*joined[T] {
+func (t *Calls[T]) gather(own *joined[T], joins func(a, b T) bool) []*joined[T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all, rest, size := []*joined[T]{own}, t.waiting[:0], own.size
 	for _, one := range t.waiting {
-		if size+one.size <= maxTogether && (joins == nil || joins(own.value, one.value)) {
+		if size+one.size <= Most && (joins == nil || joins(own.value, one.value)) {
 			all, size = append(all, one), size+one.size
 		} else {
 			rest = append(rest, one)
@@ -111,7 +133,7 @@ func (t *together[T]) gather(own *joined[T], joins func(a, b T) bool) []*joined[
 
 // run runs a transaction for calls; it ends early only when all of their contexts
 // have ended.
-func (t *together[T]) run(all []*joined[T], run func(ctx context.Context, all []T) (bool, error)) {
+func (t *Calls[T]) run(all []*joined[T], run func(ctx context.Context, all []T) (bool, error)) {
 	ctx := all[0].ctx
 	if len(all) > 1 {
 		shared, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -143,7 +165,7 @@ func (t *together[T]) run(all []*joined[T], run func(ctx context.Context, all []
 }
 
 // pass lets the call lead that has waited longest, if enough of them wait.
-func (t *together[T]) pass() {
+func (t *Calls[T]) pass() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy--
@@ -155,4 +177,4 @@ func (t *together[T]) pass() {
 }
 
 // pays reports whether a transaction for so many calls should begin now.
-func (t *together[T]) pays(calls int) bool { return t.busy == 0 || t.busy == 1 && calls >= many }
+func (t *Calls[T]) pays(calls int) bool { return t.busy == 0 || t.busy == 1 && calls >= many }

@@ -1,4 +1,4 @@
-package mysql
+package together
 
 import (
 	"context"
@@ -34,12 +34,12 @@ func TestCallsThatMeetAreAnsweredTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
 		r := &runs{done: true, err: failed}
-		var calls together[int]
+		var calls Calls[int]
 		var wait sync.WaitGroup
 		for i := range 4 {
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				if done, err := calls.do(t.Context(), i, 1, nil, r.run); !done || err != failed {
+				if done, err := calls.Do(t.Context(), i, 1, nil, r.run); !done || err != failed {
 					t.Errorf("call %d: %v, %v", i, done, err)
 				}
 			})
@@ -57,13 +57,13 @@ func TestCallsThatMeetAreAnsweredTogether(t *testing.T) {
 func TestManyCallsDoNotWaitForTheOnesBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &runs{done: true}
-		var calls together[int]
+		var calls Calls[int]
 		var wait sync.WaitGroup
 		began := time.Now()
 		for i := range many + 1 {
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				if done, err := calls.do(t.Context(), i, 1, nil, r.run); !done || err != nil {
+				if done, err := calls.Do(t.Context(), i, 1, nil, r.run); !done || err != nil {
 					t.Errorf("call %d: %v, %v", i, done, err)
 				}
 			})
@@ -78,12 +78,12 @@ func TestManyCallsDoNotWaitForTheOnesBefore(t *testing.T) {
 func TestCallsThatDoNotJoinGoOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &runs{done: true}
-		var calls together[int]
+		var calls Calls[int]
 		var wait sync.WaitGroup
 		for i := range 5 {
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				calls.do(t.Context(), i, maxTogether/2, func(a, b int) bool { return a%2 == b%2 }, r.run)
+				calls.Do(t.Context(), i, Most/2, func(a, b int) bool { return a%2 == b%2 }, r.run)
 			})
 		}
 		wait.Wait()
@@ -96,13 +96,13 @@ func TestCallsThatDoNotJoinGoOneAfterTheOther(t *testing.T) {
 func TestACallWhoseTimeIsOverHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &runs{done: true}
-		var calls together[int]
+		var calls Calls[int]
 		var wait sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		for i, one := range []context.Context{t.Context(), ctx, t.Context()} {
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				if done, _ := calls.do(one, i, 1, nil, r.run); done == (i == 1) {
+				if done, _ := calls.Do(one, i, 1, nil, r.run); done == (i == 1) {
 					t.Errorf("call %d: answered: %v", i, done)
 				}
 			})
@@ -119,14 +119,14 @@ func TestACallWhoseTimeIsOverHoldsNobodyUp(t *testing.T) {
 func TestATransactionEndsEarlyOnlyWhenAllItIsForHaveGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &runs{done: true}
-		var calls together[int]
+		var calls Calls[int]
 		var wait sync.WaitGroup
 		short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		for i, one := range []context.Context{t.Context(), short, t.Context()} {
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				if done, err := calls.do(one, i, 1, nil, r.run); !done || err != nil {
+				if done, err := calls.Do(one, i, 1, nil, r.run); !done || err != nil {
 					t.Errorf("call %d: %v, %v", i, done, err)
 				}
 			})
@@ -134,7 +134,7 @@ func TestATransactionEndsEarlyOnlyWhenAllItIsForHaveGone(t *testing.T) {
 		wait.Wait()
 		gone, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if done, err := calls.do(gone, 3, 1, nil, r.run); !done || !errors.Is(err, context.DeadlineExceeded) {
+		if done, err := calls.Do(gone, 3, 1, nil, r.run); !done || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call alone: %v, %v", done, err)
 		}
 	})
@@ -143,16 +143,41 @@ func TestATransactionEndsEarlyOnlyWhenAllItIsForHaveGone(t *testing.T) {
 func TestCallsOfARunThatDidNothingGoAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &runs{}
-		var calls together[int]
+		var calls Calls[int]
 		var wait sync.WaitGroup
 		for i := range 3 {
 			wait.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				if done, err := calls.do(t.Context(), i, 1, nil, r.run); done || err != nil {
+				if done, err := calls.Do(t.Context(), i, 1, nil, r.run); done || err != nil {
 					t.Errorf("call %d: %v, %v", i, done, err)
 				}
 			})
 		}
 		wait.Wait()
+	})
+}
+
+func TestACallWithoutPatienceGoesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &runs{done: true}
+		calls := Calls[int]{Patience: 100 * time.Millisecond}
+		var wait sync.WaitGroup
+		began := time.Now()
+		for i := range 2 {
+			wait.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				done, err := calls.Do(t.Context(), i, 1, nil, r.run)
+				if done != (i == 0) || err != nil {
+					t.Errorf("call %d: %v, %v", i, done, err)
+				}
+				if took := time.Since(began); i == 1 && took > 110*time.Millisecond {
+					t.Errorf("it has waited for %v", took)
+				}
+			})
+		}
+		wait.Wait()
+		if want := [][]int{{0}}; !slices.EqualFunc(r.all, want, slices.Equal) {
+			t.Errorf("answered %v, want %v", r.all, want)
+		}
 	})
 }
