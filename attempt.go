@@ -220,8 +220,13 @@ func (w *Worker) logFailures(outcomes []store.Outcome, lost map[store.ID]bool) {
 // claimMore wakes the claimer when there is room again: nothing else would, before
 // its next poll.
 func (w *Worker) claimMore() {
-	if n, _ := w.room(); n > 0 {
+	if n, _ := w.room(); n <= 0 {
+		return
+	}
+	if _, most := w.queues.open(); len(most) > 0 { // a queue that was left out may be asked now
 		w.source.Wake()
+	} else {
+		w.source.Freed()
 	}
 }
 

@@ -98,6 +98,10 @@ func (c *Client) Limits(ctx context.Context) (map[string]Limits, error) {
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)
 	}
+	return limitsOf(records)
+}
+
+func limitsOf(records []store.Record) (map[string]Limits, error) {
 	limits := make(map[string]Limits, len(records))
 	for _, r := range records {
 		var l Limits
@@ -114,13 +118,14 @@ func (c *Client) Limits(ctx context.Context) (map[string]Limits, error) {
 type limitCache struct {
 	mu     sync.Mutex
 	read   time.Time
+	gone   time.Time // when they were last forgotten
 	limits map[string]Limits
 }
 
 func (l *limitCache) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.read = time.Time{}
+	l.read, l.gone = time.Time{}, time.Now()
 }
 
 // last returns the limits that were read last.
@@ -128,6 +133,15 @@ func (l *limitCache) last() map[string]Limits {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.limits
+}
+
+// take takes in limits that were asked for at a time. What was forgotten since stays so.
+func (l *limitCache) take(limits map[string]Limits, asked time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if asked.After(l.gone) && asked.After(l.read) {
+		l.limits, l.read = limits, asked
+	}
 }
 
 // of returns the limits of all queues as they were within limitsAge.

@@ -292,8 +292,33 @@ func (w *queueWatch) open() (open []string, most map[string]int) {
 	return open, w.most
 }
 
+// settings returns the records of queues, and the limits of all, in one trip where the
+// engine can.
+func (c *Client) settings(ctx context.Context) (queues []store.Record, limits map[string]Limits, err error) {
+	engine, ok := store.As[store.ManyRecorder](c.store)
+	if !ok {
+		if queues, err = c.store.Records(ctx, queueRecord); err != nil {
+			return nil, nil, err
+		}
+		limits, err = c.limits.of(ctx, c)
+		return queues, limits, err
+	}
+	asked := time.Now()
+	records, err := engine.RecordsOf(ctx, queueRecord, allot.RecordKind)
+	if err != nil {
+		return nil, nil, err
+	}
+	isLimit := func(r store.Record) bool { return r.Kind == allot.RecordKind }
+	queues = slices.DeleteFunc(slices.Clone(records), isLimit)
+	limits, err = limitsOf(slices.DeleteFunc(records, func(r store.Record) bool { return !isLimit(r) }))
+	if err == nil {
+		c.limits.take(limits, asked)
+	}
+	return queues, limits, err
+}
+
 func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
-	records, err := w.client.store.Records(ctx, queueRecord)
+	records, limits, err := w.client.settings(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -304,10 +329,6 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
 		}
 		paused[r.Name] = s.Paused || w.worker != nil && slices.Contains(s.Quiet, w.worker())
-	}
-	limits, err := w.client.limits.of(ctx, w.client)
-	if err != nil {
-		return 0, err
 	}
 	most := map[string]int{}
 	for _, q := range w.queues {

@@ -162,8 +162,12 @@ func (w *Worker) assemble() {
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	exchanger, _ := s.(store.Exchanger)
+	var prompt func() bool
+	if engine, ok := store.As[store.Prompter](s); ok {
+		prompt = engine.Prompt
+	}
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
-		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Along: exchanger, Lender: w.finish, Log: w.log})
+		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Prompt: prompt, Along: exchanger, Lender: w.finish, Log: w.log})
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if !c.NeverLead {
 		w.leader = w.newLeader()

@@ -175,6 +175,18 @@ type Granter interface {
 	Roles(ctx context.Context, prefix string, apply bool) ([]string, error)
 }
 
+// Prompter is a Notifier that knows whether its wakes arrive, and as soon as tasks do: then
+// there is little use in looking for tasks by oneself right after the last ones.
+type Prompter interface {
+	Prompt() bool
+}
+
+// ManyRecorder is an engine that reads the records of several kinds in one trip.
+type ManyRecorder interface {
+	// RecordsOf returns what Records returns for each kind, the kinds in any order.
+	RecordsOf(ctx context.Context, kinds ...string) ([]Record, error)
+}
+
 // Meter is an engine that counts what it costs, for benchmarks.
 type Meter interface {
 	// Measure reads the counters; a benchmark subtracts what it read before.

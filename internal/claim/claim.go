@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/loop"
@@ -36,6 +37,7 @@ type Options struct {
 	Room   func() (n int, after time.Duration)       // how many tasks could be taken now; if none, when to ask again at the latest
 	Take   func(tasks []store.Task, asked time.Time) // takes what was asked for at a time
 	Poll   time.Duration                             // the longest pause between polls of idle queues
+	Prompt func() bool                               // hints come as soon as tasks do; nil: they do not
 	Along  store.Exchanger                           // takes outcomes along; nil: the engine cannot
 	Lender Lender                                    // has them; not asked without Along
 	Log    *slog.Logger
@@ -59,13 +61,19 @@ type Source struct {
 	idle       time.Duration       // the present pause
 	turn       int
 	hints      *hints
+	sated      atomic.Bool // the last round had room left, and hints are prompt
 
 	mu    sync.Mutex
 	asked store.Token // of the request that is under way or unanswered; zero: none
 }
 
-// firstIdle is the pause after the first poll that found nothing; it doubles up to Poll.
-const firstIdle = 5 * time.Millisecond
+// The pause after a poll that found fewer than there was room for doubles up to Poll. It is
+// longer where hints are prompt and tasks come one by one.
+const (
+	firstIdle   = 5 * time.Millisecond
+	promptPause = 50 * time.Millisecond
+	oneByOne    = 2 // tasks of a poll, or less
+)
 
 // New makes a source.
 func New(s Claimer, o Options) *Source {
@@ -77,8 +85,16 @@ func New(s Claimer, o Options) *Source {
 // Loop returns what has to run.
 func (c *Source) Loop() *loop.Loop { return c.loop }
 
-// Wake makes it go on at once: there is room again.
+// Wake makes it go on at once.
 func (c *Source) Wake() { c.loop.Wake() }
+
+// Freed says that there is room again: it goes on at once, unless the last look found all
+// that there was and hints tell of more.
+func (c *Source) Freed() {
+	if !c.sated.Load() {
+		c.loop.Wake()
+	}
+}
 
 // Hint says that queues may have tasks; without names, that any may.
 func (c *Source) Hint(queues ...string) {
@@ -94,6 +110,7 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	room, after := c.o.Room()
 	r := c.request(id, room)
 	if r.Limit <= 0 {
+		c.sated.Store(false)
 		for _, ask := range c.round {
 			c.hints.add(ask.Queues...)
 		}
@@ -215,12 +232,18 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 		c.o.Take(tasks, asked)
 	}
 	if len(c.round) > 0 || len(tasks) == r.Limit {
+		c.sated.Store(false)
 		return 0
 	}
 	if c.found {
 		c.idle = 0
 	}
-	c.idle = min(max(2*c.idle, firstIdle), c.o.Poll)
+	first, prompt := firstIdle, len(tasks) <= oneByOne && c.o.Prompt != nil && c.o.Prompt()
+	if prompt {
+		first = promptPause
+	}
+	c.sated.Store(prompt)
+	c.idle = min(max(2*c.idle, first), c.o.Poll)
 	pause := c.idle - rand.N(c.idle/4+1)
 	if !more && !isFew(c.o.Asks()) {
 		return max(pause, c.hints.untilSweep())

@@ -33,7 +33,8 @@ type turns struct {
 	ahead   map[string]*window
 	weights map[string]map[store.ID]int // of waiting tasks in queues with rates
 
-	heads int // how many waiting tasks of each group are looked at
+	unused bool // nobody uses turns: nothing else was read
+	heads  int  // how many waiting tasks of each group are looked at
 }
 
 // rated is a queue's usage of its rates and the version it was stored under.
@@ -51,8 +52,8 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if time.Since(t.read) > settingsAge {
-		if err := l.readLimits(ctx); err != nil {
+	if time.Since(t.read) > settingsAge || t.unused && len(groups) > 0 {
+		if err := l.readLimits(ctx, len(groups) > 0); err != nil {
 			return 0, err
 		}
 	}
@@ -144,10 +145,14 @@ func (l *Leader) remember(ctx context.Context, term int64, name string, r *rated
 	return nil
 }
 
-func (l *Leader) readLimits(ctx context.Context) error {
+func (l *Leader) readLimits(ctx context.Context, used bool) error {
 	limits, err := l.limits(ctx)
 	if err != nil {
 		return err
+	}
+	if l.turns.unused = !used && len(limits) == 0; l.turns.unused {
+		l.turns.limits, l.turns.read = limits, time.Now()
+		return nil
 	}
 	states, err := l.store.Records(ctx, allot.StateKind)
 	if err != nil {

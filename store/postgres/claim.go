@@ -27,10 +27,15 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		return x.tasks, nil
 	}
 	c := claimed{about: min(2*int(s.claimed.Load()), r.Limit)}
-	if err := s.query(ctx, "claim", c.read, [16]byte(r.Worker), [16]byte(r.Token), a.queues, r.Limit, r.Again, a.lock, s.fuller.Load(), s.packed.Load()); err != nil {
+	name := "claim"
+	if s.sparse.Load() && !r.Again && len(a.queues) <= fewQueues {
+		name = "claim_sparse"
+	}
+	if err := s.query(ctx, name, c.read, [16]byte(r.Worker), [16]byte(r.Token), a.queues, r.Limit, r.Again, a.lock, s.fuller.Load(), s.packed.Load()); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	s.lane.Store(0)
+	s.sparse.Store(len(c.tasks) == 0)
 	if len(c.tasks) > 0 {
 		s.fuller.Store(c.full)
 		s.packed.Store(c.packs > 0)
@@ -42,6 +47,10 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	}
 	return c.tasks, nil
 }
+
+// fewQueues are those that a claim looks at one by one. Of more, it sorts out those that
+// have nothing by itself.
+const fewQueues = 4
 
 // ask is what a claim asks for, as the functions in the database take it.
 type ask struct {

@@ -52,10 +52,13 @@ type Store struct {
 	known     known
 	quiet     bool
 	bell      bell
+	workers   counts
+	hearing   atomic.Int32 // listeners that hear
 	fuller    atomic.Bool  // tasks that were claimed lately had more than the least
 	packed    atomic.Bool  // they came in packs
 	claimed   atomic.Int32 // so many came together
 	lane      atomic.Int64 // the first came from there; 0: there was none
+	sparse    atomic.Bool  // the last claim found nothing
 
 	enqueueing together.Calls[*enqueueing]
 

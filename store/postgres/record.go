@@ -10,15 +10,26 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
+var _ store.ManyRecorder = (*Store)(nil)
+
 // Records implements store.Recorder.
 func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
+	return s.records(ctx, "records", kind)
+}
+
+// RecordsOf implements store.ManyRecorder.
+func (s *Store) RecordsOf(ctx context.Context, kinds ...string) ([]store.Record, error) {
+	return s.records(ctx, "records_of", kinds)
+}
+
+func (s *Store) records(ctx context.Context, name string, of any) ([]store.Record, error) {
 	var records []store.Record
-	err := s.query(ctx, "records", func(raw [][]byte) error {
+	err := s.query(ctx, name, func(raw [][]byte) error {
 		records = append(records, store.Record{
 			Kind: string(raw[0]), Name: string(raw[1]), Version: int64Of(raw[2]), Body: bytesOf(raw[3]), UpdatedAt: timeOf(raw[4]),
 		})
 		return nil
-	}, kind)
+	}, of)
 	if err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}

@@ -106,3 +106,38 @@ func TestACallerWhoseTimeIsOverIsToldAndTheOthersGoOn(t *testing.T) {
 		t.Errorf("%d tasks are stored, want those of all who waited", n)
 	}
 }
+
+func TestAWorkerThatFoundNothingIsToldThatItIsDead(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := context.Background()
+	worker := newID()
+	beat := store.Beat{Worker: store.Worker{ID: worker, Queues: []string{"q"}}, TTL: time.Hour}
+	if _, err := s.Extend(ctx, beat); err != nil {
+		t.Fatal(err)
+	}
+	claim := func() ([]store.Task, error) {
+		return s.Claim(ctx, store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 5, Token: store.NewToken()})
+	}
+	for range 2 {
+		if got, err := claim(); err != nil || len(got) != 0 {
+			t.Fatal(got, err)
+		}
+	}
+	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := claim(); err != nil || len(got) != 1 {
+		t.Fatal("after it found nothing:", got, err)
+	}
+	for range 2 {
+		if got, err := claim(); err != nil || len(got) != 0 {
+			t.Fatal(got, err)
+		}
+	}
+	if _, err := pool.Exec(ctx, "update tusk.worker set dead = true where id = $1", [16]byte(worker)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(); !errors.Is(err, store.ErrWorkerDead) {
+		t.Errorf("a dead worker is told %v", err)
+	}
+}

@@ -53,6 +53,7 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
+	u.s.ringAfter(have)
 	return results, nil
 }
 

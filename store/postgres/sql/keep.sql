@@ -1,5 +1,12 @@
 -- name: lead
-select term, now from tusk_fn.candidate($1, $2)
+-- $1 the candidate, $2 for how long. Most often another one leads, and that is soon seen.
+with other as materialized (
+  select 0::bigint as term, clock_timestamp() as now from tusk.leader l
+  where $2::bigint > 0 and l.id <> $1::uuid and l.expires_at > clock_timestamp()
+    and l.renewed_at <= clock_timestamp() + interval '1 second')
+select term, now from other
+union all
+select c.term, c.now from tusk_fn.candidate($1, $2) c where not exists (select from other)
 
 -- name: adopt
 with adopted as (

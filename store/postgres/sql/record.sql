@@ -1,6 +1,13 @@
 -- name: records
 select kind, name, version, body, updated_at from tusk.record where kind = $1 order by name collate "C"
 
+-- name: records_of
+-- The same of several kinds; they are looked for one by one, whatever the planner knows.
+select r.kind, r.name, r.version, r.body, r.updated_at
+from (select $1::text[] as kinds offset 0) a
+cross join lateral pg_catalog.unnest(a.kinds) k(kind)
+cross join lateral (select x.* from tusk.record x where x.kind = k.kind order by x.name collate "C" offset 0) r
+
 -- name: hold_lead
 select tusk_fn.hold_lead($1)
 
