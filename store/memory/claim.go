@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // worker is a process that runs tasks, or one that did.
@@ -96,13 +97,20 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.workers[b.Worker.ID]
+	is, last := rules.Unheard, int64(0)
 	switch {
-	case w != nil && w.left && b.TTL <= 0:
-		return nil, nil // signing off again changes nothing
-	case w != nil && w.dead:
-		return nil, fmt.Errorf("extend: %w", store.ErrWorkerDead)
-	case w != nil && b.Seq > 0 && b.Seq <= w.seq:
-		return nil, fmt.Errorf("extend: %w", store.ErrLate)
+	case w == nil:
+	case w.left:
+		is = rules.SignedOff
+	case w.dead:
+		is = rules.Dead
+	default:
+		is, last = rules.Living, w.seq
+	}
+	if counts, err := rules.Beat(&b, is, last); err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	} else if !counts {
+		return nil, nil
 	}
 	for _, note := range b.Notes {
 		if t := s.leased(note.ID, note.Lease); t != nil {
@@ -110,9 +118,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		}
 	}
 	if b.TTL <= 0 {
-		if w != nil {
-			w.dead, w.left = true, true
-		}
+		w.dead, w.left = true, true
 		return nil, nil
 	}
 	w = s.register(b)

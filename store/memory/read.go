@@ -140,26 +140,11 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sums := map[slice]*store.Stat{}
-	for at, stat := range s.stats {
-		if at.at.Before(f.From.Truncate(time.Minute)) || !f.Until.IsZero() && !at.at.Before(f.Until) ||
-			f.Queue != "" && f.Queue != at.queue || f.Kind != "" && f.Kind != at.kind {
-			continue
-		}
-		at.at = at.at.Truncate(max(f.Bucket, time.Minute))
-		if sums[at] == nil {
-			sums[at] = &store.Stat{At: at.at, Queue: at.queue, Kind: at.kind}
-		}
-		sums[at].Add(stat)
+	sums := store.NewSums(f)
+	for _, stat := range s.stats {
+		sums.Add(stat)
 	}
-	var stats []store.Stat
-	for _, sum := range sums {
-		stats = append(stats, *sum)
-	}
-	slices.SortFunc(stats, func(a, b store.Stat) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
-	})
-	return stats, nil
+	return sums.Stats(), nil
 }
 
 // Errors implements store.Reader.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Extend implements store.Leaser. The beat comes first and by itself: it waits
@@ -41,34 +42,25 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 			return nil, wrap("extend", err)
 		}
 	}
-	err = s.view(ctx, func(w *work) error {
-		stops, err = w.stops(b.Worker.ID)
-		return err
-	})
+	stops, err = s.stops(ctx, b.Worker.ID)
 	return stops, wrap("extend", err)
 }
 
 // beat writes a worker's beat down. It reports whether the worker has signed off
 // before and does so again, which changes nothing.
 func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
-	known, dead := false, 0
-	var started, seq int64
+	is := rules.Unheard
+	var started, last int64
 	w.buf = append(w.buf, stmt{q("clock"), nil, func(rows *sql.Rows) error { return rows.Scan(&w.now) }})
-	err = w.ask(func(rows *sql.Rows) error { known = true; return rows.Scan(&dead, &started, &seq) }, q("worker.lock"), b.Worker.ID[:])
+	err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&is, &started, &last) }, q("worker.lock"), b.Worker.ID[:])
 	if err != nil {
 		return false, err
 	}
 	w.store.places.learn(w.now)
-	switch {
-	case b.TTL <= 0 && dead == 2:
-		return true, nil
-	case dead != 0:
-		return false, store.ErrWorkerDead
-	case b.Seq > 0 && b.Seq <= seq:
-		return false, store.ErrLate
-	case b.TTL <= 0 && !known:
-		return true, nil
-	case b.TTL <= 0:
+	if counts, err := rules.Beat(b, is, last); err != nil || !counts {
+		return err == nil, err
+	}
+	if b.TTL <= 0 {
 		w.do(q("worker.leave"), b.Worker.ID[:])
 		return false, w.note(b.Notes)
 	}
@@ -86,7 +78,7 @@ func (w *work) beat(b *store.Beat, watched int64) (left bool, err error) {
 		every = b.TTL / 3
 	}
 	late, expires := w.now+every.Microseconds()*3/2, w.now+b.TTL.Microseconds()
-	if !known {
+	if is == rules.Unheard {
 		w.do(q("worker.insert"), append(append([]any{b.Worker.ID[:]}, labels...), w.now, w.now, late, expires, watched, b.Seq, bytesOf(b.Holds),
 			b.Worker.Hung)...)
 		return false, nil
@@ -153,9 +145,9 @@ func encodeNote(n *store.Note) []byte {
 func (w *work) next() int64 { return w.store.places.next() }
 
 // stops returns the attempts of a worker that somebody wants stopped.
-func (w *work) stops(worker store.ID) (stops []store.Stop, err error) {
+func (s *Store) stops(ctx context.Context, worker store.ID) (stops []store.Stop, err error) {
 	wanted := map[ref]store.ID{}
-	err = w.ask(func(rows *sql.Rows) error {
+	err = s.query(ctx, func(rows *sql.Rows) error {
 		var r ref
 		var id []byte
 		err := rows.Scan(&r.place, &r.n, &r.lap, &id)
@@ -167,13 +159,17 @@ func (w *work) stops(worker store.ID) (stops []store.Stop, err error) {
 	if err != nil || len(wanted) == 0 {
 		return nil, err
 	}
-	held, err := w.readLeases(q("lease.of worker"), worker[:])
-	for _, l := range held {
+	err = s.query(ctx, func(rows *sql.Rows) error {
+		l, err := readLease(rows)
+		if err != nil {
+			return err
+		}
 		for r, id := range wanted {
 			if l.has(r) {
 				stops = append(stops, store.Stop{ID: id, Lease: l.token})
 			}
 		}
-	}
+		return nil
+	}, q("lease.of worker"), worker[:])
 	return stops, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -37,33 +38,17 @@ func readStat(rows *sql.Rows) (*store.Stat, error) {
 }
 
 // Stats implements store.Reader: it adds minutes up.
-func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
-	bucket := max(f.Bucket, time.Minute)
-	from, until := f.From.Truncate(time.Minute).UnixMicro(), int64(1)<<62
-	if f.From.IsZero() {
-		from = 0
-	}
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats []store.Stat, err error) {
+	from, until := max(f.From.Truncate(time.Minute).UnixMicro(), 0), int64(math.MaxInt64)
 	if !f.Until.IsZero() {
 		until = f.Until.UnixMicro()
 	}
-	sums := map[minute]*store.Stat{}
-	add := func(one *store.Stat) {
-		begins := one.At.UnixMicro()
-		if begins < from || begins >= until || f.Queue != "" && f.Queue != one.Queue || f.Kind != "" && f.Kind != one.Kind {
-			return
-		}
-		at := minute{one.At.Truncate(bucket).UnixMicro(), one.Queue, one.Kind}
-		if sums[at] == nil {
-			sums[at] = &store.Stat{At: instant(at.at), Queue: at.queue, Kind: at.kind}
-		}
-		sums[at].Add(one)
-	}
-	err := s.view(ctx, func(w *work) error {
-		clear(sums)
+	err = s.view(ctx, func(w *work) error {
+		sums := store.NewSums(f)
 		err := w.ask(func(rows *sql.Rows) error {
 			one, err := readStat(rows)
 			if err == nil {
-				add(one)
+				sums.Add(one)
 			}
 			return err
 		}, q("stat.range"), from, until)
@@ -73,20 +58,14 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		var late delta
 		err = w.deltas(&late)
 		for _, one := range late.stats {
-			add(one)
+			sums.Add(one)
 		}
+		stats = sums.Stats()
 		return err
 	})
 	if err != nil {
 		return nil, wrap("stats", err)
 	}
-	var stats []store.Stat
-	for _, sum := range sums {
-		stats = append(stats, *sum)
-	}
-	slices.SortFunc(stats, func(a, b store.Stat) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
-	})
 	return stats, nil
 }
 

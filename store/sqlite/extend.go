@@ -5,12 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/tuskqueue/tusk/store"
-)
-
-const (
-	living    = 0
-	died      = 1
-	signedOff = 2
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Extend implements store.Leaser. A beat writes the worker's row, whatever it holds.
@@ -27,13 +22,12 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case known != nil && known.int(0) == signedOff && b.TTL <= 0:
-		return nil, nil // signing off again changes nothing
-	case known != nil && known.int(0) != living:
-		return nil, store.ErrWorkerDead
-	case known != nil && b.Seq > 0 && b.Seq <= known.int(1):
-		return nil, store.ErrLate
+	is, last := rules.Unheard, int64(0)
+	if known != nil {
+		is, last = rules.Standing(known.int(0)), known.int(1)
+	}
+	if counts, err := rules.Beat(&b, is, last); err != nil || !counts {
+		return nil, err
 	}
 	for i := range b.Notes {
 		if err := w.note(&b.Notes[i]); err != nil {
@@ -41,9 +35,7 @@ func (w *work) extend(b store.Beat) ([]store.Stop, error) {
 		}
 	}
 	if b.TTL <= 0 {
-		if known != nil {
-			_, err = w.run("worker.bury", signedOff, b.Worker.ID)
-		}
+		_, err = w.run("worker.bury", int(rules.SignedOff), b.Worker.ID)
 		return nil, err
 	}
 	queues, err := json.Marshal(b.Worker.Queues)

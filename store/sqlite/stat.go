@@ -1,11 +1,10 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"math"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -44,43 +43,28 @@ func readStat(r row) (s store.Stat, err error) {
 
 // Stats implements store.Reader: it adds minutes up.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
-	bucket := max(f.Bucket, time.Minute)
-	from, until := f.From.Truncate(time.Minute), int64(1)<<62
+	from, until := f.From.Truncate(time.Minute), int64(math.MaxInt64)
 	if !f.Until.IsZero() {
 		until = micros(f.Until)
 	}
-	sums := map[minute]*store.Stat{}
-	var stats []*store.Stat
+	sums := store.NewSums(f)
 	err := s.read(ctx, func(ctx context.Context, c session) error {
 		names := readNames(ctx, c, s)
 		return c.each(ctx, "stat.range", func(r row) error {
 			of, err := names(r.int(7))
-			if err != nil || f.Queue != "" && f.Queue != of.queue || f.Kind != "" && f.Kind != of.kind {
-				return err
-			}
-			one, err := readStat(r)
 			if err != nil {
 				return err
 			}
-			begins := r.time(6).Truncate(bucket)
-			at := minute{micros(begins), r.int(7)}
-			if sums[at] == nil {
-				sums[at] = &store.Stat{At: begins, Queue: of.queue, Kind: of.kind}
-				stats = append(stats, sums[at])
+			one, err := readStat(r)
+			one.At, one.Queue, one.Kind = r.time(6), of.queue, of.kind
+			if err == nil {
+				sums.Add(&one)
 			}
-			sums[at].Add(&one)
-			return nil
+			return err
 		}, micros(from), until)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
-	slices.SortFunc(stats, func(a, b *store.Stat) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
-	})
-	all := make([]store.Stat, len(stats))
-	for i, stat := range stats {
-		all[i] = *stat
-	}
-	return all, nil
+	return sums.Stats(), nil
 }
