@@ -170,7 +170,7 @@ func usage(ctx context.Context, server *mysqltest.Server, c contender) (u used, 
 	if u.deadlocks, err = deadlocks(ctx, db); err != nil {
 		return u, err
 	}
-	meter, err := mysql.New(db)
+	meter, err := mysql.New(ctx, db, mysql.Options{})
 	if err != nil {
 		return u, err
 	}

@@ -74,7 +74,7 @@ func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 	if to.Needed && !t.Needed {
 		w.needed.add(ref{t.place, t.n, 0})
 	}
-	was, lift, same := t.labels(), to.Place != 0, t.Open == to.Open && !to.Values
+	was, lift, stays := t.labels(), to.Place != 0, t.Open == to.Open && !to.Values
 	if lift {
 		if err := w.leave(t, e, to); err != nil {
 			return err
@@ -86,7 +86,7 @@ func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 	if lift {
 		w.enter(t)
 	}
-	if lift || !same {
+	if lift || !stays {
 		w.saved.add(t)
 	}
 	if values {

@@ -22,7 +22,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	warnings = weaknesses(is)
 	if most := s.db.Stats().MaxOpenConnections; most > 0 && s.spare == nil {
 		warnings = append(warnings, fmt.Sprintf("the pool has at most %d connections: while handlers hold all of them, beats and claims wait, and "+
-			"workers may be taken for dead; pass mysql.WithSpare to mysql.New", most))
+			"workers may be taken for dead; set mysql.Options.Spare", most))
 	}
 	return warnings, wrap("check", checkSettings(is, s.galera))
 }

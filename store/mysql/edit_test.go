@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -68,6 +69,36 @@ func TestManyTasksAreEditedByFewStatements(t *testing.T) {
 		if n := number(t, s, "select count(*) from "+table); n != 0 {
 			t.Errorf("%d rows are left in %s", n, table)
 		}
+	}
+}
+
+func TestManyTasksWithKeysTakeFewStatements(t *testing.T) {
+	const many = 1000
+	s := fresh(t)
+	tasks := newTasks(many, "q")
+	ids := make([]store.ID, many)
+	for i := range tasks {
+		tasks[i].Key, ids[i] = fmt.Sprint("k", i), tasks[i].ID
+	}
+	cost := func(name string, do func()) {
+		t.Helper()
+		before := statements(t, s)
+		do()
+		if n := statements(t, s) - before - 1; n > 4*many/100 {
+			t.Errorf("%s: %d statements for %d tasks", name, n, many)
+		}
+	}
+	cost("enqueue", func() { enqueue(t, s, tasks...) })
+	for _, change := range []store.Change{{Op: store.Cancel}, {Op: store.Retry}, {Op: store.Move, Queue: "r"}, {Op: store.Delete}} {
+		cost(change.Op.String(), func() {
+			edited, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: change})
+			if err != nil || len(edited) != many || edited[0].Result != store.Changed {
+				t.Fatal(len(edited), err)
+			}
+		})
+	}
+	if n := number(t, s, "select count(*) from tusk_key"); n != 0 {
+		t.Errorf("%d keys are left", n)
 	}
 }
 

@@ -187,7 +187,7 @@ func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State
 	if w.user { // what it sees without a lock may be old
 		which = "task.find locked"
 	}
-	return inParts(ids, 500, func(part []any) error {
+	return inParts(ids, 1000, func(part []any) error {
 		return w.ask(func(rows *sql.Rows) error {
 			var r ref
 			var state store.State

@@ -266,7 +266,7 @@ func (w *work) pourLabels(c *change[labelRow]) {
 			return nil
 		})
 	}
-	inParts(c.come.take(), 500, func(part []labelRow) error {
+	inParts(c.come.take(), 1000, func(part []labelRow) error {
 		var args []any
 		for _, l := range part {
 			args = append(args, []byte(l.label), l.id[:], l.place, l.n)

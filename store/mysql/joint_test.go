@@ -118,7 +118,7 @@ func TestAFinishThatComesTooLateIsLostAloneAmongThoseItMeets(t *testing.T) {
 	if err != nil || len(dead) != 10 {
 		t.Fatal(len(dead), err)
 	}
-	other, err := New(s.db) // that remembers none of these leases
+	other, err := New(ctx, s.db, Options{}) // that remembers none of these leases
 	if err != nil {
 		t.Fatal(err)
 	}

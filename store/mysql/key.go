@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"database/sql"
 	"slices"
+	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -19,74 +20,91 @@ func nameOf(t *store.Task) rules.KeyName {
 	return rules.KeyName{Queue: t.Queue, Tenant: t.Tenant, Key: t.Key}
 }
 
-// keyArgs are the parameters of a condition on the columns of the primary key.
-func keyArgs(n rules.KeyName) []any { return []any{[]byte(n.Queue), []byte(n.Tenant), []byte(n.Key)} }
+// amongKeys puts a list of keys in for :keys in a statement.
+func amongKeys(statement string, names []rules.KeyName) (text string, args []any) {
+	const one = "select cast(? as binary) as queue, cast(? as binary) as tenant, cast(? as binary) as tkey"
+	return strings.Replace(q(statement), ":keys", one+strings.Repeat(" union all "+one, len(names)-1), 1), keyArgs(names)
+}
+
+func keyArgs(names []rules.KeyName) (args []any) {
+	for _, n := range names {
+		args = append(args, []byte(n.Queue), []byte(n.Tenant), []byte(n.Key))
+	}
+	return args
+}
 
 // lockKeys locks the rows of keys, in order, and makes those that are missing.
 func (w *work) lockKeys(names []rules.KeyName) error {
 	missing := slices.DeleteFunc(slices.Clone(names), func(n rules.KeyName) bool { return w.keys[n] != nil })
-	if len(missing) == 0 {
-		return nil
-	}
 	if w.hasty { // an insert would wait for whoever holds the key
 		if err := w.lockExisting(missing); err != nil {
 			return err
 		}
 		missing = slices.DeleteFunc(missing, func(n rules.KeyName) bool { return w.keys[n] != nil })
 	}
-	for _, n := range missing {
-		w.do(q("key.insert"), keyArgs(n)...)
-		w.lockKey(n)
+	w.insertValues("key.insert", "(?, ?, ?)", 3, keyArgs(missing))
+	return w.lockExisting(missing)
+}
+
+// lockExisting locks the rows of those keys that have one, and reads the time.
+func (w *work) lockExisting(names []rules.KeyName) error {
+	if len(names) == 0 {
+		return nil
 	}
+	inParts(names, maxSpans, func(part []rules.KeyName) error {
+		text, args := amongKeys("key.lock", part)
+		w.buf = append(w.buf, stmt{w.locking(text), args, w.readKey})
+		return nil
+	})
 	w.readClock()
 	return w.flush()
 }
 
-// lockExisting locks the rows of those keys that have one.
-func (w *work) lockExisting(names []rules.KeyName) error {
-	for _, n := range names {
-		w.lockKey(n)
+// readKey reads a row of key.lock.
+func (w *work) readKey(rows *sql.Rows) error {
+	k := &identity{}
+	var queue, tenant, key, holder, awaiting, ended []byte
+	var source sql.NullInt64
+	err := rows.Scan(&queue, &tenant, &key, &holder, &k.at.place, &k.at.n, &awaiting, &k.awaitingAt.place, &k.awaitingAt.n, &ended,
+		&source, &k.Tasks)
+	k.KeyName = rules.KeyName{Queue: string(queue), Tenant: string(tenant), Key: string(key)}
+	copy(k.Holder[:], holder)
+	copy(k.Awaiting[:], awaiting)
+	copy(k.Ended[:], ended)
+	if source.Valid {
+		k.Source = nanos(source.Int64)
 	}
-	return w.flush()
-}
-
-// lockKey locks the row of a key with the next flush.
-func (w *work) lockKey(of rules.KeyName) {
-	w.buf = append(w.buf, stmt{w.locking(q("key.lock")), keyArgs(of), func(rows *sql.Rows) error {
-		k := &identity{Key: rules.Key{KeyName: of}}
-		var holder, awaiting, ended []byte
-		var source sql.NullInt64
-		err := rows.Scan(&holder, &k.at.place, &k.at.n, &awaiting, &k.awaitingAt.place, &k.awaitingAt.n, &ended, &source, &k.Tasks)
-		copy(k.Holder[:], holder)
-		copy(k.Awaiting[:], awaiting)
-		copy(k.Ended[:], ended)
-		if source.Valid {
-			k.Source = nanos(source.Int64)
-		}
-		if w.keys == nil {
-			w.keys = map[rules.KeyName]*identity{}
-		}
-		w.keys[of] = k
-		return err
-	}})
+	if w.keys == nil {
+		w.keys = map[rules.KeyName]*identity{}
+	}
+	w.keys[k.KeyName] = k
+	return err
 }
 
 // writeKeys writes the keys that have changed, and deletes those without a task.
 func (w *work) writeKeys(changed []rules.Key) {
+	var rows []any
 	for i := range changed {
 		k := w.keys[changed[i].KeyName]
 		k.Key = changed[i]
 		k.at, k.awaitingAt = w.placeOf(k.Holder), w.placeOf(k.Awaiting)
 		if k.Tasks > 0 {
-			w.do(q("key.write"), append([]any{idOrNull(k.Holder), k.at.place, k.at.n, idOrNull(k.Awaiting),
-				k.awaitingAt.place, k.awaitingAt.n, idOrNull(k.Ended), nanosOrNull(k.Source), k.Tasks}, keyArgs(k.KeyName)...)...)
+			rows = append(append(rows, keyArgs([]rules.KeyName{k.KeyName})...), idOrNull(k.Holder), k.at.place, k.at.n, idOrNull(k.Awaiting),
+				k.awaitingAt.place, k.awaitingAt.n, idOrNull(k.Ended), nanosOrNull(k.Source), k.Tasks)
 		}
 	}
+	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", 12, rows)
+	var gone []rules.KeyName
 	for _, k := range w.keys {
 		if k.Tasks == 0 { // the last one is gone, or the row was made in vain
-			w.do(q("key.delete"), keyArgs(k.KeyName)...)
+			gone = append(gone, k.KeyName)
 		}
 	}
+	inParts(sortedKeys(gone), maxSpans, func(part []rules.KeyName) error {
+		text, args := amongKeys("key.delete", part)
+		w.do(text, args...)
+		return nil
+	})
 }
 
 // placeOf returns where a task is that is locked; nowhere for none.

@@ -15,8 +15,10 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
@@ -58,26 +60,29 @@ type Store struct {
 	trips, claims, conflicts, deadlocks atomic.Int64
 }
 
-// Option changes what New makes.
-type Option func(*Store)
-
-// WithLogger sets where warnings go; slog.Default() unless set.
-func WithLogger(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
-
-// AllowGalera lets the engine work on a Galera cluster. All of its connections
-// must then lead to one and the same node: locks do not reach from node to node.
-func AllowGalera() Option { return func(s *Store) { s.galera = true } }
+// Options are settings of an engine. Zero values are defaults.
+type Options struct {
+	// Spare is the connector that the pool was made with: a way to connect by itself, so
+	// that the engine's own work goes on while handlers hold every connection of the pool.
+	// Open has it by itself.
+	Spare driver.Connector
+	// Galera lets the engine work on a Galera cluster. All of its connections must then
+	// lead to one and the same node: locks do not reach from node to node.
+	Galera bool
+	// Logger takes warnings. Default: slog.Default().
+	Logger *slog.Logger
+}
 
 // New makes a store on an open pool and looks at the server, which it may refuse:
 // too old, or only like MySQL. Check says more. The pool stays the caller's.
 // Open makes better use of the connection than a pool that knows neither
-// multiStatements nor interpolateParams. Where the pool is limited, give it WithSpare, too.
-func New(db *sql.DB, options ...Option) (*Store, error) {
-	s := &Store{db: db, log: slog.Default()}
-	for _, option := range options {
-		option(s)
+// multiStatements nor interpolateParams. Where the pool is limited, set Options.Spare, too.
+func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
+	s := &Store{db: db, galera: o.Galera, log: cmp.Or(o.Logger, slog.Default())}
+	if o.Spare != nil {
+		s.spare = newSpare(o.Spare)
 	}
-	if err := s.inspect(context.Background()); err != nil {
+	if err := s.inspect(ctx); err != nil {
 		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)
 	}

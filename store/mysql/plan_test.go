@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // planned makes a store with some of everything: two places of many tasks, and
@@ -52,7 +53,13 @@ func planned(t *testing.T) *Store {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.db.Exec("analyze table tusk_turn"); err != nil {
+	for i := range tasks[:300] {
+		tasks[i] = store.NewTask{ID: store.ID{3, byte(i >> 8), byte(i)}, Kind: "k", Queue: "keyed", Tenant: "acme", Key: fmt.Sprint(i)}
+	}
+	if _, err := s.Enqueue(ctx, tasks[:300]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.Exec("analyze table tusk_turn, tusk_key"); err != nil {
 		t.Fatal(err)
 	}
 	worker := store.ID{9}
@@ -126,6 +133,9 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names := []rules.KeyName{{Queue: "keyed", Tenant: "acme", Key: "100"}, {Queue: "keyed", Tenant: "acme", Key: "200"}}
+	keyLock, keys := amongKeys("key.lock", names)
+	keyDelete, _ := amongKeys("key.delete", names)
 	const near = "place = ? and first between ? and ? and next <= ? and last >= ?"
 	const taskKey, laneKey = 10, 277 // place and n; queue, priority, at, place and first
 	for _, test := range []struct {
@@ -153,7 +163,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},
 		{"end.forget", q("end.forget"), []any{0}, "tusk_end", "PRIMARY", 8, 1000},
 		{"admit.due", q("admit.due"), []any{runAt, 10}, "tusk_waiting", "PRIMARY", 8, 1000},
-		{"key.lock", q("key.lock"), []any{[]byte("q"), []byte("acme"), []byte("k")}, "tusk_key", "PRIMARY", 1, 1},
+		{"key.lock", keyLock, keys, "k", "PRIMARY", 1538, 1},
+		{"key.delete", keyDelete, keys, "k", "PRIMARY", 1538, 1},
 		{"record.lock", q("record.lock"), []any{[]byte("q"), []byte("k")}, "tusk_record", "PRIMARY", 1, 1},
 		{"rescue.overdue", q("rescue.overdue"), []any{1}, "tusk_worker", "tusk_worker_dead", 9, 2},
 		{"lease.delete", strings.Replace(q("lease.delete"), ":leases", "token = ? and claimed_at = ? or token = ? and claimed_at = ?", 1),

@@ -13,6 +13,9 @@ import (
 // any more are deleted on the way.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
 	gone := s.witness.gone(ctx)
+	if due, err := s.rescueDue(ctx, term); err != nil || !due && len(gone) == 0 {
+		return nil, wrap("rescue", err)
+	}
 	err = s.write(ctx, func(w *work) error {
 		tasks = nil
 		if err := w.leads(term); err != nil {
@@ -25,7 +28,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		if tasks, err = w.openOf(leases, limit); err != nil || len(tasks) >= limit {
 			return err
 		}
-		if left := s.strays.Load() - w.now; left > 0 && left <= straysEvery.Microseconds() {
+		if s.lookedForStrays(w.now) {
 			return nil
 		}
 		if leases, err = w.strays(); err != nil {
@@ -45,6 +48,32 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		return nil, wrap("rescue", err)
 	}
 	return tasks[:min(len(tasks), limit)], nil
+}
+
+// rescueDue asks one statement whether there may be anything to take back. It fails unless the
+// term is the one that runs.
+func (s *Store) rescueDue(ctx context.Context, term int64) (due bool, err error) {
+	var l leader
+	var now int64
+	if err := s.ready(ctx); err != nil {
+		return false, err
+	}
+	err = s.query(ctx, func(rows *sql.Rows) error {
+		var id []byte
+		err := rows.Scan(&id, &l.term, &l.expires, &now, &due)
+		copy(l.id[:], id)
+		return err
+	}, q("rescue.due"), clockSlack)
+	if err == nil && !l.leads(term, now) {
+		err = store.ErrNotLeader
+	}
+	return due || !s.lookedForStrays(now), err
+}
+
+// lookedForStrays reports whether leases were compared a moment ago.
+func (s *Store) lookedForStrays(now int64) bool {
+	left := s.strays.Load() - now
+	return left > 0 && left <= straysEvery.Microseconds()
 }
 
 // straysEvery is how often leases are compared to what their workers say they hold.

@@ -13,13 +13,6 @@ const (
 	spareAfter = 2 * time.Second // of waiting for the pool
 )
 
-// WithSpare gives a store that New makes a way to connect by itself, with the connector that
-// the pool was made with. The engine's own work then goes on while handlers hold every
-// connection of the pool. Open has it by itself.
-func WithSpare(connector driver.Connector) Option {
-	return func(s *Store) { s.spare = newSpare(connector) }
-}
-
 // newSpare makes a small pool for the engine's own work. It connects only when handlers hold
 // all of the other pool: beats, claims and finishes must not wait for a handler.
 func newSpare(connector driver.Connector) *sql.DB {

@@ -16,7 +16,7 @@ func crowded(t testing.TB) (s store.Store, crowd func()) {
 	migrate(t, dsn)
 	db := plain(t, dsn)
 	db.SetMaxOpenConns(2)
-	own, err := mysql.New(db, mysql.WithSpare(connector(t, dsn)))
+	own, err := mysql.New(t.Context(), db, mysql.Options{Spare: connector(t, dsn)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +54,12 @@ func TestALimitedPoolWithoutSpareConnectionsIsSaid(t *testing.T) {
 	for limit, want := range map[int]bool{0: false, 8: true} {
 		db := plain(t, dsn)
 		db.SetMaxOpenConns(limit)
-		s, err := mysql.New(db)
+		s, err := mysql.New(t.Context(), db, mysql.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		warnings, err := s.Check(t.Context())
-		if said := strings.Contains(strings.Join(warnings, " "), "mysql.WithSpare"); err != nil || said != want {
+		if said := strings.Contains(strings.Join(warnings, " "), "mysql.Options.Spare"); err != nil || said != want {
 			t.Errorf("at most %d connections: %q, %v", limit, warnings, err)
 		}
 		s.Close()

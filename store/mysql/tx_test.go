@@ -52,7 +52,7 @@ func TestAPoolOfTheUsersKeepsTheContract(t *testing.T) {
 		dsn := mysqltest.Database(t)
 		migrate(t, dsn)
 		return func() store.Store {
-			s, err := mysql.New(plain(t, dsn))
+			s, err := mysql.New(t.Context(), plain(t, dsn), mysql.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

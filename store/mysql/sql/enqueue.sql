@@ -35,22 +35,26 @@ delete from tusk_label where place = ? and n = ?
 insert into tusk_delta (at, body) values (:now, ?)
 
 -- name: key.insert
-insert into tusk_key (queue, tenant, tkey) values (?, ?, ?)
+insert into tusk_key (queue, tenant, tkey) values :rows
 on duplicate key update queue = queue
 
 -- name: key.lock
-select task, place, n, awaiting, awaiting_place, awaiting_n, ended, source, tasks
-from tusk_key force index (primary)
-where queue = ? and tenant = ? and tkey = ?
+select k.queue, k.tenant, k.tkey, k.task, k.place, k.n, k.awaiting, k.awaiting_place, k.awaiting_n, k.ended, k.source, k.tasks
+from (:keys) x
+straight_join tusk_key k force index (primary) on k.queue = x.queue and k.tenant = x.tenant and k.tkey = x.tkey
 for update
 
 -- name: key.write
-update tusk_key force index (primary)
-set task = ?, place = ?, n = ?, awaiting = ?, awaiting_place = ?, awaiting_n = ?, ended = ?, source = ?, tasks = ?
-where queue = ? and tenant = ? and tkey = ?
+insert into tusk_key (queue, tenant, tkey, task, place, n, awaiting, awaiting_place, awaiting_n, ended, source, tasks)
+values :rows
+on duplicate key update task = values(task), place = values(place), n = values(n), awaiting = values(awaiting),
+    awaiting_place = values(awaiting_place), awaiting_n = values(awaiting_n), ended = values(ended), source = values(source),
+    tasks = values(tasks)
 
 -- name: key.delete
-delete from tusk_key where queue = ? and tenant = ? and tkey = ?
+delete k
+from (:keys) x
+straight_join tusk_key k force index (primary) on k.queue = x.queue and k.tenant = x.tenant and k.tkey = x.tkey
 
 -- name: ready.find
 select queue, priority, at, place, first, next, last, lap

@@ -31,6 +31,18 @@ delete w from (:waiting) x straight_join tusk_waiting w force index (primary) on
 -- name: label.drop
 delete l from tusk_label l force index (primary) where label >= ? and label <= ? and id in (:rows)
 
+-- name: rescue.due
+select l.id, l.term, l.expires_at, :now,
+    exists (select 1 from tusk_worker force index (tusk_worker_dead) where dead = 0 and expires_at <= :now)
+    or exists (select 1 from tusk_worker force index (tusk_worker_dead) where dead = 0 and beat_at > :now + ?)
+    or exists (
+        select 1
+        from tusk_worker w force index (tusk_worker_dead)
+        straight_join tusk_lease h force index (tusk_lease_worker) on h.worker = w.id
+        where w.dead in (1, 2))
+from tusk_leader l
+where l.one = 1
+
 -- name: rescue.overdue
 select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and expires_at <= ?
 
