@@ -156,10 +156,6 @@ func (y *ready) rest() []*ready {
 	return left
 }
 
-func (y *ready) key() []any {
-	return []any{[]byte(y.queue), y.priority, y.at, y.place, y.first}
-}
-
 func readReady(rows *sql.Rows, more ...any) (*ready, error) {
 	y := &ready{}
 	var queue []byte
