@@ -43,6 +43,13 @@ var engines = map[string]opener{
 		}
 		return s, s.Close, nil
 	},
+	"citus": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+		s, err := ledgers.OpenCitus(ctx, dsn)
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s.Close, nil
+	},
 	"couchbase": func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 		s, err := couchbase.Open(ctx, dsn)
 		if err != nil {

@@ -75,7 +75,7 @@ func TestABadDatabaseURLIsRefusedWithoutShowingIt(t *testing.T) {
 			t.Errorf("%q: the password is shown: %s", text, r.err)
 		}
 	}
-	sh.fails(exitUsage, "unknown_engine", []string{"citus"}, "queues", "list", "--db", "citus://u:topsecret@h/db")
+	sh.fails(exitUnavailable, "unavailable", []string{"coordinator"}, "queues", "list", "--db", "citus://u:topsecret@127.0.0.1:1/db")
 }
 
 func TestPasswordsAreNeverShown(t *testing.T) {

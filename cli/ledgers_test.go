@@ -21,7 +21,7 @@ func TestAQueueInManyLedgers(t *testing.T) {
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
 	sh.must("migrate", "up", "--ledgers", "4")
 	sh.must("migrate", "up")
-	sh.fails(exitUsage, "usage", []string{"there are 4 of them"}, "migrate", "up", "--ledgers", "8")
+	sh.fails(exitUsage, "usage", []string{"there are 4 of them"}, "migrate", "up", "--ledgers", "2")
 
 	var ids []string
 	for range 6 {
@@ -45,5 +45,57 @@ func TestAQueueInManyLedgers(t *testing.T) {
 		if !strings.Contains(r.out, finding) {
 			t.Errorf("it does not say %q: %s%s", finding, r.out, r.err)
 		}
+	}
+}
+
+func TestLedgersAreFencedOpenedAndMoved(t *testing.T) {
+	sh := newShell(t)
+	one := pgtest.DSN(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+one)
+	sh.must("migrate", "up")
+	key := sh.enqueue("echo", `{}`, "--key", "one")
+	sh.fails(exitUsage, "usage", []string{"ledgers: postgres://"}, "ledgers", "list")
+	db := "ledgers: " + one + " " + pgtest.DSN(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+db)
+	sh.must("migrate", "up", "--ledgers", "4")
+	if again := sh.enqueue("echo", `{}`, "--key", "one"); again != key {
+		t.Errorf("a key of the plain queue has the tasks %s and %s", key, again)
+	}
+	states := func() (all []string) {
+		for _, row := range sh.json("ledgers", "list") {
+			all = append(all, row["schema"].(string)+" "+row["state"].(string))
+		}
+		return all
+	}
+	want := "tusk open, tusk_1_of_4_keys_1 open, tusk_2_of_4_keys_1 open, tusk_3_of_4_keys_1 open"
+	if got := strings.Join(states(), ", "); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	sh.must("ledgers", "fence", "3")
+	if got := strings.Join(states(), ", "); !strings.Contains(got, "tusk_3_of_4_keys_1_fenced fenced") {
+		t.Errorf("after a fence: %s", got)
+	}
+	sh.must("ledgers", "open", "3")
+	home := sh.json("ledgers", "list")[0]["server"].(string)
+	sh.fails(exitUsage, "confirmation_required", []string{"move ledger 3"}, "ledgers", "move", "3", "--to", home)
+	sh.must("ledgers", "move", "3", "--to", home, "--yes")
+	rows := sh.json("ledgers", "list")
+	for _, row := range rows {
+		if row["no"].(float64) == 3 && row["state"] == "open" && row["server"] != home {
+			t.Errorf("it did not move: %v", row)
+		}
+	}
+	if len(rows) != 5 {
+		t.Errorf("%d rows, want one of the copy as well: %v", len(rows), rows)
+	}
+	sh.must("ledgers", "drop-copies", "--yes")
+	if got := strings.Join(states(), ", "); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	sh.fails(exitUsage, "usage", []string{"which ledgers?"}, "ledgers", "fence")
+	sh.fails(exitUsage, "usage", []string{"no number"}, "ledgers", "fence", "x")
+	sh.must("work", "--until-empty")
+	if got := sh.json("tasks", "show", key)[0]["state"]; got != "completed" {
+		t.Errorf("task %s is %v", key, got)
 	}
 }

@@ -51,10 +51,10 @@ func parseVersion(text string) (n int, err error) {
 	return n, nil
 }
 
-// divided is an engine whose tasks lie in a number of ledgers, which is chosen once.
+// divided is an engine whose tasks lie in a number of ledgers.
 type divided interface{ Divide(ledgers int) error }
 
-// divide says into how many ledgers an empty database is divided; 0: nobody said so.
+// divide says how many ledgers there shall be; 0: nobody said so.
 func divide(m store.Migrator, ledgers int) error {
 	if ledgers == 0 {
 		return nil
@@ -103,7 +103,7 @@ func newMigrateUpCommand(app *App) *cobra.Command {
 		},
 	}
 	flags.addTo(c, "stop at this version; default: the newest")
-	c.Flags().IntVar(&ledgers, "ledgers", 0, "make so many ledgers, once and for all, in a database that has none")
+	c.Flags().IntVar(&ledgers, "ledgers", 0, "make so many ledgers: in a database that has none, or added to those that there are")
 	return c
 }
 

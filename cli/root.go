@@ -38,7 +38,7 @@ var commands = []struct {
 	{groupRun, []func(*App) *cobra.Command{newDemoCommand, newDevCommand, newServeCommand, newWorkCommand, newBenchCommand, newDemoWorkerCommand}},
 	{groupTasks, []func(*App) *cobra.Command{newEnqueueCommand, newTasksCommand, newErrorsCommand, newOperationsCommand, newSchedulesCommand, newWorkflowsCommand, newPipelinesCommand}},
 	{groupOperate, []func(*App) *cobra.Command{
-		newQueuesCommand, newArchiveCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newTopCommand, newMigrateCommand, newDBCommand,
+		newQueuesCommand, newArchiveCommand, newLimitsCommand, newTenantsCommand, newWorkersCommand, newStatsCommand, newTopCommand, newMigrateCommand, newDBCommand, newLedgersCommand,
 		newDoctorCommand, newAlertsCommand, newHooksCommand, newTokensCommand, newUsersCommand, newSessionsCommand, newEndpointsCommand, newConfigCommand, newHealthCommand, newVersionCommand,
 	}},
 }

@@ -21,11 +21,11 @@ const (
 // when the probe is not answered either, the ledger is away: what is under way there ends,
 // and nobody asks it until a probe is answered.
 type ledger struct {
-	no   int
-	name string // of its schema
-	s    *Store
+	no int
+	s  *Store
 
 	mu      sync.Mutex
+	name    string          // of its schema
 	engine  *postgres.Store // nil: found on no server
 	at      *server
 	live    context.Context // ends when the ledger is away
@@ -67,7 +67,15 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 	case errors.Is(err, store.ErrUnavailable):
 		l.suspect()
 	}
-	return answer, fmt.Errorf("ledger %s: %w", l.name, err)
+	_, name := l.whereabouts()
+	return answer, fmt.Errorf("ledger %s: %w", name, err)
+}
+
+// whereabouts are the server and the schema of the ledger, as far as is known.
+func (l *ledger) whereabouts() (at *server, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at, l.name
 }
 
 // errAway says that a ledger was not asked at all.
@@ -83,13 +91,15 @@ func (l *ledger) present() (*postgres.Store, context.Context, error) {
 }
 
 // found says where the ledger is. Whether it answers there is yet to be seen.
-func (l *ledger) found(at *server, engine *postgres.Store) {
+func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.engine != nil {
 		_ = l.engine.Close() // its connections are the pool's
 	}
-	l.at, l.engine = at, engine
+	l.leave() // what is under way is somewhere else
+	l.at, l.name, l.engine = at, name, engine
+	l.why = store.ErrUnavailable
 	l.comeBack()
 }
 

@@ -18,22 +18,19 @@ const (
 	atOnce    = 8           // exchanges with one ledger before another one is asked first
 )
 
-// turns say which ledger is asked first. Hot ones are those that may have tasks: all but
-// those that had fewer than the last claim asked for, and of which nothing was heard since.
+// turns say which ledger is asked first. Hot ones are those that may have tasks: all but those
+// that had fewer than the last claim asked for, and of which nothing was heard since.
 type turns struct {
 	next atomic.Uint64
-	hot  []atomic.Bool
-	cold atomic.Int64 // when a claim last began with those that are not hot
+	hot  [Most]atomic.Bool
+	told [Most]atomic.Bool // this process hears when they get tasks
+	cold atomic.Int64      // when a claim last began with those that are not hot
 	some atomic.Uint64
+	now  func() time.Time // nil: the usual clock
 }
 
-// start begins with all ledgers hot: what is not known of may have tasks.
-func (t *turns) start(ledgers int) {
-	t.hot = make([]atomic.Bool, ledgers)
-	for i := range t.hot {
-		t.hot[i].Store(true)
-	}
-}
+// listen says whether this process hears of a ledger.
+func (t *turns) listen(no int, hears bool) { t.told[no].Store(hears) }
 
 // heat makes claims begin with a ledger.
 func (t *turns) heat(no int, hot bool) {
@@ -42,23 +39,35 @@ func (t *turns) heat(no int, hot bool) {
 	}
 }
 
-// order returns the ledgers in the order in which a claim asks them: hot ones in turn,
-// then the others; now and then the others first, because notifications may be lost.
+// order returns the ledgers that a claim asks, in their order: hot ones in turn, then the
+// others, of which one is enough where this process would hear of tasks; now and then the others
+// first, because notifications may be lost. So N processes that idle do not ask N ledgers each.
 func (t *turns) order(all []*ledger) []*ledger {
 	first := int(t.next.Add(1) % uint64(len(all)))
-	hot, cold := make([]*ledger, 0, len(all)), []*ledger(nil)
+	hot, cold, heard := make([]*ledger, 0, len(all)), []*ledger(nil), false
 	for k := range all {
-		if l := all[(first+k)%len(all)]; t.hot[l.no].Load() {
+		l := all[(first+k)%len(all)]
+		switch {
+		case t.hot[l.no].Load():
 			hot = append(hot, l)
-		} else {
+		case t.told[l.no].Load() && heard:
+		default:
+			heard = heard || t.told[l.no].Load()
 			cold = append(cold, l)
 		}
 	}
-	last, now := t.cold.Load(), time.Now().UnixNano()
+	last, now := t.cold.Load(), t.clock().UnixNano()
 	if time.Duration(now-last) > coldEvery && t.cold.CompareAndSwap(last, now) {
 		return append(cold, hot...)
 	}
 	return append(hot, cold...)
+}
+
+func (t *turns) clock() time.Time {
+	if t.now != nil {
+		return t.now()
+	}
+	return time.Now()
 }
 
 // Claim implements store.Leaser. It takes what one ledger has before it asks the next, so
@@ -160,6 +169,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 		return s.apart(ctx, o, r)
 	}
 	s.claimed(l, r, x.Tasks, x.ClaimErr)
+	s.tell(ctx, all, []store.ID{o.Task.ID})
 	if x.ClaimErr == nil && len(x.Tasks) == 0 && !r.Again {
 		others := slices.DeleteFunc(s.turns.order(all), func(other *ledger) bool { return other == l })
 		if len(others) > 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -52,7 +53,6 @@ func engineOf(template *pgtest.Template, prepare func(*ledgers.Store)) storetest
 	var dsns sync.Map
 	return storetest.Engine{
 		Shared: true,
-		Apart:  true,
 		New: func(t testing.TB) func() store.Store {
 			dsn := template.DSN(t, "pool_max_conn_idle_time=50ms", "pool_health_check_period=25ms")
 			return func() store.Store {
@@ -66,6 +66,36 @@ func engineOf(template *pgtest.Template, prepare func(*ledgers.Store)) storetest
 			dsn, _ := dsns.Load(s)
 			return begin(t, dsn.(string))
 		},
+		Crowded: func(t testing.TB) (store.Store, func()) { return crowded(t, template.DSN(t), prepare) },
+	}
+}
+
+// crowded is a queue over a pool of a user's own.
+func crowded(t testing.TB, dsn string, prepare func(*ledgers.Store)) (store.Store, func()) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s, err := ledgers.New(t.Context(), []*pgxpool.Pool{pool}, ledgers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepare(s)
+	t.Cleanup(func() { s.Close() })
+	return s, func() {
+		for range config.MaxConns {
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { tx.Rollback(context.Background()) })
+		}
 	}
 }
 

@@ -16,6 +16,14 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	if err != nil {
 		return nil, err
 	}
+	switch e.Change.Op {
+	case store.Retry: // what they need is judged anew
+		if err := s.refresh(ctx, all, e.IDs); err != nil {
+			return nil, err
+		}
+	case store.Cancel, store.Delete:
+		defer s.tell(ctx, all, e.IDs)
+	}
 	done := map[store.ID]store.Edited{}
 	var held []store.ID
 	ids := slices.Clone(e.IDs)

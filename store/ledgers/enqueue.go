@@ -24,19 +24,30 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
 	}
+	if err := s.hear(ctx, all, places.far); err != nil {
+		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
+	}
 	switch {
 	case places.free:
 		return enqueueAnywhere(ctx, all, places.at[0], tasks)
 	case places.together():
 		return enqueueAt(ctx, all[places.at[0]], tasks)
 	}
-	return enqueueApart(ctx, all, places.at, tasks)
+	results, _, err := enqueueApart(ctx, all, places, tasks, (*postgres.Store).Enqueue)
+	return results, err
 }
 
 // enqueueAt stores tasks in one ledger.
 func enqueueAt(ctx context.Context, l *ledger, tasks []store.NewTask) ([]store.Enqueued, error) {
+	return putAt(ctx, l, tasks, (*postgres.Store).Enqueue)
+}
+
+// put is one of the ways in which a ledger stores tasks.
+type put func(e *postgres.Store, ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error)
+
+func putAt(ctx context.Context, l *ledger, tasks []store.NewTask, by put) ([]store.Enqueued, error) {
 	results, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Enqueued, error) {
-		return e.Enqueue(ctx, tasks)
+		return by(e, ctx, tasks)
 	})
 	l.s.turns.heat(l.no, err == nil)
 	if errors.Is(err, errAway) {
@@ -45,52 +56,77 @@ func enqueueAt(ctx context.Context, l *ledger, tasks []store.NewTask) ([]store.E
 	return results, err
 }
 
-// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away.
+// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away. Where a ledger
+// went away without telling whether they are stored, they are put into a letter.
 func enqueueAnywhere(
 	ctx context.Context, all []*ledger, first int, tasks []store.NewTask,
 ) (results []store.Enqueued, err error) {
 	for k := range all {
-		results, err = enqueueAt(ctx, all[(first+k)%len(all)], tasks)
-		if err == nil || !errors.Is(err, store.ErrNotCommitted) || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
+		l := all[(first+k)%len(all)]
+		results, err = enqueueAt(ctx, l, tasks)
+		if err == nil || !errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
+			break
+		}
+		if !errors.Is(err, store.ErrNotCommitted) {
+			if writeDoubt(ctx, all, l, tasks) == nil {
+				results, err = added(tasks), nil
+			}
 			break
 		}
 	}
 	return results, err
 }
 
-// enqueueApart stores each task in its ledger. When some ledgers fail and others do not,
-// it is unknown which tasks are stored.
-func enqueueApart(ctx context.Context, all []*ledger, at []int, tasks []store.NewTask) ([]store.Enqueued, error) {
-	parts, index := make([][]store.NewTask, len(all)), make([][]int, len(all))
-	for i, no := range at {
-		parts[no], index[no] = append(parts[no], tasks[i]), append(index[no], i)
+func added(tasks []store.NewTask) []store.Enqueued {
+	results := make([]store.Enqueued, len(tasks))
+	for i := range tasks {
+		results[i] = store.Enqueued{ID: tasks[i].ID, Result: store.Added}
 	}
-	results, errs := make([]store.Enqueued, len(tasks)), make([]error, len(all))
-	var done sync.WaitGroup
-	for no, part := range parts {
-		if len(part) == 0 {
-			continue
-		}
-		done.Go(func() {
-			var got []store.Enqueued
-			got, errs[no] = enqueueAt(ctx, all[no], part)
-			for k := range got {
-				results[index[no][k]] = got[k]
+	return results
+}
+
+// enqueueApart stores each task in its ledger, round by round. When some ledgers fail and others
+// do not, it is unknown which tasks are stored; but done says of which it is known.
+func enqueueApart(
+	ctx context.Context, all []*ledger, p *placed, tasks []store.NewTask, by put,
+) (results []store.Enqueued, done []bool, err error) {
+	results, done = make([]store.Enqueued, len(tasks)), make([]bool, len(tasks))
+	stored := false
+	for round := range p.rounds() {
+		errs := make([]error, len(all))
+		var group sync.WaitGroup
+		for no, l := range all {
+			index := p.part(no, round)
+			if len(index) == 0 {
+				continue
 			}
-		})
-	}
-	done.Wait()
-	stored, failed := false, errors.Join(errs...)
-	for no, err := range errs {
-		stored = stored || len(parts[no]) > 0 && !errors.Is(err, store.ErrNotCommitted)
+			group.Go(func() {
+				part := make([]store.NewTask, len(index))
+				for k, i := range index {
+					part[k] = tasks[i]
+				}
+				var got []store.Enqueued
+				got, errs[no] = putAt(ctx, l, part, by)
+				for k := range got {
+					results[index[k]], done[index[k]] = got[k], errs[no] == nil
+				}
+			})
+		}
+		group.Wait()
+		for no, err := range errs {
+			stored = stored || len(p.part(no, round)) > 0 && !errors.Is(err, store.ErrNotCommitted)
+		}
+		if err = errors.Join(errs...); err != nil {
+			break
+		}
 	}
 	switch {
-	case failed == nil:
-		return results, nil
+	case err == nil:
+		return results, done, nil
 	case !stored:
-		return nil, failed
-	case errors.Is(failed, store.ErrUnavailable):
-		return nil, fmt.Errorf("enqueue: %w: some of the tasks are stored: %v", store.ErrUnavailable, failed)
+		return nil, done, err
+	case errors.Is(err, store.ErrUnavailable):
+		return results, done, fmt.Errorf("enqueue: %w: some of the tasks are stored: %v", store.ErrUnavailable, err)
 	}
-	return nil, fmt.Errorf("enqueue: some of the tasks are stored: %v", failed)
+	return results, done, fmt.Errorf("enqueue: some of the tasks are stored: %v", err)
 }

@@ -1,9 +1,65 @@
 package ledgers
 
-import "github.com/jackc/pgx/v5/pgxpool"
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
 
 // PinAll has each queue in one ledger.
 func (s *Store) PinAll() { s.pinned = func(string) bool { return true } }
 
 // Pool is that of the first server.
-func Pool(s *Store) *pgxpool.Pool { return s.servers[0].pool }
+func Pool(s *Store) *pgxpool.Pool { return s.servers()[0].pool }
+
+// PlaceOf is the ledger that a task has to live in; -1: any.
+func PlaceOf(s *Store, n *store.NewTask) int {
+	if no, fixed := s.fixed(n, len(*s.all.Load())); fixed {
+		return no
+	}
+	return -1
+}
+
+// Where is the ledger that has a task.
+func Where(t *testing.T, s *Store, id store.ID) int {
+	t.Helper()
+	found, err := s.whereAre(context.Background(), *s.all.Load(), []store.ID{id})
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v is nowhere, %v", id, err)
+	}
+	return found[id].no
+}
+
+// ServerName is what people call a server.
+func (s *Store) ServerName(i int) string { return s.servers()[i].name }
+
+// Over is a transaction to which a cluster's functions lead, in any database that has them.
+func Over(e *postgres.Store, tx pgx.Tx) store.Tx { return e.TxOver(&delegated{driverCaller{tx}, 0}) }
+
+// CitusFunctions are the statements that make the functions which are called on other nodes.
+func CitusFunctions() (all []string) {
+	for _, text := range strings.Split(citusText, "\n\n") {
+		if strings.Contains(text, "create schema") || strings.Contains(text, "create or replace function") {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// Doubt enqueues a task whose ledger falls silent, after it has stored it or before.
+func Doubt(ctx context.Context, s *Store, no int, stored bool) (store.ID, error) {
+	n := store.NewTask{ID: store.ID(store.NewToken()), Kind: "k", Queue: "q", Args: []byte(`{}`)}
+	all := *s.all.Load()
+	if stored {
+		if _, err := enqueueAt(ctx, all[no], []store.NewTask{n}); err != nil {
+			return n.ID, err
+		}
+	}
+	return n.ID, writeDoubt(ctx, all, all[no], []store.NewTask{n})
+}

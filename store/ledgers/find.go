@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,76 +16,120 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// nameOf is the name of a ledger's schema. It says how many there are, so that a look at
-// any server tells which ones are missing.
-func nameOf(base string, no, of int) string { return fmt.Sprintf("%s_%d_of_%d", base, no, of) }
+// lookAgain is how often a process looks whether ledgers have moved, or come.
+const lookAgain = 10 * time.Second
 
-var ledgerName = regexp.MustCompile(`^(.*)_(0|[1-9][0-9]?)_of_([1-9][0-9]?)$`)
+// schema is one that was found on a server.
+type schema struct {
+	name
+	text   string
+	at     *server
+	epoch  int64 // higher after each opening: of two of one number the lower one is a copy
+	fenced bool
+}
 
 // looked is what a look at all servers found.
 type looked struct {
-	of     int               // how many ledgers there are; 0: none was found
-	on     map[int][]*server // the servers of each
-	silent []string          // servers that did not answer
-	err    error             // why they did not
+	of     int              // how many ledgers there are; 0: none was found
+	keys   int              // among how many of them keys are divided
+	on     map[int][]schema // those of each number that are open, of the highest epoch
+	copies []schema         // others that are open
+	fenced []schema
+	silent []string // servers that did not answer
+	err    error    // why they did not
 }
 
 // look asks all servers for ledgers. It fails when those found are not of one queue.
 func (s *Store) look(ctx context.Context) (l looked, err error) {
-	names, errs := make([][]string, len(s.servers)), make([]error, len(s.servers))
+	servers := s.servers()
+	found, errs := make([][]schema, len(servers)), make([]error, len(servers))
 	var done sync.WaitGroup
-	for i, at := range s.servers {
-		done.Go(func() { names[i], errs[i] = s.ledgersOn(ctx, at) })
+	for i, at := range servers {
+		done.Go(func() { found[i], errs[i] = s.ledgersOn(ctx, at) })
 	}
 	done.Wait()
-	l.on = map[int][]*server{}
-	for i, at := range s.servers {
+	l.on = map[int][]schema{}
+	divided := func(one schema) bool { return one.keys > 1 }
+	if slices.ContainsFunc(slices.Concat(found...), divided) { // one that is not is another queue
+		for i := range found {
+			found[i] = slices.DeleteFunc(found[i], func(one schema) bool { return one.of == 1 })
+		}
+	}
+	for i, at := range servers {
 		if errs[i] != nil {
 			l.silent, l.err = append(l.silent, at.name), errors.Join(l.err, fmt.Errorf("%s: %w", at.name, errs[i]))
 		}
-		for _, name := range names[i] {
-			parts := ledgerName.FindStringSubmatch(name)
-			no, _ := strconv.Atoi(parts[2])
-			of, _ := strconv.Atoi(parts[3])
-			if l.of != 0 && of != l.of {
-				return l, fmt.Errorf("%s has the schema %s, another server has ledgers of %d: "+
-					"these servers belong to different queues", at.name, name, l.of)
+		for _, one := range found[i] {
+			if l.keys != 0 && one.keys != l.keys {
+				return l, fmt.Errorf("%s has the schema %s, another one divides keys among %d: "+
+					"these schemas belong to different queues", at.name, one.text, l.keys)
 			}
-			l.of = of
-			l.on[no] = append(l.on[no], at)
+			l.of, l.keys = max(l.of, one.of), one.keys
+			l.add(one)
 		}
 	}
 	return l, nil
 }
 
+func (l *looked) add(one schema) {
+	on := l.on[one.no]
+	switch {
+	case one.fenced:
+		l.fenced = append(l.fenced, one)
+	case len(on) == 0 || one.epoch == on[0].epoch:
+		l.on[one.no] = append(on, one)
+	case one.epoch > on[0].epoch:
+		l.copies = append(l.copies, on...)
+		l.on[one.no] = []schema{one}
+	default:
+		l.copies = append(l.copies, one)
+	}
+}
+
+// epochWords begin the comment on a ledger's schema.
+const epochWords = "tusk epoch "
+
 // ledgersOn lists the schemas on a server that are ledgers of this queue. A standby has
-// none.
-func (s *Store) ledgersOn(ctx context.Context, at *server) ([]string, error) {
+// none. A queue that was not divided counts once it has its tables.
+func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
-	rows, err := at.pool.Query(ctx,
-		"select nspname::text from pg_catalog.pg_namespace where nspname ~ $1 and not pg_catalog.pg_is_in_recovery()",
-		"^"+s.o.Schema+"_[0-9]+_of_[0-9]+$")
+	rows, err := at.pool.Query(ctx, `
+		select n.nspname::text, coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace'), '')
+		from pg_catalog.pg_namespace n
+		where (n.nspname ~ $1 or n.nspname = $2 and exists (
+		    select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'log'))
+		  and not pg_catalog.pg_is_in_recovery()`,
+		"^"+s.o.Schema+"_[0-9]+_of_[0-9]+(_keys_[0-9]+)?("+fencedEnd+")?$", s.o.Schema)
 	if err != nil {
 		return nil, err
 	}
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	var names []string
-	for _, name := range all {
-		if ledgerName.MatchString(name) {
-			names = append(names, name)
+	var text, comment string
+	_, err = pgx.ForEachRow(rows, []any{&text, &comment}, func() error {
+		one := schema{text: text, at: at}
+		bare, fenced := strings.CutSuffix(text, fencedEnd)
+		is := false
+		if one.name, is = parseName(s.o.Schema, bare); is {
+			one.fenced = fenced
+			if number, said := strings.CutPrefix(comment, epochWords); said {
+				one.epoch, _ = strconv.ParseInt(number, 10, 64)
+			}
+			all = append(all, one)
 		}
-	}
-	return names, err
+		return nil
+	})
+	return all, err
 }
 
 // problem says why a ledger cannot be used, from what a look at all servers found; nil: it
 // is on one server. Of a ledger on two nobody could tell which one is right.
 func (l *looked) problem(no int) error {
 	on := l.on[no]
-	switch {
+	switch i := slices.IndexFunc(l.fenced, func(f schema) bool { return f.no == no }); {
 	case len(on) > 1:
-		return fmt.Errorf("it is on %s and on %s: rename the schema where it is a copy", on[0].name, on[1].name)
+		return fmt.Errorf("it is on %s and on %s: rename the schema where it is a copy", on[0].at.name, on[1].at.name)
+	case len(on) == 0 && i >= 0:
+		return fmt.Errorf("it is fenced on %s: tusk ledgers open %d", l.fenced[i].at.name, no)
 	case len(on) == 0 && len(l.silent) > 0:
 		return fmt.Errorf("it is on no server that answers; these do not: %s", strings.Join(l.silent, ", "))
 	case len(on) == 0:
@@ -103,26 +147,28 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case len(seen.silent) == len(s.servers):
+	case len(seen.silent) == len(s.servers()):
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, seen.err)
 	case seen.of == 0 && seen.err != nil:
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, seen.err)
 	case seen.of == 0:
 		return nil, store.ErrSchemaMissing
 	}
-	all := s.all.Load()
-	if all == nil {
-		all = new([]*ledger)
-		for i := range seen.of {
-			*all = append(*all, newLedger(s, i, nameOf(s.o.Schema, i, seen.of)))
+	var all []*ledger
+	if known := s.all.Load(); known != nil {
+		all = slices.Clone(*known)
+		if s.keys() != seen.keys {
+			return nil, fmt.Errorf("keys were divided among %d ledgers, now they are among %d: "+
+				"these servers belong to another queue", s.keys(), seen.keys)
 		}
-		s.turns.start(seen.of)
-		defer s.all.Store(all)
-	} else if len(*all) != seen.of {
-		return nil, fmt.Errorf("there were %d ledgers, now there are %d: these servers belong to another queue",
-			len(*all), seen.of)
 	}
-	for _, l := range *all {
+	s.divided.Store(int32(seen.keys))
+	for no := len(all); no < seen.of; no++ {
+		all = append(all, newLedger(s, no, name{no, seen.of, seen.keys}.in(s.o.Schema)))
+		s.turns.hot[no].Store(true)
+	}
+	defer s.all.Store(&all)
+	for _, l := range all {
 		if err := s.place(l, &seen); err != nil {
 			return nil, err
 		}
@@ -132,17 +178,39 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 
 // place tells a ledger where it is, unless it knows.
 func (s *Store) place(l *ledger, seen *looked) error {
-	switch on := seen.on[l.no]; {
-	case slices.Contains(on, l.at):
+	on := seen.on[l.no]
+	at, _ := l.whereabouts()
+	switch here := func(one schema) bool { return one.at == at }; {
+	case slices.ContainsFunc(on, here):
 		return nil
 	case len(on) == 1:
-		engine, err := postgres.New(on[0].pool, postgres.Options{Schema: l.name, Quiet: s.o.Quiet})
+		engine, err := postgres.New(on[0].at.pool, postgres.Options{Schema: on[0].text, Quiet: s.o.Quiet,
+			Attendant: on[0].at.attendant})
 		if err != nil {
 			return err
 		}
-		l.found(on[0], engine)
-	case l.at == nil:
+		l.found(on[0].at, on[0].text, engine)
+	case at == nil:
 		l.lost(seen.problem(l.no))
 	}
 	return nil
+}
+
+// keys is among how many ledgers keys are divided.
+func (s *Store) keys() int { return int(s.divided.Load()) }
+
+// watch looks for ledgers now and then.
+func (s *Store) watch() {
+	defer s.probes.Done()
+	for {
+		select {
+		case <-s.life.Done():
+			return
+		case <-time.After(lookAgain):
+			if s.net != nil {
+				_ = s.net.meet(s.life, s)
+			}
+			_, _ = s.find(s.life) // what is wrong, Check says
+		}
+	}
 }

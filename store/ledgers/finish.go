@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -43,10 +44,12 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
-	parts, unknown, err := s.partsOf(ctx, all, outcomes)
+	sent := make([]map[store.ID]store.ID, len(all))
+	parts, unknown, err := s.partsOf(ctx, all, outcomes, sent)
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
+	defer s.finished(ctx, all, outcomes, sent)
 	f := finishing{lost: make([][]store.ID, len(all)), errs: make([]error, len(all)), parts: parts}
 	var done sync.WaitGroup
 	for no, part := range parts {
@@ -61,22 +64,38 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 	return f.end(lost, unknown, err)
 }
 
+// finished lets others know that attempts have ended, and delivers what came with them. What
+// fails here is left to whoever leads.
+func (s *Store) finished(
+	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
+) {
+	for no, mail := range sent {
+		if len(mail) > 0 {
+			_, _ = s.sendAll(ctx, all, all[no], slices.Collect(maps.Values(mail)))
+		}
+	}
+	if s.far.known.Load() {
+		s.tell(ctx, all, idsOf(outcomes))
+	}
+}
+
 func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store.ID, error) {
 	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.ID, error) {
 		return e.Finish(ctx, outcomes)
 	})
 }
 
-// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows.
+// partsOf splits outcomes by ledger. Unknown are those whose ledger nobody here knows. Sent are
+// the letters that come with those of each ledger.
 func (s *Store) partsOf(
-	ctx context.Context, all []*ledger, outcomes []store.Outcome,
+	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
 	parts = make([][]store.Outcome, len(all))
 	tasks := make([]store.Task, len(outcomes)) // as their ledgers handed them out
 	for i, o := range outcomes {
 		no, known := s.placeOfOutcome(&o)
 		if len(o.Then) > 0 || len(o.Needs) > 0 {
-			if no, known, err = s.besideOutcome(ctx, all, &o, no, known); err != nil {
+			if no, known, err = s.besideOutcome(ctx, all, &o, no, known, sent); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -91,55 +110,39 @@ func (s *Store) partsOf(
 	return parts, unknown, nil
 }
 
-// besideOutcome finds out where a task is whose outcome brings others, which have to live
-// beside it; it fails where one may not.
+// besideOutcome finds out where a task is whose outcome brings others, or that goes to wait for
+// some. Tasks that have to live elsewhere are put into letters, by ledger and task.
 func (s *Store) besideOutcome(
-	ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool,
+	ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool, sent []map[store.ID]store.ID,
 ) (int, bool, error) {
 	if !known {
 		found, err := s.whereAre(ctx, all, []store.ID{o.Task.ID})
 		if err != nil {
 			return 0, false, err
 		}
-		if no, known = found[o.Task.ID]; !known {
+		at, is := found[o.Task.ID]
+		if no, known = at.no, is; !known {
 			return 0, false, nil
 		}
 	}
-	return no, known, s.staysBeside(ctx, all, o, no)
-}
-
-// staysBeside fails unless all that comes with an outcome may live beside its task.
-func (s *Store) staysBeside(ctx context.Context, all []*ledger, o *store.Outcome, no int) error {
-	own := map[store.ID]bool{}
-	var needs []store.ID
-	for i := range o.Then {
-		n := &o.Then[i]
-		if at, _ := s.fixed(n, len(all)); n.Key != "" && at != no {
-			return fmt.Errorf("%w: a task with a key, which lives in another ledger, cannot come with an outcome",
-				store.ErrUnsupported)
-		}
-		own[n.ID] = true
-		for _, need := range n.Needs {
-			needs = append(needs, need.Task)
-		}
-	}
-	for _, need := range o.Needs {
-		needs = append(needs, need.Task)
-	}
-	needs = slices.DeleteFunc(needs, func(id store.ID) bool { return own[id] || id == o.Task.ID })
-	if len(needs) == 0 {
-		return nil
-	}
-	found, err := s.whereAre(ctx, all, needs)
+	then, mail, err := s.wrapUp(len(all), no, o.Then)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	for _, at := range found {
-		if at != no {
-			return errSpread
+	heard, err := s.heardBefore(ctx, all, no, then, o.Needs, mail)
+	if err == nil && len(heard) > 0 {
+		parts := make([][]postgres.Elsewhere, len(all))
+		parts[no] = heard
+		err = s.hear(ctx, all, parts)
+	}
+	o.Then = then
+	for task, letter := range mail {
+		if sent[no] == nil {
+			sent[no] = map[store.ID]store.ID{}
 		}
+		sent[no][task] = letter
 	}
-	return nil
+	return no, known, err
 }
 
 // finishAnywhere asks for each outcome the ledger that its task's id names, and then all

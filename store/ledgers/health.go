@@ -2,7 +2,6 @@ package ledgers
 
 import (
 	"context"
-	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -40,20 +39,27 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 		return store.UnknownHealth(), err
 	}
 	sum := parts[0]
-	counted := map[*server]bool{}
-	for i, l := range *s.all.Load() {
-		h := &parts[i]
+	home := s.serverOf(0)
+	counted := map[*server]bool{home: true}
+	for i := range parts {
+		h, at := &parts[i], s.serverOf(i)
 		if i > 0 {
 			sum.Bytes, sum.DeadRows, sum.LiveRows = sum.Bytes+h.Bytes, sum.DeadRows+h.DeadRows, sum.LiveRows+h.LiveRows
 			sum.Segments, sum.Behind = sum.Segments+h.Segments, sum.Behind+h.Behind
 			worst(&sum, h)
 		}
-		if !counted[l.at] && i > 0 && l.at != (*s.all.Load())[0].at {
+		if !counted[at] {
 			sum.Connections, sum.ConnectionsMost = sum.Connections+h.Connections, sum.ConnectionsMost+h.ConnectionsMost
 		}
-		counted[l.at] = true
+		counted[at] = true
 	}
 	return sum, nil
+}
+
+// serverOf is where a ledger is.
+func (s *Store) serverOf(no int) *server {
+	at, _ := (*s.all.Load())[no].whereabouts()
+	return at
 }
 
 // worst takes over what is worse elsewhere.
@@ -72,7 +78,7 @@ func worst(sum, h *store.Health) {
 
 // Connections implements store.Connected.
 func (s *Store) Connections() (sum store.Connections) {
-	for _, at := range s.servers {
+	for _, at := range s.servers() {
 		now := at.pool.Stat()
 		sum.Most += int(now.MaxConns())
 		sum.Used += int(now.AcquiredConns())
@@ -95,7 +101,8 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 		if err != nil {
 			return nil, err
 		}
-		statements = append(statements, "-- "+strings.Join([]string{l.at.name, l.name}, ", "))
+		at, name := l.whereabouts()
+		statements = append(statements, "-- "+at.name+", "+name)
 		statements = append(statements, part...)
 	}
 	return statements, nil
@@ -110,14 +117,14 @@ func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
 		return sum, err
 	}
 	counted := map[*server]bool{}
-	for i, l := range *s.all.Load() {
-		m := &parts[i]
+	for i := range parts {
+		m, at := &parts[i], s.serverOf(i)
 		sum.DeadRows, sum.RoundTrips = sum.DeadRows+m.DeadRows, sum.RoundTrips+m.RoundTrips
 		sum.Queries, sum.Conflicts = sum.Queries+m.Queries, sum.Conflicts+m.Conflicts
-		if !counted[l.at] {
+		if !counted[at] {
 			sum.ServerCPU, sum.WALBytes = sum.ServerCPU+m.ServerCPU, sum.WALBytes+m.WALBytes
 		}
-		counted[l.at] = true
+		counted[at] = true
 	}
 	return sum, nil
 }

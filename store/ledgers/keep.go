@@ -19,9 +19,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 		return store.Leadership{}, fmt.Errorf("lead: %w", err)
 	}
 	home, others := all[0], all[1:]
-	l, err := ask(ctx, home, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) {
-		return e.Lead(ctx, c)
-	})
+	l, err := leadAt(ctx, home, c)
 	switch {
 	case errors.Is(err, store.ErrUnavailable) && c.Term != 0 && len(others) > 0:
 		return s.leadAway(ctx, others, c, err)
@@ -34,12 +32,36 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 		return l, nil
 	}
 	if highest, _ := adopt(ctx, others, c); highest != 0 {
-		// Home knows less than the others, as it may after a failover: it goes on above them.
-		c.Term = highest + 1
-		_, errs := adopt(ctx, all, c)
-		return store.Leadership{Term: c.Term, Now: l.Now}, errs
+		return s.leadAbove(ctx, home, others, c, highest)
 	}
 	return l, nil
+}
+
+func leadAt(ctx context.Context, l *ledger, c store.Candidate) (store.Leadership, error) {
+	return ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Leadership, error) {
+		return e.Lead(ctx, c)
+	})
+}
+
+// leadAbove is for a term that home gave, and others know a higher one. Either it is over by
+// now, or home knows less than the others, as it may after a failover, and goes on above them.
+// Home decides, so that no two have one term.
+func (s *Store) leadAbove(
+	ctx context.Context, home *ledger, others []*ledger, c store.Candidate, highest int64,
+) (store.Leadership, error) {
+	l, err := leadAt(ctx, home, c)
+	if err != nil || l.Term == 0 || l.Term > highest {
+		return store.Leadership{Now: l.Now}, err
+	}
+	c.Term = highest + 1
+	higher, err := adopt(ctx, []*ledger{home}, c)
+	if err == nil && higher == 0 {
+		higher, err = adopt(ctx, others, c)
+	}
+	if err != nil || higher != 0 {
+		return store.Leadership{Now: l.Now}, err
+	}
+	return store.Leadership{Term: c.Term, Now: l.Now}, nil
 }
 
 // adopt has ledgers adopt a term, or give it up. It returns the highest of the terms that
@@ -116,10 +138,50 @@ func (s *Store) chore(
 	return away
 }
 
-// Admit implements store.Keeper.
+// Admit implements store.Keeper. Before, ledgers hear of what they need of others; and again
+// when tasks were cancelled that others may need.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return store.Admitted{Next: -1}, err
+	}
+	_, away := s.lookAcross(ctx, all, false)
+	sum, err := s.admit(ctx, term, limit)
+	for err == nil && sum.Cancelled > 0 && sum.Cancelled < limit {
+		var news int
+		if news, away = s.lookAcross(ctx, all, true); news == 0 {
+			break
+		}
+		more, failed := s.admit(ctx, term, limit-sum.Cancelled)
+		sum.Count, sum.Cancelled, sum.Next, err = sum.Count+more.Count, sum.Cancelled+more.Cancelled, more.Next, failed
+		sum.Queues = append(sum.Queues, more.Queues...)
+		slices.Sort(sum.Queues)
+		sum.Queues = slices.Compact(sum.Queues)
+		if more.Cancelled == 0 {
+			break
+		}
+	}
+	if err == nil && !errors.Is(away, store.ErrUnavailable) {
+		err = away
+	}
+	return sum, err
+}
+
+// admit has one ledger after the other admit.
+func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return store.Admitted{Next: -1}, err
+	}
+	idle := s.idle(ctx, all, term)
 	sum := store.Admitted{Next: -1}
-	err := s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
+	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
+		if next, nothing := admitsNothing(idle, l.no); nothing {
+			if next >= 0 && (sum.Next < 0 || next < sum.Next) {
+				sum.Next = next
+			}
+			return 0, nil
+		}
 		did, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Admitted, error) {
 			return e.Admit(ctx, term, limit)
 		})
@@ -160,8 +222,16 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks, nil
 }
 
-// Prune implements store.Keeper.
+// Prune implements store.Keeper. It deletes nothing before each ledger that may need what has
+// ended elsewhere has heard how it ended.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if ready, err := s.mayForget(ctx, all); err != nil || !ready {
+		return 0, err
+	}
 	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
 		n, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (int, error) {
 			return e.Prune(ctx, term, keep, limit)

@@ -1,7 +1,8 @@
 // Package ledgers is the engine for more than one PostgreSQL server: a queue in many
 // ledgers. Each ledger is a whole queue of package store/postgres in a schema of its own,
 // tusk_0_of_8 to tusk_7_of_8, on one server or spread over several. A task lives in one of
-// them for good.
+// them for good. More can be added to those that there are (schema.go), and ledgers can move
+// from server to server (move.go).
 //
 // The engine is a router. It decides where a task lives (place.go), claims from one ledger
 // after the other (claim.go), has one leader for all of them (keep.go), and puts answers
@@ -13,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,15 +35,18 @@ type Options struct {
 	Schema string
 	// Quiet sends no notifications: listeners find tasks when they poll.
 	Quiet bool
+
+	net *citus
 }
 
 // Store is a queue in many ledgers. It is safe for use by many goroutines.
 type Store struct {
-	servers []*server
+	known   atomic.Pointer[[]*server]
 	o       Options
 	owned   bool // the pools were opened here
 	pinned  func(queue string) bool
-	divide  atomic.Int32 // into how many ledgers Migrate divides an empty database
+	divide  atomic.Int32 // how many ledgers Migrate makes
+	divided atomic.Int32 // among how many keys are divided
 
 	mu     sync.Mutex // held while ledgers are looked for
 	all    atomic.Pointer[[]*ledger]
@@ -51,12 +56,15 @@ type Store struct {
 
 	turns  turns
 	leases leases
+	far    far
+	net    *citus // nil: the servers are no cluster
 }
 
 // server is where ledgers are.
 type server struct {
-	pool *pgxpool.Pool
-	name string // for people, without secrets
+	pool      *pgxpool.Pool
+	name      string // for people, without secrets
+	attendant *postgres.Attendant
 }
 
 var _ store.Store = (*Store)(nil)
@@ -101,18 +109,33 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	if o.Schema == "" {
 		o.Schema = postgres.DefaultSchema
 	}
-	s := &Store{o: o, pinned: isPinned}
+	s := &Store{o: o, pinned: isPinned, net: o.net}
 	s.life, s.close = context.WithCancel(context.Background())
+	s.known.Store(new([]*server))
 	for _, pool := range pools {
-		at := pool.Config().ConnConfig
-		s.servers = append(s.servers, &server{pool: pool, name: fmt.Sprintf("%s:%d/%s", at.Host, at.Port, at.Database)})
+		s.add(pool)
 	}
 	if _, err := s.find(ctx); err != nil && !errors.Is(err, store.ErrSchemaMissing) {
 		s.close()
 		return nil, fmt.Errorf("ledgers: %w", err)
 	}
+	s.probes.Add(1)
+	go s.watch()
 	return s, nil
 }
+
+// add makes a server known.
+func (s *Store) add(pool *pgxpool.Pool) *server {
+	c := pool.Config().ConnConfig
+	at := &server{pool: pool, name: fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database),
+		attendant: postgres.NewAttendant(pool)}
+	all := append(slices.Clone(s.servers()), at)
+	s.known.Store(&all)
+	return at
+}
+
+// servers are those that are known. There are never fewer.
+func (s *Store) servers() []*server { return *s.known.Load() }
 
 // Close closes the ledgers, and the pools if Open made them.
 func (s *Store) Close() error {
@@ -124,10 +147,14 @@ func (s *Store) Close() error {
 			err = errors.Join(err, l.end())
 		}
 	}
-	for _, at := range s.servers {
+	for _, at := range s.servers() {
+		at.attendant.Close()
 		if s.owned {
 			at.pool.Close()
 		}
+	}
+	if s.net != nil {
+		s.net.pool.Close()
 	}
 	return err
 }
@@ -174,6 +201,15 @@ func each[T any](ctx context.Context, all []*ledger, do question[T]) ([]T, []err
 	}
 	done.Wait()
 	return answers, errs
+}
+
+// inEach does something for all ledgers at once.
+func (s *Store) inEach(all []*ledger, do func(no int, l *ledger)) {
+	var done sync.WaitGroup
+	for no, l := range all {
+		done.Go(func() { do(no, l) })
+	}
+	done.Wait()
 }
 
 // fromAll asks all ledgers at once, every one of which has to answer.

@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -10,35 +11,24 @@ import (
 
 var _ store.Notifier = (*Store)(nil)
 
-// listenAgain is the pause after a listener broke.
+// listenAgain is the pause after a listener broke, and between looks at where ledgers are.
 const listenAgain = time.Second
 
-// Listen implements store.Notifier. A ledger whose listener breaks is listened to again.
+// Listen implements store.Notifier, with one connection to each server, for all ledgers there.
+// One that breaks is replaced; so it is when ledgers have come or gone.
 func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
-	all, err := s.ledgers(ctx)
-	if err != nil {
+	if _, err := s.ledgers(ctx); err != nil {
 		return err
 	}
 	heard := make(chan func(), 1)
-	listen := func(l *ledger) {
-		for ctx.Err() == nil {
-			_, _ = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
-				return struct{}{}, e.Listen(ctx, func(queues ...string) {
-					s.turns.heat(l.no, true)
-					select {
-					case heard <- func() { wake(queues...) }:
-					case <-ctx.Done():
-					}
-				})
-			})
+	for _, at := range s.servers() {
+		go s.listenAt(ctx, at, func(no int, queues ...string) {
+			s.turns.heat(no, true)
 			select {
+			case heard <- func() { wake(queues...) }:
 			case <-ctx.Done():
-			case <-time.After(listenAgain):
 			}
-		}
-	}
-	for _, l := range all {
-		go listen(l)
+		})
 	}
 	for {
 		select {
@@ -48,4 +38,53 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 			tell()
 		}
 	}
+}
+
+// listenAt listens to the ledgers on a server, as they come and go.
+func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, queues ...string)) {
+	for ctx.Err() == nil {
+		numbers, engines := s.present(at)
+		within, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer cancel()
+			if len(engines) > 0 {
+				_ = postgres.ListenAll(within, engines, func(i int, queues ...string) {
+					s.turns.listen(numbers[i], true)
+					wake(numbers[i], queues...)
+				})
+			}
+		}()
+		for within.Err() == nil {
+			select {
+			case <-within.Done():
+			case <-time.After(listenAgain):
+				if now, _ := s.present(at); !slices.Equal(now, numbers) {
+					cancel()
+				}
+			}
+		}
+		<-ended
+		for _, no := range numbers {
+			s.turns.listen(no, false)
+		}
+		if len(engines) > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(listenAgain):
+			}
+		}
+	}
+}
+
+// present are the ledgers on a server that are not away.
+func (s *Store) present(at *server) (numbers []int, engines []*postgres.Store) {
+	for _, l := range *s.all.Load() {
+		engine, _, err := l.present()
+		if on, _ := l.whereabouts(); err == nil && on == at {
+			numbers, engines = append(numbers, l.no), append(engines, engine)
+		}
+	}
+	return numbers, engines
 }

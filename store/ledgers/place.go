@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -16,14 +15,16 @@ import (
 // A task lives in the ledger that
 //
 //   - its key names, whatever its queue is, so that the key is in one place and the task may
-//     be moved to another queue; the tasks of schedules live at home, with their schedule;
+//     be moved to another queue; keys stay divided among the ledgers that there were at first;
+//     the tasks of schedules live at home, with their schedule;
 //   - its workflow names, so that what it needs is beside it;
 //   - the first task that it needs lives in;
 //   - its queue names, if that is pinned;
 //   - its id names, if none of these counts.
 //
 // Tasks of one call that could live anywhere live together. What an outcome brings lives
-// beside the task that ended. So an id says where its task is likely to be; whoever does
+// beside the task that ended, unless it has a key. What a task needs may live in any ledger
+// (far.go). So an id says where its task is likely to be; whoever does
 // not find it there asks all ledgers.
 
 // byID is the ledger that an id names. All ids of a block of 256 name the same one.
@@ -48,11 +49,11 @@ func (s *Store) fixed(n *store.NewTask, of int) (int, bool) {
 	case strings.HasPrefix(n.Key, store.ScheduleKeys):
 		return 0, true
 	case n.Key != "":
-		return byText(of, n.Tenant, n.Key), true
+		return byText(s.keys(), n.Tenant, n.Key), true
 	case !n.Workflow.IsZero():
 		return byText(of, string(n.Workflow[:])), true
 	case s.pinned(n.Queue) && len(n.Needs) == 0:
-		return byText(of, n.Queue), true
+		return byText(s.keys(), n.Queue), true
 	}
 	return 0, false
 }
@@ -61,6 +62,11 @@ func (s *Store) fixed(n *store.NewTask, of int) (int, bool) {
 type placed struct {
 	at   []int
 	free bool // all of them may live elsewhere as well
+
+	// Where tasks need others of other ledgers: what each ledger has to hear first, and in
+	// which round each task is stored, so that what is needed is there before.
+	far   [][]postgres.Elsewhere
+	round []int
 }
 
 // together reports whether one ledger has all of them.
@@ -68,9 +74,23 @@ func (p *placed) together() bool {
 	return !slices.ContainsFunc(p.at, func(i int) bool { return i != p.at[0] })
 }
 
-// errSpread refuses a task that needs others of another ledger.
-var errSpread = fmt.Errorf("%w: a task and those that it needs have to live in one ledger: "+
-	"give them one workflow, and no keys", store.ErrUnsupported)
+// rounds is how many times tasks are stored.
+func (p *placed) rounds() int {
+	if len(p.round) == 0 {
+		return 1
+	}
+	return slices.Max(p.round) + 1
+}
+
+// part returns the tasks that a ledger stores in a round, by their places in the call.
+func (p *placed) part(no, round int) (index []int) {
+	for i, at := range p.at {
+		if at == no && (len(p.round) == 0 || p.round[i] == round) {
+			index = append(index, i)
+		}
+	}
+	return index
+}
 
 // placesOf says where the tasks of a call live.
 func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTask) (*placed, error) {
@@ -88,9 +108,7 @@ func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTa
 	}
 	if needing {
 		p.free = false
-		if err := s.besideNeeds(ctx, all, tasks, p.at, anywhere); err != nil {
-			return nil, err
-		}
+		return p, s.besideNeeds(ctx, all, tasks, p, anywhere)
 	}
 	for i := range p.at {
 		if p.at[i] < 0 {
@@ -100,38 +118,47 @@ func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTa
 	return p, nil
 }
 
-// besideNeeds places tasks beside those that they need, and fails where these are apart.
-func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask, at []int, anywhere int) error {
-	parents, err := s.placesOfNeeds(ctx, all, tasks)
+// besideNeeds places tasks beside the first that they need, where nothing else says where they
+// live, and notes what is needed across ledgers.
+func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask, p *placed, anywhere int) error {
+	parents, err := s.spotsOfNeeds(ctx, all, tasks)
 	if err != nil {
 		return err
 	}
-	own := map[store.ID]int{}
+	p.far, p.round = make([][]postgres.Elsewhere, len(all)), make([]int, len(tasks))
+	own, last := map[store.ID]int{}, make([]int, len(all))
 	for i := range tasks {
 		for _, need := range tasks[i].Needs {
-			parent, known := own[need.Task]
-			if !known {
-				if parent, known = parents[need.Task]; !known {
-					continue // it does not exist
+			parent, known := parents[need.Task]
+			if j, is := own[need.Task]; is {
+				parent, known = spot{no: p.at[j]}, true
+			}
+			if known && p.at[i] < 0 {
+				p.at[i] = parent.no
+			}
+		}
+		if p.at[i] < 0 {
+			p.at[i] = anywhere
+		}
+		at := p.at[i]
+		for _, need := range tasks[i].Needs {
+			if j, is := own[need.Task]; is {
+				if p.at[j] != at {
+					last[at] = max(last[at], p.round[j]+1)
+					p.far[at] = append(p.far[at], postgres.Elsewhere{ID: need.Task, State: store.Pending})
 				}
-			}
-			if at[i] < 0 {
-				at[i] = parent
-			}
-			if at[i] != parent {
-				return errSpread
+			} else if parent, known := parents[need.Task]; known && parent.no != at {
+				p.far[at] = append(p.far[at], postgres.Elsewhere{ID: need.Task, State: parent.state})
 			}
 		}
-		if at[i] < 0 {
-			at[i] = anywhere
-		}
-		own[tasks[i].ID] = at[i]
+		p.round[i] = last[at]
+		own[tasks[i].ID] = i
 	}
 	return nil
 }
 
-// placesOfNeeds says where the tasks are that some need, but for those of the same call.
-func (s *Store) placesOfNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask) (map[store.ID]int, error) {
+// spotsOfNeeds says where the tasks are that some need, but for those of the same call.
+func (s *Store) spotsOfNeeds(ctx context.Context, all []*ledger, tasks []store.NewTask) (map[store.ID]spot, error) {
 	earlier := map[store.ID]bool{}
 	var ids []store.ID
 	for i := range tasks {
@@ -145,15 +172,22 @@ func (s *Store) placesOfNeeds(ctx context.Context, all []*ledger, tasks []store.
 	return s.whereAre(ctx, all, ids)
 }
 
-// whereAre says in which ledgers tasks are, of those that exist.
-func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]int, error) {
-	found := map[store.ID]int{}
-	err := inStages(all, ids, func(l *ledger, ids []store.ID) (left []store.ID, err error) {
+// spot is where a task is, and how.
+type spot struct {
+	no    int
+	state store.State
+}
+
+// whereAre says where tasks are, of those that exist.
+func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
+	found := map[store.ID]spot{}
+	slices.SortFunc(ids, compareIDs)
+	err := inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) (left []store.ID, err error) {
 		tasks, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
-			return listByID(ctx, e, store.Filter{IDs: ids})
+			return listByID(ctx, e, store.Filter{IDs: ids, NoArgs: true})
 		})
 		for i := range tasks {
-			found[tasks[i].ID] = l.no
+			found[tasks[i].ID] = spot{l.no, tasks[i].State}
 		}
 		return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { _, is := found[id]; return is }), err
 	})

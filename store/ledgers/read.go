@@ -28,7 +28,35 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	if err != nil {
 		return nil, err
 	}
-	return page(slices.Concat(parts...), f.Limit), nil
+	tasks := page(slices.Concat(parts...), f.Limit)
+	s.tellNeeds(ctx, f, tasks)
+	return tasks, nil
+}
+
+// tellNeeds says of tasks with details how those are that they need, which may live in other
+// ledgers. What cannot be asked for stays as it was last heard of.
+func (s *Store) tellNeeds(ctx context.Context, f store.Filter, tasks []store.Task) {
+	if !f.Detail {
+		return
+	}
+	var parents []store.ID
+	for i := range tasks {
+		for _, n := range tasks[i].Detail.Needs {
+			parents = append(parents, n.Task)
+		}
+	}
+	if len(parents) == 0 {
+		return
+	}
+	found, err := s.whereAre(ctx, *s.all.Load(), parents)
+	for i := range tasks {
+		needs := tasks[i].Detail.Needs
+		for k := range needs {
+			if at, is := found[needs[k].Task]; is || err == nil {
+				needs[k].State = at.state
+			}
+		}
+	}
 }
 
 // page is the newest of the tasks that ledgers have listed.
@@ -53,7 +81,9 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 		tasks = append(tasks, found...)
 		return without(ids, found), err
 	})
-	if tasks = page(tasks, f.Limit); err != nil && len(tasks) < min(len(ids), pageOf(f.Limit)) {
+	tasks = page(tasks, f.Limit)
+	s.tellNeeds(ctx, f, tasks)
+	if err != nil && len(tasks) < min(len(ids), pageOf(f.Limit)) {
 		return nil, err // a ledger that is away may have the others
 	}
 	return tasks, nil

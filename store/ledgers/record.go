@@ -3,6 +3,7 @@ package ledgers
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -15,58 +16,107 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 	})
 }
 
-// PutRecord implements store.Recorder. Tasks that come with a record live at home with it.
-// The error is store.ErrUnsupported when the key of one, or what it needs, lives elsewhere.
+// PutRecord implements store.Recorder. Tasks that come with a record live at home with it, but
+// for those whose key is elsewhere: with them the record brings letters.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
-	if err := s.atHome(ctx, p.Tasks); err != nil {
+	all, mail, err := s.withRecords(ctx, []*store.PutRecord{&p})
+	if err != nil {
 		return 0, nil, err
 	}
 	type answer struct {
 		version int64
 		results []store.Enqueued
 	}
-	a, err := atHome(ctx, s, func(ctx context.Context, e *postgres.Store) (a answer, err error) {
+	a, err := ask(ctx, all[0], func(ctx context.Context, e *postgres.Store) (a answer, err error) {
 		a.version, a.results, err = e.PutRecord(ctx, p)
 		return a, err
 	})
+	if err == nil {
+		err = s.sent(ctx, all, mail, a.results)
+	}
 	return a.version, a.results, err
 }
 
-// UpdateRecords implements store.Recorder, with PutRecord's limits.
+// UpdateRecords implements store.Recorder.
 func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
+	puts = slices.Clone(puts)
+	list := make([]*store.PutRecord, len(puts))
 	for i := range puts {
-		if err := s.atHome(ctx, puts[i].Tasks); err != nil {
-			return nil, err
-		}
+		list[i] = &puts[i]
 	}
-	return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Updated, error) {
+	all, mail, err := s.withRecords(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	updated, err := ask(ctx, all[0], func(ctx context.Context, e *postgres.Store) ([]store.Updated, error) {
 		return e.UpdateRecords(ctx, term, puts)
 	})
+	for i := range updated {
+		if err == nil {
+			err = s.sent(ctx, all, mail, updated[i].Enqueued)
+		}
+	}
+	return updated, err
 }
 
-// atHome fails unless tasks may live at home.
-func (s *Store) atHome(ctx context.Context, tasks []store.NewTask) error {
-	if len(tasks) == 0 {
+// withRecords readies the tasks that come with records for home. It returns the letters'
+// tasks.
+func (s *Store) withRecords(
+	ctx context.Context, puts []*store.PutRecord,
+) (all []*ledger, mail map[store.ID]store.ID, err error) {
+	if all, err = s.ledgers(ctx); err != nil {
+		return nil, nil, err
+	}
+	mail = map[store.ID]store.ID{}
+	heard := make([][]postgres.Elsewhere, len(all))
+	for _, p := range puts {
+		tasks, sent, err := s.wrapUp(len(all), 0, p.Tasks)
+		if err != nil {
+			return nil, nil, err
+		}
+		for task, letter := range sent {
+			mail[letter] = task
+		}
+		p.Tasks = tasks
+		far, err := s.heardBefore(ctx, all, 0, tasks, nil, sent)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+		}
+		heard[0] = append(heard[0], far...)
+	}
+	if err := s.hear(ctx, all, heard); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	}
+	return all, mail, nil
+}
+
+// sent delivers the letters among what was stored with a record, and puts in their place what
+// became of their tasks. When it fails, whoever leads delivers them.
+func (s *Store) sent(ctx context.Context, all []*ledger, mail map[store.ID]store.ID, results []store.Enqueued) error {
+	var ids []store.ID
+	for _, r := range results {
+		if _, is := mail[r.ID]; is {
+			ids = append(ids, r.ID)
+		}
+	}
+	if len(ids) == 0 {
 		return nil
 	}
-	all, err := s.ledgers(ctx)
+	answer, err := s.sendAll(ctx, all, all[0], ids)
 	if err != nil {
-		return err
+		err = fmt.Errorf("%w: the record is written, and its tasks follow: %v", store.ErrUnavailable, err)
 	}
-	needs, err := s.placesOfNeeds(ctx, all, tasks)
-	if err != nil {
-		return err
-	}
-	for _, at := range needs {
-		if at != 0 {
-			return fmt.Errorf("%w: %w", store.ErrNotCommitted, errSpread)
+	for i, r := range results {
+		task, is := mail[r.ID]
+		if !is {
+			continue
+		}
+		if got := answer[task]; got.Result != 0 {
+			results[i] = got
+		} else if err == nil {
+			err = fmt.Errorf("%w: it is not known whether task %v was stored, or another has its key",
+				store.ErrUnavailable, task)
 		}
 	}
-	for i := range tasks {
-		if at, _ := s.fixed(&tasks[i], len(all)); tasks[i].Key != "" && at != 0 {
-			return fmt.Errorf("%w: %w: a task with a key lives in the ledger of its key, not with a record",
-				store.ErrNotCommitted, store.ErrUnsupported)
-		}
-	}
-	return nil
+	return err
 }

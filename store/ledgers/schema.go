@@ -15,15 +15,16 @@ var (
 	_ store.Checker  = (*Store)(nil)
 )
 
-// Divide says into how many ledgers, from 1 to Most, Migrate divides databases that have
-// none. Their number never changes afterwards: two for each server that there may be one
-// day are enough.
+// Divide says how many ledgers, from 1 to Most, Migrate makes: of databases that have none,
+// or added to those that there are. There are never fewer again. Keys stay divided among the
+// ledgers that there were at first; a queue of store/postgres that was never divided is the first
+// of them, and goes on as it is.
 func (s *Store) Divide(ledgers int) error {
 	if ledgers < 1 || ledgers > Most {
 		return fmt.Errorf("ledgers: %d of them: want 1 to %d", ledgers, Most)
 	}
-	if all := s.all.Load(); all != nil && len(*all) != ledgers {
-		return fmt.Errorf("ledgers: there are %d of them already, and their number cannot change", len(*all))
+	if all := s.all.Load(); all != nil && len(*all) > ledgers {
+		return fmt.Errorf("ledgers: there are %d of them already, and never fewer again", len(*all))
 	}
 	s.divide.Store(int32(ledgers))
 	return nil
@@ -34,7 +35,7 @@ var errUndivided = fmt.Errorf("%w: there are no ledgers: say how many to make, s
 	store.ErrSchemaMissing)
 
 // Migrate implements store.Migrator. It brings all ledgers to a version, home last, and
-// makes them where there are none: spread over the servers, all of which have to answer.
+// makes those that Divide asked for: spread over the servers, all of which have to answer.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
 	if err := s.create(ctx); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
@@ -57,37 +58,72 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	return steps, nil
 }
 
-// create makes the schemas of ledgers that there are not. Home is made last: where it is,
-// all were made, and one that is missing is on a server that was not named.
+// create makes the schemas of ledgers that there are not, of the lowest number last: where
+// that is, all others were made, and one that is missing is on a server that was not named.
 func (s *Store) create(ctx context.Context) error {
+	if s.net != nil {
+		if err := s.net.install(ctx); err != nil {
+			return err
+		}
+	}
 	seen, err := s.look(ctx)
 	if err != nil {
 		return err
 	}
-	if len(seen.on[0]) > 0 {
-		return nil
-	}
-	if seen.err != nil {
-		return fmt.Errorf("%w: not all servers answer: %w", store.ErrUnavailable, seen.err)
-	}
 	of := int(s.divide.Load())
 	switch {
-	case of == 0:
+	case of == 0 && len(seen.on[0]) == 0:
 		return errUndivided
-	case seen.of != 0 && seen.of != of:
-		return fmt.Errorf("there are ledgers of %d already", seen.of)
+	case of <= seen.of && len(seen.on[0]) > 0:
+		return nil
+	case seen.err != nil:
+		return fmt.Errorf("%w: not all servers answer: %w", store.ErrUnavailable, seen.err)
 	}
-	for no := of - 1; no >= 0; no-- {
+	keys, first := seen.keys, seen.of
+	if len(seen.on[0]) == 0 { // nothing was there before this queue
+		keys, first = of, 0
+		if seen.of != 0 && seen.of != of {
+			return fmt.Errorf("there are ledgers of %d already", seen.of)
+		}
+	}
+	for no := range first {
+		if problem := seen.problem(no); problem != nil {
+			return fmt.Errorf("ledger %d: %w", no, problem)
+		}
+	}
+	servers, err := s.primaries(ctx)
+	if err != nil {
+		return err
+	}
+	for no := of - 1; no >= first; no-- {
 		if len(seen.on[no]) > 0 {
 			continue
 		}
-		at := s.servers[no*len(s.servers)/of]
-		if _, err := at.pool.Exec(ctx, "create schema if not exists "+nameOf(s.o.Schema, no, of)); err != nil {
+		at := servers[no*len(servers)/of]
+		text := "create schema if not exists " + name{no, of, keys}.in(s.o.Schema)
+		if _, err := at.pool.Exec(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", at.name, err)
 		}
 	}
 	_, err = s.find(ctx)
 	return err
+}
+
+// primaries are the servers that are no standbys.
+func (s *Store) primaries(ctx context.Context) (all []*server, err error) {
+	for _, at := range s.servers() {
+		var standby bool
+		if err := at.pool.QueryRow(ctx, "select pg_is_in_recovery()").Scan(&standby); err != nil {
+			return nil, fmt.Errorf("%s: %w", at.name, err)
+		}
+		if !standby {
+			all = append(all, at)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w: all servers are standbys", store.ErrReadOnly)
+	}
+	return all, nil
 }
 
 // Migrations implements store.Migrator. A step is applied when it is in all ledgers.
@@ -109,7 +145,8 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	return steps, nil
 }
 
-// Check implements store.Checker. It fails when a ledger is on two servers, or on none.
+// Check implements store.Checker. It fails when a ledger is on two servers, or on none, and
+// warns of copies that were left behind.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -121,7 +158,8 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	}
 	for _, l := range all {
 		if problem := seen.problem(l.no); problem != nil {
-			err = errors.Join(err, fmt.Errorf("check: ledger %s: %w", l.name, problem))
+			_, name := l.whereabouts()
+			err = errors.Join(err, fmt.Errorf("check: ledger %s: %w", name, problem))
 		}
 	}
 	if err != nil {
@@ -131,6 +169,10 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		return e.Check(ctx)
 	})
 	warnings = slices.Concat(parts...)
+	for _, c := range seen.copies {
+		warnings = append(warnings, fmt.Sprintf("%s has an old copy of the ledger %s, which nobody uses: "+
+			"tusk ledgers drop-copies", c.at.name, c.text))
+	}
 	slices.Sort(warnings)
 	return slices.Compact(warnings), err
 }

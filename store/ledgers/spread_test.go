@@ -3,7 +3,6 @@ package ledgers_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -150,33 +149,5 @@ func TestALimitCountsTheTasksOfAllLedgers(t *testing.T) {
 	}
 	if most.Load() > 2 || done.Load() != all {
 		t.Errorf("%d ran at a time, %d of %d are done", most.Load(), done.Load(), all)
-	}
-}
-
-func TestWhatCannotBeAtomicIsRefused(t *testing.T) {
-	s := open(t, three.DSN(t))
-	ctx := context.Background()
-	refused := 0
-	for _, key := range strings.Fields("a b c d e f g h") {
-		_, _, err := s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "k", Name: key, Body: []byte("{}")},
-			Tasks: []store.NewTask{newTask(func(n *store.NewTask) { n.Key = key })}})
-		if errors.Is(err, store.ErrUnsupported) && errors.Is(err, store.ErrNotCommitted) {
-			refused++
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
-	records, err := s.Records(ctx, "k")
-	if err != nil || refused == 0 || len(records) != 8-refused {
-		t.Errorf("%d refused, %d records, %v", refused, len(records), err)
-	}
-	tick := newTask(func(n *store.NewTask) { n.Key = store.ScheduleKeys + "nightly" })
-	nightly := store.Record{Kind: "schedule", Name: "nightly", Body: []byte("{}")}
-	if _, _, err := s.PutRecord(ctx, store.PutRecord{Record: nightly, Tasks: []store.NewTask{tick}}); err != nil {
-		t.Errorf("a schedule's task: %v", err)
-	}
-	byHand := newTask(func(n *store.NewTask) { n.Key = tick.Key })
-	if r := add(t, s, byHand)[0]; r.Result != store.Skipped || r.ID != tick.ID {
-		t.Errorf("a schedule's task by hand: %+v", r)
 	}
 }

@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -12,10 +13,24 @@ import (
 // them counts for the limit of all. What ends meanwhile makes the count too large, which
 // the next look mends; it is never too small.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
-	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) ([]store.Turns, error) {
-		return e.Turns(ctx, term, groups, heads)
-	})
+	all, err := s.ledgers(ctx)
 	if err != nil {
+		return nil, err
+	}
+	idle := map[int]postgres.Chores{}
+	if term != 0 {
+		idle = s.idle(ctx, all, term)
+	}
+	parts, errs := make([][]store.Turns, len(all)), make([]error, len(all))
+	s.inEach(all, func(no int, l *ledger) {
+		if c, known := idle[no]; known && !c.Turns {
+			return // nobody there uses turns
+		}
+		parts[no], errs[no] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Turns, error) {
+			return e.Turns(ctx, term, groups, heads)
+		})
+	})
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	lines := linesOf(parts)

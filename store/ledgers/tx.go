@@ -15,18 +15,14 @@ import (
 var _ store.Transactor = (*Store)(nil)
 
 // Tx implements store.Transactor, with the types of store/postgres, for ledgers in the
-// database of the transaction. What has to live in another database is refused with
-// store.ErrUnsupported.
+// database of the transaction; in a Citus cluster for all. What has to live in another database is
+// refused with store.ErrUnsupported.
 func (s *Store) Tx(tx any) (store.Tx, error) {
-	switch tx := tx.(type) {
+	switch own := tx.(type) {
 	case pgx.Tx:
-		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row {
-			return tx.QueryRow(ctx, text)
-		}}, nil
+		return &userTx{s: s, tx: tx, c: driverCaller{own}}, nil
 	case *sql.Tx:
-		return &userTx{s: s, tx: tx, query: func(ctx context.Context, text string) row {
-			return tx.QueryRowContext(ctx, text)
-		}}, nil
+		return &userTx{s: s, tx: tx, c: sqlCaller{own}}, nil
 	}
 	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx,
 		store.ErrUnsupported)
@@ -34,14 +30,12 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 
 // userTx is somebody else's transaction.
 type userTx struct {
-	s     *Store
-	tx    any
-	query func(ctx context.Context, text string) row
-	here  []int // ledgers in its database; nil: not asked yet
+	s      *Store
+	tx     any
+	c      caller
+	here   []int // ledgers in its database; nil: not asked yet
+	joined bool  // Citus commits it on all nodes together
 }
-
-// row is the answer to a question of either driver.
-type row interface{ Scan(into ...any) error }
 
 // local returns all ledgers, and the numbers of those in the transaction's database.
 func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
@@ -50,30 +44,48 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 		return all, u.here, err
 	}
 	var names string
-	err = u.query(ctx, "select pg_catalog.string_agg(nspname, ' ') from pg_catalog.pg_namespace").Scan(&names)
+	const ask = "select coalesce(pg_catalog.string_agg(nspname, ' '), '') from pg_catalog.pg_namespace"
+	err = u.c.row(ctx, ask).Scan(&names)
 	if err != nil {
 		return nil, nil, err
 	}
 	schemas := strings.Fields(names)
 	u.here = []int{}
 	for _, l := range all {
-		if slices.Contains(schemas, l.name) {
+		if _, name := l.whereabouts(); slices.Contains(schemas, name) {
 			u.here = append(u.here, l.no)
 		}
 	}
-	if len(u.here) == 0 {
+	if len(u.here) == 0 && u.s.net == nil {
 		return nil, nil, fmt.Errorf("%w: the transaction's database has no ledger of this queue", store.ErrUnsupported)
 	}
 	return all, u.here, nil
 }
 
-// at is the engine of a ledger, in the transaction.
-func (u *userTx) at(l *ledger) (store.Tx, error) {
+// at is the engine of a ledger, in the transaction; elsewhere says that this cannot be.
+func (u *userTx) at(ctx context.Context, l *ledger, elsewhere error) (store.Tx, error) {
 	engine, _, err := l.present()
 	if err != nil {
 		return nil, err
 	}
-	return engine.Tx(u.tx)
+	if slices.Contains(u.here, l.no) {
+		return engine.Tx(u.tx)
+	}
+	if u.s.net == nil {
+		return nil, elsewhere
+	}
+	at, _ := l.whereabouts()
+	slot, err := u.s.net.slotOf(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if !u.joined {
+		if err := commitTogether(ctx, u.c); err != nil {
+			return nil, err
+		}
+		u.joined = true
+	}
+	return engine.TxOver(&delegated{u.c, slot}), nil
 }
 
 // Enqueue implements store.Enqueuer.
@@ -89,12 +101,15 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
+	if err := u.s.hear(ctx, all, places.far); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	results := make([]store.Enqueued, len(tasks))
 	for no, l := range all {
 		var part []store.NewTask
 		var index []int
 		for i, at := range places.at {
-			if places.free && !slices.Contains(here, at) {
+			if places.free && len(here) > 0 && !slices.Contains(here, at) {
 				at = here[at%len(here)]
 			}
 			if at == no {
@@ -104,12 +119,10 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		if len(part) == 0 {
 			continue
 		}
-		if !slices.Contains(here, no) {
-			return nil, fmt.Errorf("enqueue: %w: task %v lives in the ledger %s, which is not in the transaction's database: "+
-				"leave out its key and workflow, or enqueue it outside of the transaction",
-				store.ErrUnsupported, part[0].ID, l.name)
-		}
-		tx, err := u.at(l)
+		_, name := l.whereabouts()
+		tx, err := u.at(ctx, l, fmt.Errorf("enqueue: %w: task %v lives in the ledger %s, which is not in the "+
+			"transaction's database: leave out its key and workflow, or enqueue it outside of the transaction",
+			store.ErrUnsupported, part[0].ID, name))
 		if err != nil {
 			return nil, err
 		}
@@ -130,12 +143,14 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
-	parts, unknown, err := u.s.partsOf(ctx, all, outcomes)
+	parts, unknown, err := u.s.partsOf(ctx, all, outcomes, make([]map[store.ID]store.ID, len(all)))
 	if err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
 	}
 	finish := func(l *ledger, part []store.Outcome) ([]store.ID, error) {
-		tx, err := u.at(l)
+		_, name := l.whereabouts()
+		tx, err := u.at(ctx, l, fmt.Errorf("finish: %w: task %v lives in the ledger %s, which is not in the "+
+			"transaction's database", store.ErrUnsupported, part[0].Task.ID, name))
 		if err != nil {
 			return nil, err
 		}
@@ -144,10 +159,6 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	for no, part := range parts {
 		if len(part) == 0 {
 			continue
-		}
-		if !slices.Contains(here, no) {
-			return nil, fmt.Errorf("finish: %w: task %v lives in the ledger %s, which is not in the transaction's database",
-				store.ErrUnsupported, part[0].Task.ID, all[no].name)
 		}
 		l, err := finish(all[no], part)
 		if err != nil {
@@ -166,4 +177,55 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 		unknown = slices.DeleteFunc(unknown, func(o store.Outcome) bool { return !slices.Contains(refused, o.Task.ID) })
 	}
 	return append(lost, idsOf(unknown)...), nil
+}
+
+// row is the answer to a question of either driver.
+type row interface{ Scan(into ...any) error }
+
+// driverCaller is a transaction of the driver's own.
+type driverCaller struct{ tx pgx.Tx }
+
+func (c driverCaller) exec(ctx context.Context, text string, args ...any) error {
+	_, err := c.tx.Exec(ctx, text, args...)
+	return err
+}
+
+func (c driverCaller) row(ctx context.Context, text string, args ...any) row {
+	return c.tx.QueryRow(ctx, text, args...)
+}
+
+func (c driverCaller) texts(ctx context.Context, text string, args ...any) ([]string, error) {
+	rows, err := c.tx.Query(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// sqlCaller is a transaction of database/sql.
+type sqlCaller struct{ tx *sql.Tx }
+
+func (c sqlCaller) exec(ctx context.Context, text string, args ...any) error {
+	_, err := c.tx.ExecContext(ctx, text, args...)
+	return err
+}
+
+func (c sqlCaller) row(ctx context.Context, text string, args ...any) row {
+	return c.tx.QueryRowContext(ctx, text, args...)
+}
+
+func (c sqlCaller) texts(ctx context.Context, text string, args ...any) (all []string, err error) {
+	rows, err := c.tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var one string
+		if err := rows.Scan(&one); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
 }

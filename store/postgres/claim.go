@@ -15,7 +15,7 @@ import (
 // likely to be where the last one was has a shorter way.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
-	if err := s.atHome(ctx, s.pool); err != nil {
+	if err := s.mayWork(ctx); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	a := askFor(&r)
@@ -97,15 +97,15 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen, uuidsOf(b.Holds))
 	if err != nil {
 		if errors.Is(err, store.ErrWorkerDead) {
-			s.witness.leave(b.Worker.ID)
+			s.attendant.leave(attended{s, b.Worker.ID})
 		}
 		return nil, fmt.Errorf("extend: %w", err)
 	}
 	if b.TTL <= 0 {
-		s.witness.leave(b.Worker.ID)
+		s.attendant.leave(attended{s, b.Worker.ID})
 		return stops, nil
 	}
-	s.witness.keep(b.Worker.ID)
+	s.attendant.keep(attended{s, b.Worker.ID})
 	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
 	if err != nil { // the beat counts all the same
 		for i := range b.Notes {

@@ -13,7 +13,7 @@ var _ store.Exchanger = (*Store)(nil)
 // Exchange implements store.Exchanger. It is one call of the procedure exchange, if the
 // outcome is all there is to say of a task without a key that completed.
 func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) store.Exchanged {
-	if r.Limit != 1 || r.Again || !isPlain(&o) || hasExtras(&o) || o.Note != nil || o.Task.Key != "" || s.atHome(ctx, s.pool) != nil {
+	if r.Limit != 1 || r.Again || !isPlain(&o) || hasExtras(&o) || o.Note != nil || o.Task.Key != "" || s.mayWork(ctx) != nil {
 		return s.oneByOne(ctx, o, r)
 	}
 	s.claims.Add(1)

@@ -35,27 +35,46 @@ func (s *Store) Prompt() bool { return s.hearing.Load() > 0 }
 // Wakes are sent by Enqueue and Admit after their commit, at once and then at most
 // every 3 to 20 ms for a queue and process.
 func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
-	c, err := s.startListening(ctx)
+	return ListenAll(ctx, []*Store{s}, func(_ int, queues ...string) { wake(queues...) })
+}
+
+// ListenAll is Listen for several engines on one pool, with one connection: wake is told of
+// which of them it is.
+func ListenAll(ctx context.Context, all []*Store, wake func(i int, queues ...string)) error {
+	l := listener{all: all, wake: wake, of: map[string]int{}}
+	for i, s := range all {
+		l.of[s.channel()] = i
+	}
+	c, err := l.start(ctx)
 	if err != nil {
 		return fmt.Errorf("listen: %w", translate(err))
 	}
 	defer c.Close(context.WithoutCancel(ctx))
-	if err := s.hear(ctx, c, wake); ctx.Err() == nil {
+	if err := l.hear(ctx, c); ctx.Err() == nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return ctx.Err()
 }
 
-func (s *Store) startListening(ctx context.Context) (*pgx.Conn, error) {
+// listener passes on what is told of several engines.
+type listener struct {
+	all  []*Store // on one pool
+	of   map[string]int
+	wake func(i int, queues ...string)
+}
+
+func (l *listener) start(ctx context.Context) (*pgx.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, listenWithin)
 	defer cancel()
-	c, err := pgx.ConnectConfig(within, s.pool.Config().ConnConfig.Copy())
+	c, err := pgx.ConnectConfig(within, l.all[0].pool.Config().ConnConfig.Copy())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.Exec(within, "listen "+s.channel()); err != nil {
-		c.Close(within)
-		return nil, err
+	for _, s := range l.all {
+		if _, err := c.Exec(within, "listen "+s.channel()); err != nil {
+			c.Close(within)
+			return nil, err
+		}
 	}
 	return c, nil
 }
@@ -67,10 +86,15 @@ func (s *Store) channel() string { return s.schema + "_wake" }
 //
 // Each ping is heard by every listener, so they do not all send theirs at a time, and
 // one that has heard another's sends none.
-func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...string)) error {
+func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
+	first := l.all[0]
 	ping := pingPrefix + store.NewToken().String()
-	heard, asked, wait := false, false, rand.N(s.pingWithin/20)
-	crowd := crowd{s: s, wake: wake, pending: map[string]bool{}}
+	heard, asked, wait := false, false, rand.N(first.pingWithin/20)
+	crowds := map[string]*crowd{}
+	for channel, i := range l.of {
+		wake := func(queues ...string) { l.wake(i, queues...) }
+		crowds[channel] = &crowd{s: l.all[i], wake: wake, pending: map[string]bool{}}
+	}
 	for {
 		quiet, cancel := context.WithTimeout(ctx, wait)
 		n, err := c.WaitForNotification(quiet)
@@ -78,23 +102,25 @@ func (s *Store) hear(ctx context.Context, c *pgx.Conn, wake func(queues ...strin
 		switch {
 		case err == nil:
 			if !heard {
-				s.hearing.Add(1)
-				defer s.hearing.Add(-1)
-				wake()
+				for i, s := range l.all {
+					s.hearing.Add(1)
+					defer s.hearing.Add(-1)
+					l.wake(i)
+				}
 			}
-			if !strings.HasPrefix(n.Payload, pingPrefix) {
-				crowd.tell(n.Payload)
+			if c := crowds[n.Channel]; c != nil && !strings.HasPrefix(n.Payload, pingPrefix) {
+				c.tell(n.Payload)
 			}
-			heard, asked, wait = true, false, s.pingEvery+rand.N(s.pingEvery/4)
+			heard, asked, wait = true, false, first.pingEvery+rand.N(first.pingEvery/4)
 		case ctx.Err() != nil || quiet.Err() == nil:
 			return err
 		case asked:
 			return errDeaf
 		default:
-			if err := s.ping(ctx, ping); err != nil {
+			if err := first.ping(ctx, ping); err != nil {
 				return err
 			}
-			asked, wait = true, s.pingWithin
+			asked, wait = true, first.pingWithin
 		}
 	}
 }

@@ -38,6 +38,9 @@ type Options struct {
 	Schema string
 	// Quiet sends no notifications: listeners find tasks when they poll.
 	Quiet bool
+	// Attendant attends the workers of several engines on the pool; nil: this engine has one
+	// of its own.
+	Attendant *Attendant
 }
 
 // Store is a queue in a PostgreSQL database. It is safe for use by many
@@ -62,11 +65,12 @@ type Store struct {
 
 	enqueueing together.Calls[*enqueueing]
 
-	spare    spare
-	witness  witness
-	lookout  lookout
-	hand     atomic.Int64 // where pruning goes on; 0: from the oldest flush
-	laneHand atomic.Int64 // the lane after which the search for idle ones goes on
+	attendant *Attendant
+	attends   bool // it is this engine's own
+	spare     spare
+	lookout   lookout
+	hand      atomic.Int64 // where pruning goes on; 0: from the oldest flush
+	laneHand  atomic.Int64 // the lane after which the search for idle ones goes on
 
 	pingEvery, pingWithin time.Duration
 	copyFrom, packLeast   int
@@ -106,7 +110,10 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 		idleLane: idleLane}
 	s.functions = functions
 	s.enqueueing.Patience = togetherPatience
-	s.witness.s, s.known.mark = s, fmt.Sprintf("tusk %p", s)
+	s.known.mark = fmt.Sprintf("tusk %p", s)
+	if s.attendant = o.Attendant; s.attendant == nil {
+		s.attendant, s.attends = NewAttendant(pool), true
+	}
 	files, err := statements.ReadDir("sql")
 	if err != nil {
 		return nil, err
@@ -168,7 +175,11 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 // Close closes the pool if Open made it, spare connections, and the one that attends
 // workers.
 func (s *Store) Close() error {
-	s.witness.close()
+	if s.attends {
+		s.attendant.Close()
+	} else {
+		s.attendant.leaveAll(s)
+	}
 	s.spare.close()
 	if s.owned {
 		s.pool.Close()

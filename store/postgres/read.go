@@ -223,7 +223,7 @@ func readDetail(d *store.Detail, raw [][]byte) error {
 		}
 	case 3:
 		d.Needs = append(d.Needs, store.NeedState{
-			Need: store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))}, State: stateOf(raw[4]),
+			Need: store.Need{Task: idOf(raw[14]), OnFailure: store.OnFailure(stateOf(raw[15]))}, State: stateElsewhere(int16(stateOf(raw[4]))),
 		})
 	case 4:
 		d.CancelRequested = true

@@ -33,12 +33,29 @@ func (s *Store) atHome(ctx context.Context, c asker) error {
 	return nil
 }
 
+// mayWork is atHome on a connection that the engine's own work gets even while handlers hold
+// the pool's.
+func (s *Store) mayWork(ctx context.Context) error {
+	if s.known.isHome() {
+		return nil
+	}
+	c, err := s.acquire(ctx)
+	if err != nil {
+		return translate(err)
+	}
+	defer c.Release()
+	return s.atHome(ctx, c)
+}
+
 // Rebase implements store.Rebaser, for a dump or a logical copy: the transaction
 // ids in it mean nothing here.
 func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	name := "rebase"
 	if dry {
 		name = "unfinished"
+	}
+	if _, err := s.pool.Exec(ctx, s.sql["analyze"]); err != nil {
+		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
 	if err := s.pool.QueryRow(ctx, s.sql[name]).Scan(&tasks); err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))

@@ -22,9 +22,10 @@ type work struct {
 	c     *pgxpool.Conn
 	now   time.Time // by the server, after the locks were taken
 	tasks map[store.ID]*rules.Row
-	asked map[store.ID]bool      // tasks that were looked for
-	keys  map[rules.KeyName]bool // those that exist
-	left  map[store.ID]bool      // available tasks that the next admission makes so
+	asked map[store.ID]bool        // tasks that were looked for
+	keys  map[rules.KeyName]bool   // those that exist
+	left  map[store.ID]bool        // available tasks that the next admission makes so
+	far   map[store.ID]store.State // of tasks that live in other ledgers
 }
 
 // decide lets the rules say what follows from a verb on some tasks, once the statement lock
@@ -50,7 +51,7 @@ func (s *Store) decideOnce(
 	defer c.Release() // which closes a connection whose transaction is still open
 	w := &work{
 		ctx: ctx, s: s, c: c, tasks: map[store.ID]*rules.Row{}, asked: map[store.ID]bool{}, keys: map[rules.KeyName]bool{},
-		left: map[store.ID]bool{},
+		left: map[store.ID]bool{}, far: map[store.ID]store.State{},
 	}
 	err = w.begin(ids, lock, args)
 	if err == nil {
@@ -121,6 +122,8 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	for _, id := range want.Tasks {
 		if r := w.tasks[id]; r != nil {
 			found.Tasks = append(found.Tasks, r)
+		} else if state, known := w.far[id]; known {
+			found.Elsewhere = append(found.Elsewhere, rules.Elsewhere{Task: id, State: state})
 		}
 	}
 	return found, nil
@@ -158,7 +161,13 @@ func (w *work) queueTasks(b *pgx.Batch, ids []store.ID) {
 		w.asked[id] = true
 	}
 	w.queue(b, "known_of", uuidsOf(ids)).Query(func(rows pgx.Rows) error {
-		return eachStruct(rows, func(t *taskRow) { w.tasks[t.ID.Bytes] = t.row() })
+		return eachStruct(rows, func(t *taskRow) {
+			if t.State < 0 {
+				w.far[t.ID.Bytes] = stateElsewhere(-t.State)
+			} else {
+				w.tasks[t.ID.Bytes] = t.row()
+			}
+		})
 	})
 }
 

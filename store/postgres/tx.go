@@ -34,6 +34,26 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 	return nil, fmt.Errorf("transaction of type %T: %w: want pgx.Tx, or *sql.Tx of pgx/v5/stdlib", tx, store.ErrUnsupported)
 }
 
+// Session runs statements in a transaction, wherever that is. Each calls row for each row of
+// an answer, which scans into variables of the types string, int and bool.
+type Session interface {
+	Exec(ctx context.Context, text string, args ...any) error
+	Each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error
+}
+
+// TxOver is Tx for a transaction to which a Session leads.
+func (s *Store) TxOver(c Session) store.Tx { return &userTx{s, overSession{c}} }
+
+type overSession struct{ c Session }
+
+func (o overSession) exec(ctx context.Context, text string, args ...any) error {
+	return o.c.Exec(ctx, text, args...)
+}
+
+func (o overSession) each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error {
+	return o.c.Each(ctx, row, text, args...)
+}
+
 // userTx is somebody else's transaction.
 type userTx struct {
 	s *Store

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -24,16 +25,17 @@ var _ store.Witness = (*Store)(nil)
 var errPooled = errors.New("a pooler stands between: workers live by their beats alone")
 
 // Witnesses implements store.Witness. Before the first connection it says yes.
-func (s *Store) Witnesses() bool { return !s.witness.pooled.Load() }
+func (s *Store) Witnesses() bool { return !s.attendant.pooled.Load() }
 
-// witness holds a lock in the name of each worker of this process, on a connection
+// Attendant holds a lock in the name of each worker of this process, on a connection
 // of their own, which the server closes when the process dies. The server releases
-// the locks with it, and whoever leads sees that.
-type witness struct {
-	s      *Store
+// the locks with it, and whoever leads sees that. One serves all engines on a pool that
+// are given it.
+type Attendant struct {
+	pool   *pgxpool.Pool
 	mu     sync.Mutex
-	ids    map[store.ID]bool // workers that live; true: their lock is held
-	gone   uuids             // workers that left, and whose locks are held still
+	ids    map[attended]bool // workers that live; true: their lock is held
+	gone   []attended        // workers that left, and whose locks are held still
 	wake   chan struct{}
 	cancel context.CancelFunc // nil: nothing runs
 	ended  chan struct{}
@@ -41,15 +43,33 @@ type witness struct {
 	pooled atomic.Bool // a pooler stands between
 }
 
+// attended is a worker, as an engine knows it.
+type attended struct {
+	s  *Store
+	id store.ID
+}
+
+// NewAttendant makes one for the engines on a pool. It connects when there is a worker.
+func NewAttendant(pool *pgxpool.Pool) *Attendant { return &Attendant{pool: pool} }
+
+// byEngine are the ids of workers, apart.
+func byEngine(all []attended) map[*Store]uuids {
+	parts := map[*Store]uuids{}
+	for _, one := range all {
+		parts[one.s] = append(parts[one.s], one.id)
+	}
+	return parts
+}
+
 // keep has a worker attended from now on. It does not wait for that.
-func (w *witness) keep(id store.ID) {
+func (w *Attendant) keep(id attended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, known := w.ids[id]; known || w.closed {
 		return
 	}
 	if w.ids == nil {
-		w.ids, w.wake = map[store.ID]bool{}, make(chan struct{}, 1)
+		w.ids, w.wake = map[attended]bool{}, make(chan struct{}, 1)
 	}
 	w.ids[id] = false
 	w.hurry()
@@ -61,7 +81,7 @@ func (w *witness) keep(id store.ID) {
 }
 
 // leave has a worker attended no more.
-func (w *witness) leave(id store.ID) {
+func (w *Attendant) leave(id attended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if held, known := w.ids[id]; known {
@@ -73,14 +93,30 @@ func (w *witness) leave(id store.ID) {
 	}
 }
 
-func (w *witness) hurry() {
+func (w *Attendant) hurry() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *witness) close() {
+// leaveAll has the workers of an engine attended no more.
+func (w *Attendant) leaveAll(s *Store) {
+	w.mu.Lock()
+	var all []attended
+	for id := range w.ids {
+		if id.s == s {
+			all = append(all, id)
+		}
+	}
+	w.mu.Unlock()
+	for _, id := range all {
+		w.leave(id)
+	}
+}
+
+// Close ends the connection. Workers live by their beats alone from then on.
+func (w *Attendant) Close() {
 	w.mu.Lock()
 	w.closed = true
 	cancel, ended := w.cancel, w.ended
@@ -94,14 +130,14 @@ func (w *witness) close() {
 }
 
 // run attends on one connection after the other. It ends when nobody is left.
-func (w *witness) run(ctx context.Context, ended chan struct{}) {
+func (w *Attendant) run(ctx context.Context, ended chan struct{}) {
 	defer close(ended)
 	for ctx.Err() == nil {
 		err := w.attend(ctx)
 		if err == nil {
 			return
 		}
-		w.s.known.forget() // the server may be another one by now
+		w.forget() // the server may be another one by now
 		pause := attendAgain
 		w.pooled.Store(errors.Is(err, errPooled))
 		if w.pooled.Load() {
@@ -115,8 +151,17 @@ func (w *witness) run(ctx context.Context, ended chan struct{}) {
 	}
 }
 
+// forget drops what engines know of their server.
+func (w *Attendant) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.ids {
+		id.s.known.forget()
+	}
+}
+
 // attend holds the locks on one connection until that ends. Nil: nobody is left.
-func (w *witness) attend(ctx context.Context) error {
+func (w *Attendant) attend(ctx context.Context) error {
 	c, err := w.connect(ctx)
 	if err != nil {
 		return err
@@ -138,15 +183,15 @@ func (w *witness) attend(ctx context.Context) error {
 
 // connect opens a connection and makes sure that it is a session: a pooler makes a
 // process id of its own up, and a lock taken there would be anybody's.
-func (w *witness) connect(ctx context.Context) (*pgx.Conn, error) {
+func (w *Attendant) connect(ctx context.Context) (*pgx.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, attendWithin)
 	defer cancel()
-	c, err := pgx.ConnectConfig(within, w.s.pool.Config().ConnConfig.Copy())
+	c, err := pgx.ConnectConfig(within, w.pool.Config().ConnConfig.Copy())
 	if err != nil {
 		return nil, err
 	}
 	var pid uint32
-	if err = c.QueryRow(within, w.s.sql["whoami"]).Scan(&pid); err == nil && pid != c.PgConn().PID() {
+	if err = c.QueryRow(within, "select pg_catalog.pg_backend_pid()").Scan(&pid); err == nil && pid != c.PgConn().PID() {
 		err = errPooled
 	}
 	if err != nil {
@@ -158,7 +203,7 @@ func (w *witness) connect(ctx context.Context) (*pgx.Conn, error) {
 
 // news returns whose locks are to be taken and whose released. Over: nobody is
 // left, and this goroutine ends.
-func (w *witness) news() (fresh, gone uuids, over bool) {
+func (w *Attendant) news() (fresh, gone []attended, over bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.ids) == 0 {
@@ -174,25 +219,27 @@ func (w *witness) news() (fresh, gone uuids, over bool) {
 	return fresh, gone, false
 }
 
-func (w *witness) change(ctx context.Context, c *pgx.Conn, fresh, gone uuids) error {
+func (w *Attendant) change(ctx context.Context, c *pgx.Conn, fresh, gone []attended) error {
 	ctx, cancel := context.WithTimeout(ctx, attendWithin)
 	defer cancel()
 	for _, id := range gone {
-		if _, err := c.Exec(ctx, w.s.sql["unlock"], id); err != nil {
+		_, err := c.Exec(ctx, id.s.sql["unlock"], [16]byte(id.id))
+		if err != nil && !isMissing(err) { // a ledger may have moved away
 			return err
 		}
 	}
-	if len(fresh) == 0 {
-		return nil
-	}
-	if _, err := c.Exec(ctx, w.s.sql["attend"], fresh); err != nil {
-		return err
+	away := map[*Store]bool{} // of ledgers that have moved
+	for s, ids := range byEngine(fresh) {
+		_, err := c.Exec(ctx, s.sql["attend"], ids)
+		if away[s] = isMissing(err); err != nil && !away[s] {
+			return err
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range fresh {
 		if _, known := w.ids[id]; known {
-			w.ids[id] = true
+			w.ids[id] = !away[id.s]
 		} else {
 			w.gone = append(w.gone, id) // it left meanwhile
 			w.hurry()
@@ -203,7 +250,7 @@ func (w *witness) change(ctx context.Context, c *pgx.Conn, fresh, gone uuids) er
 
 // wait returns when somebody comes or leaves, and fails when the connection ends:
 // nothing is ever said on it.
-func (w *witness) wait(ctx context.Context, c *pgx.Conn) error {
+func (w *Attendant) wait(ctx context.Context, c *pgx.Conn) error {
 	quiet, cancel := context.WithCancel(ctx)
 	woken := make(chan struct{})
 	go func() {
@@ -229,21 +276,28 @@ func (w *witness) wait(ctx context.Context, c *pgx.Conn) error {
 
 // lost tells the database, on another connection, that this process lives without
 // the locks.
-func (w *witness) lost(ctx context.Context) {
+func (w *Attendant) lost(ctx context.Context) {
 	w.mu.Lock()
-	var ids uuids
+	var lost []attended
 	for id, held := range w.ids {
 		if held {
-			ids = append(ids, id)
+			lost = append(lost, id)
 			w.ids[id] = false
 		}
 	}
 	w.gone = nil
 	w.mu.Unlock()
-	for len(ids) > 0 && ctx.Err() == nil {
+	for s, ids := range byEngine(lost) {
+		w.unattend(ctx, s, ids)
+	}
+}
+
+// unattend says so of the workers of one engine.
+func (w *Attendant) unattend(ctx context.Context, s *Store, ids uuids) {
+	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, attendWithin)
-		_, err := w.s.pool.Exec(within, w.s.sql["unattend"], ids)
-		if cancel(); err == nil {
+		_, err := w.pool.Exec(within, s.sql["unattend"], ids)
+		if cancel(); err == nil || isMissing(err) {
 			return
 		}
 		select {

@@ -25,6 +25,16 @@ type Found struct {
 	Tasks    []*Row
 	Needs    []OwnNeed // of each task in the order in which they were given
 	Children []Edge    // of each task in the order in which they were stored
+
+	// Elsewhere are the states of tasks that are asked for and live where the source does not
+	// reach: they may be needed, and are none otherwise.
+	Elsewhere []Elsewhere
+}
+
+// Elsewhere is what was heard of a task that lives elsewhere.
+type Elsewhere struct {
+	Task  store.ID
+	State store.State // of one that has not ended any that says so
 }
 
 // OwnNeed is a need of a task.
@@ -73,6 +83,9 @@ func (b *Batch) know(w *Want, found *Found) {
 		after, c := *r, b.tasks[r.ID]
 		c.Before, c.After = r, &after
 		b.changes = append(b.changes, c)
+	}
+	for _, e := range found.Elsewhere {
+		b.elsewhere[e.Task] = e.State
 	}
 	for _, id := range w.Needs {
 		b.needed[id] = nil

@@ -118,6 +118,8 @@ type Batch struct {
 	parents  map[store.ID][]Edge     // open needs that are new, by what is needed
 	met      map[Met]bool            // those in Met
 	places   int
+
+	elsewhere map[store.ID]store.State // of tasks that the source does not reach
 }
 
 type keyChange struct{ before, after Key }
@@ -129,6 +131,7 @@ func New(now time.Time, source Source) *Batch {
 		tasks: map[store.ID]*Change{{}: {}}, named: map[KeyName]*keyChange{},
 		needed: map[store.ID][]OpenNeed{}, children: map[store.ID][]Edge{},
 		anew: map[store.ID]*NewNeeds{}, parents: map[store.ID][]Edge{}, met: map[Met]bool{},
+		elsewhere: map[store.ID]store.State{},
 	}
 }
 
@@ -176,7 +179,7 @@ func (b *Batch) task(id store.ID) (*Row, error) {
 func (b *Batch) state(id store.ID) (*Row, store.State, error) {
 	r, err := b.task(id)
 	if r == nil || err != nil {
-		return nil, 0, err
+		return nil, b.elsewhere[id], err
 	}
 	return r, r.State, nil
 }

@@ -76,9 +76,6 @@ var heldClauses = func() (all []clause) {
 			h := newHeld(t)
 			tx, commit, _ := t.begin()
 			err := of.do(h, tx)
-			if t.engine.Apart && errors.Is(err, store.ErrUnsupported) {
-				t.Skipf("tasks that lie in different places: %v", err)
-			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -103,9 +103,6 @@ var needRaceClauses = []clause{
 		}
 	}},
 	{"race/no child is forgotten, and none runs too early", func(t *T) {
-		if t.engine.Apart {
-			t.Skip("tasks that need others may lie apart from them")
-		}
 		g := &graph{T: t, needs: map[store.ID][]store.Need{}, ended: map[store.ID]store.State{}}
 		var producers, others sync.WaitGroup
 		for range 3 {

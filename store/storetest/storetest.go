@@ -40,9 +40,6 @@ type Engine struct {
 	OneWriter bool
 	// Shared says that handles are independent. False: all are the same one.
 	Shared bool
-	// Apart says that tasks may lie in different places, and that one is refused with
-	// store.ErrUnsupported that needs tasks of another place. What tests that is skipped.
-	Apart bool
 	// Spread says that the tasks of a queue lie in different places, between which order is
 	// approximate. The engine's own tests say within which bounds.
 	Spread bool
@@ -150,9 +147,6 @@ func source(second int64) func(*store.NewTask) {
 func (t *T) add(tasks ...store.NewTask) []store.Enqueued {
 	t.Helper()
 	results, err := t.Enqueue(t.ctx(), tasks)
-	if t.engine.Apart && errors.Is(err, store.ErrUnsupported) {
-		t.Skipf("tasks that lie in different places: %v", err)
-	}
 	if err != nil {
 		t.Fatalf("enqueue: %v", err)
 	}
@@ -256,9 +250,6 @@ func failed(task *store.Task, state store.State, text string) store.Outcome {
 func (t *T) end(outcomes ...store.Outcome) []store.ID {
 	t.Helper()
 	lost, err := finish(t.ctx(), t.Store, outcomes)
-	if t.engine.Apart && errors.Is(err, store.ErrUnsupported) {
-		t.Skipf("tasks that lie in different places: %v", err)
-	}
 	if err != nil {
 		t.Fatalf("finish: %v", err)
 	}

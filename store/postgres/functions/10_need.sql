@@ -4,7 +4,8 @@
 -- missed, so each of its needs is in doubt at first. A doubt is gone when the parent
 -- was seen, after the child's commit, where nobody was ending it.
 
--- The states of tasks, found where they are; those that do not exist are left out.
+-- The states of tasks, found where they are; those that do not exist are left out. Of those
+-- that live in another ledger it is 9 until they have ended.
 create function tusk_fn.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
 language plpgsql stable
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
@@ -13,6 +14,11 @@ as $$
 begin
   return query
   select x.id, x.state, x.token, x.lane from unnest(_ids) u(id) cross join lateral tusk_fn.state_of(u.id) x;
+  if pg_relation_size('tusk.far') > 0 then
+    return query
+    select f.id, f.state, null::uuid, null::bigint from tusk.far f
+    where f.id = any(_ids) and f.state > 0 and not exists (select from tusk_fn.state_of(f.id));
+  end if;
 end $$;
 
 -- Whether a parent's end is what was needed. Policies are numbered as in package

@@ -139,6 +139,7 @@ end $$;
 
 -- What the rules have to know of tasks. Whether others need one, and what it needs, is
 -- asked for only where anybody ever had needs. No run time is infinite: a program cannot hold that.
+-- Of what lives in another ledger there is a state alone, with its sign changed.
 create function tusk_fn.known_of(_ids uuid[]) returns table (
   id uuid, state smallint, lane bigint, queue text, tenant text, key text, attempt int, crashes int,
   run_at timestamptz, claimed_at timestamptz, finished_at timestamptz, reason text, worker uuid, token uuid,
@@ -170,6 +171,13 @@ begin
   cross join lateral (select * from tusk_fn.state_of(u.id) limit 1) s
   left join lateral (
     select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token) x on true;
+  if pg_relation_size('tusk.far') > 0 then
+    return query
+    select f.id, (-f.state)::smallint, 0::bigint, null::text, '', '', 0, 0, '0001-01-02Z'::timestamptz, null::timestamptz,
+      null::timestamptz, '', null::uuid, null::uuid, false, '', false, 0, false, false, false, false, ''
+    from tusk.far f
+    where f.id = any(_ids) and f.state > 0 and not exists (select from tusk_fn.state_of(f.id));
+  end if;
 end $$;
 
 -- The open needs of others for tasks, but of those that somebody else holds: they are left

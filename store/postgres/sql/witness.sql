@@ -1,6 +1,3 @@
--- name: whoami
-select pg_backend_pid()
-
 -- name: attend
 select tusk_fn.attend($1)
 

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	lostRate  = 2000 // tasks a second
+	lostHands = 20   // that enqueue them, one by one
+)
+
+// seen is what became of tasks that were enqueued one by one.
+type seen struct {
+	mu     sync.Mutex
+	stored map[store.ID]time.Time // when the call began
+	waited map[store.ID]time.Duration
+	twice  int
+	failed []error
+}
+
+// lost kills one of three servers while tasks are enqueued, and brings it back.
+func lost(ctx context.Context, b *bench) ([]bar, error) {
+	all, dsns, stop, err := servers(3)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	s, err := divided(ctx, 3, dsns...)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: discard})
+	if err != nil {
+		return nil, err
+	}
+	tally := &seen{stored: map[store.ID]time.Time{}, waited: map[store.ID]time.Duration{}}
+	mux := tusk.NewMux()
+	tusk.Handle(mux, func(_ context.Context, t *tusk.Task[work]) error { tally.start(t.ID); return nil })
+	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 100})
+	if err != nil {
+		return nil, err
+	}
+	working, done := context.WithCancel(ctx)
+	defer done()
+	var workers, producers errgroup.Group
+	workers.Go(func() error { return worker.Run(working) })
+	ends := time.Now().Add(b.lasts)
+	for range lostHands {
+		producers.Go(func() error {
+			every := time.NewTicker(lostHands * time.Second / lostRate)
+			defer every.Stop()
+			for time.Now().Before(ends) && ctx.Err() == nil {
+				<-every.C
+				tally.enqueue(ctx, client)
+			}
+			return nil
+		})
+	}
+	time.Sleep(b.lasts / 4)
+	if err := all[2].Kill(); err != nil {
+		return nil, err
+	}
+	time.Sleep(b.lasts / 4)
+	if err := all[2].Run(); err != nil {
+		return nil, err
+	}
+	_ = producers.Wait()
+	for end := time.Now().Add(time.Minute); tally.missing() > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	done()
+	err = workers.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return tally.bars(), err
+}
+
+func (t *seen) enqueue(ctx context.Context, client *tusk.Client) {
+	began := time.Now()
+	r, err := client.Enqueue(ctx, work{Pad: pad}, nil)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		t.failed = append(t.failed, err)
+		return
+	}
+	t.stored[r.ID] = began
+}
+
+// start takes note of an attempt: of when it began, for the latency is known when the call has
+// told the id.
+func (t *seen) start(id store.ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ran := t.waited[id]; ran {
+		t.twice++
+	}
+	t.waited[id] = time.Duration(time.Now().UnixNano())
+}
+
+func (t *seen) missing() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for id := range t.stored {
+		if _, ran := t.waited[id]; !ran {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *seen) bars() []bar {
+	missing := t.missing()
+	var waits []time.Duration
+	for id, began := range t.stored {
+		if at, ran := t.waited[id]; ran {
+			waits = append(waits, at-time.Duration(began.UnixNano()))
+		}
+	}
+	slices.Sort(waits)
+	for _, err := range t.failed[:min(len(t.failed), 3)] {
+		fmt.Fprintln(os.Stderr, "an enqueue failed:", err)
+	}
+	tasks := fmt.Sprintf("%d tasks", len(t.stored))
+	p99 := waits[len(waits)*99/100]
+	return []bar{
+		{float64(len(t.failed)), 0, false, "plain enqueues that failed while a server was lost", tasks},
+		{float64(missing), 0, false, "tasks lost", tasks},
+		{float64(t.twice), 0, false, "tasks that ran twice", tasks},
+		{p99.Seconds(), 1, false, "seconds from enqueue to start, p99",
+			fmt.Sprintf("p50 %v, the last %v", waits[len(waits)/2], waits[len(waits)-1])},
+	}
+}

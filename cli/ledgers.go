@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+)
+
+func newLedgersCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "ledgers",
+		Short: "See and move the ledgers of a queue on several servers",
+		Long: `See and move the ledgers of a queue on several PostgreSQL servers. A ledger is a schema;
+more of them come by tusk migrate up --ledgers N, at any time, also to a queue that has
+lain in one plain database so far.`,
+	}
+	c.AddCommand(newLedgersListCommand(app), newLedgersMoveCommand(app), newLedgersFenceCommand(app),
+		newLedgersOpenCommand(app), newLedgersDropCommand(app))
+	return c
+}
+
+// placer is an engine whose ledgers have places.
+type placer interface {
+	Places(ctx context.Context) ([]ledgers.Place, error)
+	Move(ctx context.Context, to string, numbers ...int) (ledgers.Moved, error)
+	Fence(ctx context.Context, numbers ...int) error
+	Open(ctx context.Context, server string, numbers ...int) error
+	DropCopies(ctx context.Context, dry bool) ([]ledgers.Place, error)
+}
+
+// withLedgers does something with a queue of many ledgers.
+func (app *App) withLedgers(ctx context.Context, do func(p placer) error) error {
+	_, s, closeStore, err := app.open(ctx, existing) // also while some of them are away
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	p, ok := store.As[placer](s)
+	if !ok {
+		return usage("name its servers: --db \"ledgers: postgres://host1/database postgres://host2/database\"",
+			"the database is not one of many ledgers")
+	}
+	return do(p)
+}
+
+// placeRow is a ledger, or a copy of one.
+type placeRow struct {
+	No     int    `json:"no" col:"NO"`
+	Schema string `json:"schema" col:"SCHEMA"`
+	Server string `json:"server" col:"SERVER"`
+	State  string `json:"state" col:"STATE"`
+	Epoch  int64  `json:"epoch" col:"EPOCH"`
+	Tasks  int64  `json:"tasks" col:"TASKS"`
+	Bytes  int64  `json:"bytes" col:"BYTES"`
+	Why    string `json:"why" col:"PROBLEM"`
+}
+
+func rowOfPlace(p ledgers.Place) placeRow {
+	return placeRow{No: p.No, Schema: p.Schema, Server: p.Server, State: p.State, Epoch: p.Epoch, Tasks: p.Tasks,
+		Bytes: p.Bytes, Why: p.Why}
+}
+
+func newLedgersListCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the ledgers: where each is, unfinished tasks, size",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return app.withLedgers(cmd.Context(), func(p placer) error {
+				all, err := p.Places(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return list(app, rowsOf(all, rowOfPlace), "there are no ledgers")
+			})
+		},
+	}
+}
+
+// movedRow is what a move took.
+type movedRow struct {
+	Ledgers string        `json:"ledgers" col:"LEDGERS"`
+	To      string        `json:"to" col:"TO"`
+	How     string        `json:"how" col:"HOW"`
+	Stood   time.Duration `json:"stood_still" col:"STOOD STILL"`
+}
+
+func newLedgersMoveCommand(app *App) *cobra.Command {
+	var to string
+	var agreed consent
+	c := &cobra.Command{
+		Use:   "move NUMBER...",
+		Short: "Move ledgers to another server of the URL, while all works",
+		Long: `Move ledgers to another server of the URL. A standby of the server that has them is cut off
+from it and promoted: nothing is copied, and the ledgers stand still for a second or two,
+whatever their size. To any other server each is copied, by pg_dump and psql, which have to
+be installed here; it stands still meanwhile. Leases stay valid. Plain tasks are stored in
+other ledgers meanwhile; those with keys of a ledger that stands still are refused.`,
+		Example: `  tusk ledgers move 2 3 --to db3
+  tusk ledgers move 5 --to db2:5433 --yes`,
+		Args: someNumbers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			numbers, err := numbersOf(args)
+			if err != nil {
+				return err
+			}
+			if to == "" {
+				return usage("such as --to db3", "move ledgers where?")
+			}
+			return app.withLedgers(cmd.Context(), func(p placer) error {
+				what := fmt.Sprintf("move %s %s to %s", countedLedgers(args), strings.Join(args, ", "), to)
+				if err := app.confirm(&agreed, what); err != nil {
+					return err
+				}
+				m, err := p.Move(cmd.Context(), to, numbers...)
+				if err != nil {
+					return err
+				}
+				return printOne(app, movedRow{Ledgers: strings.Join(args, " "), To: m.To, How: m.How,
+					Stood: m.Stood.Round(time.Millisecond)})
+			})
+		},
+	}
+	c.Flags().StringVar(&to, "to", "", "the server: its host, or host and port")
+	c.Flags().BoolVar(&agreed.yes, "yes", false, "do not ask; needed where nobody can be asked")
+	agreed.hint = "pass --yes"
+	return c
+}
+
+func countedLedgers(args []string) string {
+	if len(args) == 1 {
+		return "ledger"
+	}
+	return "ledgers"
+}
+
+func newLedgersFenceCommand(app *App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "fence NUMBER...",
+		Short: "Make ledgers unusable until they are opened, here or elsewhere",
+		Long: `Make ledgers unusable until tusk ledgers open: the first half of a move by hand. When it
+returns, nobody writes in them any more.`,
+		Example: `  tusk ledgers fence 2 3`,
+		Args:    someNumbers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			numbers, err := numbersOf(args)
+			if err != nil {
+				return err
+			}
+			return app.withLedgers(cmd.Context(), func(p placer) error { return p.Fence(cmd.Context(), numbers...) })
+		},
+	}
+}
+
+func newLedgersOpenCommand(app *App) *cobra.Command {
+	var on string
+	c := &cobra.Command{
+		Use:   "open NUMBER...",
+		Short: "Make fenced ledgers usable where they are now",
+		Long: `Make fenced ledgers usable: the second half of a move by hand. All servers of the URL have to
+answer. It is refused while the ledger is open anywhere, and where the server's transactions
+are behind those of the ledger.`,
+		Example: `  tusk ledgers open 2 3 --on db3`,
+		Args:    someNumbers,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			numbers, err := numbersOf(args)
+			if err != nil {
+				return err
+			}
+			return app.withLedgers(cmd.Context(), func(p placer) error { return p.Open(cmd.Context(), on, numbers...) })
+		},
+	}
+	c.Flags().StringVar(&on, "on", "", "the server: its host, or host and port; needed if several have the ledger fenced")
+	return c
+}
+
+func newLedgersDropCommand(app *App) *cobra.Command {
+	var agreed consent
+	c := &cobra.Command{
+		Use:   "drop-copies",
+		Short: "Drop what moves have left behind",
+		Long: `Drop the schemas of ledgers that are open on another server by now: what was fenced there, and
+what a promoted standby has of ledgers that did not move. All servers have to answer.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			return app.withLedgers(ctx, func(p placer) error {
+				found, err := p.DropCopies(ctx, true)
+				if err != nil {
+					return err
+				}
+				if len(found) > 0 && !agreed.dryRun {
+					if err := app.confirm(&agreed, fmt.Sprintf("drop %s", count(len(found), "schema"))); err != nil {
+						return err
+					}
+					if found, err = p.DropCopies(ctx, false); err != nil {
+						return err
+					}
+				}
+				return list(app, rowsOf(found, rowOfPlace), "there are no copies")
+			})
+		},
+	}
+	agreed.addTo(c)
+	return c
+}
+
+func someNumbers(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage("such as: 2 3; see tusk ledgers list", "which ledgers?")
+	}
+	return nil
+}
+
+func numbersOf(args []string) (numbers []int, err error) {
+	for _, text := range args {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return nil, usage("ledgers have numbers: see tusk ledgers list", "%q is no number of a ledger", text)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}

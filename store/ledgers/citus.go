@@ -1,0 +1,187 @@
+package ledgers
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// A Citus cluster is a list of servers that the coordinator knows, and a way to write on any
+// of them in a user's transaction. Ledgers are local schemas of its nodes, of which Citus knows
+// nothing.
+
+// citus is a cluster.
+type citus struct {
+	pool *pgxpool.Pool // of the coordinator
+	url  *url.URL      // of the coordinator, as nodes are reached
+
+	mu    sync.Mutex
+	nodes map[int]*server // by group
+	slots map[int]int     // a slot of each group, for delegation
+}
+
+// OpenCitus connects to a cluster by the URL of its coordinator, of the scheme citus or
+// postgres. Its nodes are those that Citus lists, with the coordinator's user, password and
+// parameters; where clients reach one by another address, tusk_net.address says so.
+func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, errors.New("open: the URL of the coordinator cannot be read")
+	}
+	u.Scheme = "postgres"
+	pool, schema, err := postgres.Connect(ctx, u.String())
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	net := &citus{pool: pool, url: u, nodes: map[int]*server{}, slots: map[int]int{}}
+	addresses, err := net.addresses(ctx)
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	var pools []*pgxpool.Pool
+	var groups []int
+	for group, hosts := range addresses {
+		node, err := net.connect(ctx, hosts)
+		if err != nil {
+			pool.Close()
+			return nil, fmt.Errorf("open: %s: %w", hosts, err)
+		}
+		pools, groups = append(pools, node), append(groups, group)
+	}
+	s, err := New(ctx, pools, Options{Schema: schema, net: net})
+	if err != nil {
+		for _, node := range append(pools, pool) {
+			node.Close()
+		}
+		return nil, err
+	}
+	s.owned = true
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	for i, at := range s.servers()[:len(pools)] {
+		net.nodes[groups[i]] = at
+	}
+	return s, nil
+}
+
+// addresses are those of the nodes, by group: of workers that have shards, else of the
+// coordinator alone.
+func (c *citus) addresses(ctx context.Context) (map[int]string, error) {
+	var own bool
+	if err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.address') is not null").Scan(&own); err != nil {
+		return nil, fmt.Errorf("%w: the coordinator: %w", store.ErrUnavailable, err)
+	}
+	text := `select n.groupid, n.nodename || ':' || n.nodeport from pg_dist_node n
+		where n.noderole = 'primary' and n.isactive and n.shouldhaveshards`
+	if own {
+		text = `select n.groupid, coalesce(a.hosts, n.nodename || ':' || n.nodeport)
+			from pg_dist_node n left join tusk_net.address a on a.groupid = n.groupid
+			where n.noderole = 'primary' and n.isactive and n.shouldhaveshards`
+	}
+	rows, err := c.pool.Query(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("the coordinator's list of nodes: %w", err)
+	}
+	all := map[int]string{}
+	var group int
+	var hosts string
+	_, err = pgx.ForEachRow(rows, []any{&group, &hosts}, func() error { all[group] = hosts; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("the coordinator's list of nodes: %w", err)
+	}
+	if len(all) == 0 {
+		all[0] = c.url.Host
+	}
+	return all, nil
+}
+
+// connect opens a pool to a node. Nothing that is made there may be made on other nodes, too.
+func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error) {
+	u := *c.url
+	u.Host = hosts
+	query := u.Query()
+	query.Set("citus.enable_ddl_propagation", "off")
+	u.RawQuery = query.Encode()
+	pool, _, err := postgres.Connect(ctx, u.String())
+	return pool, err
+}
+
+// meet makes nodes known that are new.
+func (c *citus) meet(ctx context.Context, s *Store) error {
+	addresses, err := c.addresses(ctx)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.slots) // shards may have moved
+	for group, hosts := range addresses {
+		if c.nodes[group] != nil {
+			continue
+		}
+		pool, err := c.connect(ctx, hosts)
+		if err != nil {
+			return err
+		}
+		c.nodes[group] = s.add(pool)
+	}
+	return nil
+}
+
+//go:embed citus.sql
+var citusText string
+
+// install makes what transactions of users need, on the coordinator and from there on all nodes.
+func (c *citus) install(ctx context.Context) error {
+	var there bool
+	if err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.ready') is not null").Scan(&there); err != nil || there {
+		return err
+	}
+	for _, statement := range strings.Split(citusText, "\n\n") {
+		if _, err := c.pool.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("tusk_net: %w", err)
+		}
+	}
+	return nil
+}
+
+// slotOf is a slot whose shard lies on the node that has a server's ledgers.
+func (c *citus) slotOf(ctx context.Context, at *server) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for group, node := range c.nodes {
+		if node != at {
+			continue
+		}
+		if slot, known := c.slots[group]; known {
+			return slot, nil
+		}
+		var slot *int
+		if err := c.pool.QueryRow(ctx, slotText, group).Scan(&slot); err != nil {
+			return 0, err
+		}
+		if slot == nil {
+			return 0, fmt.Errorf("%w: no shard of tusk_net.place lies on %s", store.ErrUnsupported, at.name)
+		}
+		c.slots[group] = *slot
+		return *slot, nil
+	}
+	return 0, fmt.Errorf("%w: %s is no node", store.ErrUnsupported, at.name)
+}
+
+const slotText = `
+select min(s.slot) from generate_series(0, 1023) s(slot)
+where exists (
+  select from pg_dist_placement p
+  where p.shardid = get_shard_id_for_distribution_column('tusk_net.place', s.slot) and p.groupid = $1)`

@@ -1,0 +1,41 @@
+create schema if not exists tusk_net;
+
+-- Only says where things are: always empty. A slot is a value whose shard lies on the node that is meant.
+create table if not exists tusk_net.place (slot int primary key);
+
+select create_distributed_table('tusk_net.place', 'slot', shard_count := 64, colocate_with := 'none')
+where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.place'::regclass);
+
+-- The same for the coordinator, which has no shards.
+create table if not exists tusk_net.mark (i int);
+
+select citus_add_local_table_to_metadata('tusk_net.mark')
+where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.mark'::regclass);
+
+-- How clients reach a node, where that differs from pg_dist_node.
+create table if not exists tusk_net.address (groupid int primary key, hosts text not null);
+
+select create_reference_table('tusk_net.address')
+where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.address'::regclass);
+
+-- Runs a query on the node of a slot, in the caller's transaction. A row is the JSON of its values, as texts.
+create or replace function tusk_net.ask(_slot int, _query text) returns setof text language plpgsql as $$
+begin
+  return query execute 'select (select json_agg(v.value order by v.place) from json_each_text(row_to_json(q)) with ordinality v(name, value, place))::text from (' || _query || ') q';
+end $$;
+
+-- Runs a statement without an answer there.
+create or replace function tusk_net.run(_slot int, _statement text) returns void language plpgsql as $$
+begin
+  execute _statement;
+end $$;
+
+-- Whoever may write in all ledgers may call them: they run with the caller's own rights.
+revoke execute on function tusk_net.ask(int, text), tusk_net.run(int, text) from public;
+
+select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_with := 'tusk_net.place', force_delegation := true);
+
+select create_distributed_function('tusk_net.run(int, text)', '_slot', colocate_with := 'tusk_net.place', force_delegation := true);
+
+-- All of the above is there.
+create table if not exists tusk_net.ready (i int);

@@ -1,0 +1,120 @@
+package ledgers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// copyAll copies ledgers to a server, one after the other.
+func (s *Store) copyAll(
+	ctx context.Context, seen *looked, target *server, numbers []int,
+) (stood time.Duration, err error) {
+	dump, err := tool("pg_dump")
+	if err != nil {
+		return 0, err
+	}
+	psql, err := tool("psql")
+	if err != nil {
+		return 0, err
+	}
+	for _, no := range numbers {
+		one := seen.on[no][0]
+		if err := driveUp(ctx, one.at, target); err != nil {
+			return stood, fmt.Errorf("ledger %d: %w", no, err)
+		}
+		began := time.Now()
+		if err := one.fence(ctx); err != nil {
+			return stood, fmt.Errorf("ledger %d: %w", no, err)
+		}
+		one.text += fencedEnd
+		err := one.copyTo(ctx, target, dump, psql)
+		if err == nil {
+			err = s.Open(ctx, target.name, no)
+		}
+		if err != nil { // it goes on where it was
+			back := context.WithoutCancel(ctx)
+			half := schema{name: one.name, text: one.text, at: target}
+			return stood, errors.Join(fmt.Errorf("ledger %d: %w", no, err), half.drop(back), s.Open(back, one.at.name, no))
+		}
+		stood = max(stood, time.Since(began))
+	}
+	return stood, nil
+}
+
+// copyTo copies a fenced ledger with its functions.
+func (one schema) copyTo(ctx context.Context, target *server, dump, psql string) error {
+	if err := driveUp(ctx, one.at, target); err != nil {
+		return err
+	}
+	bare := strings.TrimSuffix(one.text, fencedEnd)
+	from := exec.CommandContext(ctx, dump, "--dbname", plainURL(one.at), "--schema", one.text, "--schema", bare+"_f*")
+	to := exec.CommandContext(ctx, psql, "--dbname", plainURL(target), "--quiet", "--no-psqlrc", "--single-transaction",
+		"--set", "ON_ERROR_STOP=1", "--output", os.DevNull)
+	var said bytes.Buffer
+	from.Stderr, to.Stderr = &said, &said
+	pipe, err := from.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	to.Stdin = pipe
+	if err := from.Start(); err != nil {
+		return err
+	}
+	restored := to.Run()
+	if err := errors.Join(from.Wait(), restored); err != nil {
+		return fmt.Errorf("copy: %w: %s", err, strings.TrimSpace(said.String()))
+	}
+	_, err = target.pool.Exec(ctx, `
+		do $$ declare _table text; begin
+		  set local search_path = pg_catalog, pg_temp;
+		  for _table in
+		    select c.oid::regclass::text from pg_class c
+		    where c.relnamespace = '`+one.text+`'::regnamespace and c.relkind in ('r', 'p')
+		  loop execute 'analyze ' || _table; end loop;
+		end $$`)
+	return err
+}
+
+// tool finds a program of PostgreSQL's, also where Debian keeps it.
+func tool(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if len(found) == 0 {
+		return "", fmt.Errorf("there is no %s here: install the client programs of PostgreSQL, to copy ledgers", name)
+	}
+	slices.Sort(found)
+	return found[len(found)-1], nil
+}
+
+// ownParams are parameters of a URL that only the driver, or Tusk, knows.
+var ownParams = []string{
+	"tusk_schema", "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
+}
+
+// plainURL is a server's URL as PostgreSQL's own programs take it.
+func plainURL(at *server) string {
+	text := at.pool.Config().ConnString()
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" {
+		return text
+	}
+	query := u.Query()
+	for key := range query {
+		if strings.HasPrefix(key, "pool_") || slices.Contains(ownParams, key) {
+			query.Del(key)
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}

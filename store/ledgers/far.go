@@ -1,0 +1,306 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// What a task needs may live in another ledger. Before the task is stored, its ledger hears of
+// that. When it ends, the process that ended it tells the ledgers that need it, if it knows
+// of them; else whoever leads asks each ledger what it needs, and finds out, before it admits.
+// So a need is met by the next admission at the latest.
+
+const (
+	farEvery = 500 * time.Millisecond // a leader asks ledgers that needed nothing
+	farPage  = 1000                   // tasks that a ledger is asked for at once
+	farMost  = 1 << 16                // tasks that a process remembers
+)
+
+// far is what this process knows of needs across ledgers.
+type far struct {
+	mu     sync.Mutex
+	of     map[store.ID]bits // the ledgers that need a task of another one
+	known  atomic.Bool       // there are any in of
+	asked  time.Time         // when ledgers were last asked what they need
+	needs  bits              // those that needed something then
+	silent bits              // those of which that is not known
+	after  [Most]store.ID    // where the next look at each goes on
+	began  bool
+	mail   map[store.ID]bool // letters that the last look has seen
+
+	floors map[store.ID]int64 // of letters in doubt: where the other ledger's transactions were
+	doubts bits               // ledgers that tasks in such letters may be stored in
+}
+
+// expect remembers that a ledger needs tasks of others.
+func (f *far) expect(no int, needed []postgres.Elsewhere) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of == nil || len(f.of) > farMost {
+		f.of = map[store.ID]bits{}
+	}
+	for _, e := range needed {
+		f.of[e.ID] |= 1 << no
+	}
+	f.known.Store(true)
+}
+
+// wanted returns the ledgers that need each of some tasks, of those that any needs.
+func (f *far) wanted(ids []store.ID) map[store.ID]bits {
+	if !f.known.Load() {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var wanted map[store.ID]bits
+	for _, id := range ids {
+		if by := f.of[id]; by != 0 {
+			if wanted == nil {
+				wanted = map[store.ID]bits{}
+			}
+			wanted[id] = by
+		}
+	}
+	return wanted
+}
+
+// told forgets tasks of which all that need them have heard how they ended.
+func (f *far) told(ids []store.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range ids {
+		delete(f.of, id)
+	}
+	f.known.Store(len(f.of) > 0)
+}
+
+// hear has each ledger hear of tasks of others that it is about to need.
+func (s *Store) hear(ctx context.Context, all []*ledger, parts [][]postgres.Elsewhere) error {
+	errs := make([]error, len(all))
+	var done sync.WaitGroup
+	for no, part := range parts {
+		if len(part) == 0 {
+			continue
+		}
+		s.far.expect(no, part)
+		done.Go(func() { errs[no] = hearAt(ctx, all[no], part) })
+	}
+	done.Wait()
+	return errors.Join(errs...)
+}
+
+func hearAt(ctx context.Context, l *ledger, part []postgres.Elsewhere) error {
+	_, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
+		return struct{}{}, e.Hear(ctx, part)
+	})
+	l.s.turns.heat(l.no, err == nil)
+	return err
+}
+
+// tell lets other ledgers know what has become of tasks that they need, as far as this process
+// knows of that. What it cannot tell is left to the next admission.
+func (s *Store) tell(ctx context.Context, all []*ledger, ids []store.ID) {
+	wanted := s.far.wanted(ids)
+	if len(wanted) == 0 {
+		return
+	}
+	var known []postgres.Elsewhere
+	for id := range wanted {
+		known = append(known, postgres.Elsewhere{ID: id, State: store.Pending})
+	}
+	_, _ = s.findOut(ctx, all, known, func(id store.ID, no int) bool { return wanted[id].has(no) }, nil)
+}
+
+// findOut asks what has become of tasks, and lets those ledgers hear of what is new that need
+// them. Those in letters are on their way. It returns how many news there were.
+func (s *Store) findOut(
+	ctx context.Context, all []*ledger, known []postgres.Elsewhere, needs func(id store.ID, no int) bool,
+	letters map[store.ID]bool,
+) (news int, err error) {
+	var ids []store.ID
+	for _, e := range known {
+		if !letters[e.ID] {
+			ids = append(ids, e.ID)
+		}
+	}
+	spots, err := s.whereAre(ctx, all, ids)
+	parts := make([][]postgres.Elsewhere, len(all))
+	var ended []store.ID
+	for _, e := range known {
+		at, found := spots[e.ID]
+		if letters[e.ID] || !found && err != nil {
+			continue // a ledger that is away may have it
+		}
+		if !found && e.State.Finished() {
+			continue // it ended as was heard, and was deleted since
+		}
+		if at.state == e.State || found && !at.state.Finished() && !e.State.Finished() && e.State != 0 {
+			continue
+		}
+		if news++; at.state.Finished() || !found {
+			ended = append(ended, e.ID)
+		}
+		for no := range all {
+			if needs(e.ID, no) {
+				parts[no] = append(parts[no], postgres.Elsewhere{ID: e.ID, State: at.state})
+			}
+		}
+	}
+	if failed := s.hearAll(ctx, all, parts); failed != nil {
+		return news, failed
+	}
+	s.far.told(ended)
+	return news, err
+}
+
+// hearAll is hear of what is needed already.
+func (s *Store) hearAll(ctx context.Context, all []*ledger, parts [][]postgres.Elsewhere) (failed error) {
+	for no, part := range parts {
+		if len(part) > 0 {
+			failed = errors.Join(failed, hearAt(ctx, all[no], part))
+		}
+	}
+	return failed
+}
+
+// lookAcross asks all ledgers what they need of others, delivers letters, and lets the ledgers
+// hear what is new. It returns how much that was. Always is for when there may be news.
+func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (news int, err error) {
+	if len(all) == 1 {
+		return 0, nil
+	}
+	after, due := s.far.due(always)
+	if !due {
+		return 0, nil
+	}
+	type answer struct {
+		needed []postgres.Elsewhere
+		mail   bool
+	}
+	answers, errs := make([]answer, len(all)), make([]error, len(all))
+	s.inEach(all, func(no int, l *ledger) {
+		answers[no], errs[no] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (a answer, err error) {
+			a.needed, a.mail, err = e.Needed(ctx, after[no], farPage, letters)
+			return a, err
+		})
+	})
+	mail, by := map[store.ID]bool{}, map[store.ID]bits{}
+	s.far.noDoubts()
+	var known []postgres.Elsewhere
+	for no, l := range all {
+		if answers[no].mail {
+			part, failed := s.forward(ctx, all, l)
+			errs[no] = errors.Join(errs[no], failed)
+			for _, id := range part {
+				mail[id] = true
+			}
+		}
+		for _, e := range answers[no].needed {
+			by[e.ID] |= 1 << no
+			known = append(known, e)
+		}
+		s.far.looked(no, answers[no].needed, answers[no].mail, errs[no])
+	}
+	news, failed := s.findOut(ctx, all, known, func(id store.ID, no int) bool { return by[id].has(no) }, mail)
+	return news, errors.Join(failed, errors.Join(errs...))
+}
+
+// due reports whether ledgers are to be asked what they need, and above which tasks.
+func (f *far) due(always bool) (after [Most]store.ID, due bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.began {
+		f.began, f.silent = true, ^bits(0)
+	}
+	if !always && f.needs == 0 && !f.known.Load() && time.Since(f.asked) < farEvery {
+		return after, false
+	}
+	f.asked = time.Now()
+	return f.after, true
+}
+
+// looked takes note of what a ledger needed, and whether it has letters.
+func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.silent |= f.needs & (1 << no)
+		return
+	}
+	f.silent &^= 1 << no
+	if f.needs &^= 1 << no; mail || len(needed) > 0 {
+		f.needs |= 1 << no
+	}
+	f.after[no] = store.ID{}
+	if len(needed) == farPage {
+		f.after[no] = needed[farPage-1].ID
+	}
+}
+
+// forgettable reports whether finished tasks may be deleted: not while a ledger is away that
+// may not have heard how they ended.
+func (f *far) forgettable(ledgers int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return (f.silent|f.doubts)&(1<<ledgers-1) == 0
+}
+
+// mayForget reports whether finished tasks may be deleted: each ledger has heard how those ended
+// that it needs.
+func (s *Store) mayForget(ctx context.Context, all []*ledger) (bool, error) {
+	if len(all) == 1 {
+		return true, nil
+	}
+	if _, err := s.lookAcross(ctx, all, true); err != nil && !errors.Is(err, store.ErrUnavailable) {
+		return false, err
+	}
+	return s.far.forgettable(len(all)), nil
+}
+
+// refresh lets ledgers hear anew what tasks need that are to be judged once more.
+func (s *Store) refresh(ctx context.Context, all []*ledger, ids []store.ID) error {
+	if len(all) == 1 {
+		return nil
+	}
+	tasks, err := s.listNamed(ctx, store.Filter{IDs: slices.Clone(ids), Limit: store.MaxPage, Detail: true, NoArgs: true})
+	if err != nil {
+		return err
+	}
+	var children []store.ID
+	var parents []store.ID
+	for i := range tasks {
+		if d := tasks[i].Detail; d != nil && len(d.Needs) > 0 && tasks[i].State.Finished() {
+			children = append(children, tasks[i].ID)
+			for _, n := range d.Needs {
+				parents = append(parents, n.Task)
+			}
+		}
+	}
+	if len(children) == 0 {
+		return nil
+	}
+	spots, err := s.whereAre(ctx, all, append(slices.Clone(children), parents...))
+	if err != nil {
+		return err
+	}
+	parts := make([][]postgres.Elsewhere, len(all))
+	for i := range tasks {
+		if tasks[i].Detail == nil {
+			continue
+		}
+		at := spots[tasks[i].ID].no
+		for _, n := range tasks[i].Detail.Needs {
+			if parent, found := spots[n.Task]; found && parent.no != at {
+				parts[at] = append(parts[at], postgres.Elsewhere{ID: n.Task, State: parent.state})
+			}
+		}
+	}
+	return s.hear(ctx, all, parts)
+}

@@ -1,0 +1,306 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+// Place says where a ledger is, for people.
+type Place struct {
+	No     int
+	Schema string
+	Server string
+	State  string // open, fenced, copy (an old one, which nobody uses) or away
+	Why    string // it cannot be used
+	Epoch  int64  // how often it was opened after it was fenced
+	Bytes  int64  // of what is open
+	Tasks  int64  // unfinished ones, of what is open
+}
+
+// Places lists the ledgers, and copies of them, by number.
+func (s *Store) Places(ctx context.Context) ([]Place, error) {
+	seen, err := s.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Place
+	for no := range seen.of {
+		for _, one := range seen.on[no] {
+			p := one.place("open")
+			if problem := seen.problem(no); problem != nil {
+				p.Why = problem.Error()
+			}
+			s.weigh(ctx, one, &p)
+			all = append(all, p)
+		}
+		if len(seen.on[no]) == 0 {
+			all = append(all, Place{No: no, State: "away", Why: seen.problem(no).Error(),
+				Schema: name{no, seen.of, seen.keys}.in(s.o.Schema)})
+		}
+	}
+	for _, one := range seen.fenced {
+		all = append(all, one.place("fenced"))
+	}
+	for _, one := range seen.copies {
+		all = append(all, one.place("copy"))
+	}
+	slices.SortStableFunc(all, func(a, b Place) int { return a.No - b.No })
+	return all, nil
+}
+
+func (one schema) place(state string) Place {
+	return Place{No: one.no, Schema: one.text, Server: one.at.name, State: state, Epoch: one.epoch}
+}
+
+// weigh says how large a ledger is.
+func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
+	_ = one.at.pool.QueryRow(ctx, `
+		select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0)::bigint
+		from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = $1 and c.relkind = 'r'`, one.text).Scan(&p.Bytes)
+	engine, err := postgres.New(one.at.pool, postgres.Options{Schema: one.text})
+	if err != nil {
+		return
+	}
+	defer engine.Close()
+	counts, err := engine.Count(ctx)
+	if err != nil && p.Why == "" {
+		p.Why = err.Error()
+	}
+	for _, c := range counts {
+		p.Tasks += c.Tasks
+	}
+}
+
+const (
+	lockWithin  = time.Second      // for the tables of a ledger, at a time
+	fenceWithin = 30 * time.Second // for a ledger nobody writes in
+)
+
+// Fence makes ledgers unusable where they are, until they are opened there or on another
+// server. It waits until nobody is writing in them: when it returns, all that was answered is
+// in the server's log, and nothing follows.
+func (s *Store) Fence(ctx context.Context, numbers ...int) error {
+	seen, err := s.find(ctx)
+	if err != nil {
+		return fmt.Errorf("fence: %w", err)
+	}
+	for _, no := range numbers {
+		if problem := seen.problem(no); no < 0 || no >= seen.of || problem != nil {
+			return fmt.Errorf("fence: ledger %d: %w", no, errors.Join(problem, seen.number(no)))
+		}
+	}
+	for _, no := range numbers {
+		if err := seen.on[no][0].fence(ctx); err != nil {
+			return fmt.Errorf("fence: ledger %d: %w", no, err)
+		}
+	}
+	return nil
+}
+
+// number fails when there is no ledger of a number.
+func (l *looked) number(no int) error {
+	if no < 0 || no >= l.of {
+		return fmt.Errorf("there are ledgers 0 to %d", l.of-1)
+	}
+	return nil
+}
+
+func (one schema) fence(ctx context.Context) error {
+	end := time.Now().Add(fenceWithin)
+	for {
+		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error { return one.fenceIn(ctx, tx) })
+		var said *pgconn.PgError
+		busy := errors.As(err, &said) && (said.Code == "55P03" || said.Code == "40P01")
+		if !busy || time.Now().After(end) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// fenceIn takes all tables from everybody, which waits for those who have written, and renames
+// the schema.
+func (one schema) fenceIn(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", lockWithin.Milliseconds())); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `
+		select c.relname::text from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = $1 and c.relkind in ('r', 'p') and not c.relispartition order by c.relname`, one.text)
+	if err != nil {
+		return err
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for i, table := range tables {
+		tables[i] = pgx.Identifier{one.text, table}.Sanitize()
+	}
+	if len(tables) > 0 {
+		if _, err := tx.Exec(ctx, "lock table "+strings.Join(tables, ", ")+" in access exclusive mode"); err != nil {
+			return err
+		}
+	}
+	return one.rename(ctx, tx, one.text+fencedEnd)
+}
+
+func (one schema) rename(ctx context.Context, tx pgx.Tx, to string) error {
+	_, err := tx.Exec(ctx, "alter schema "+one.text+" rename to "+to)
+	return err
+}
+
+// Open makes fenced ledgers usable again, on a server that is named by its host, its host and
+// port, or as Places has it; empty: on the only one that has them fenced. All servers have to
+// answer, and no other may have the ledger open.
+func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
+	seen, err := s.look(ctx)
+	if err == nil {
+		err = seen.err
+	}
+	if err != nil {
+		return fmt.Errorf("open: all servers have to answer: %w", err)
+	}
+	for _, no := range numbers {
+		one, err := seen.fencedOne(no, server)
+		if err == nil {
+			err = one.open(ctx, seen.nextEpoch(no))
+		}
+		if err != nil {
+			return fmt.Errorf("open: ledger %d: %w", no, err)
+		}
+	}
+	_, err = s.find(ctx)
+	return err
+}
+
+// fencedOne is the fenced schema of a ledger that is to be opened.
+func (l *looked) fencedOne(no int, server string) (schema, error) {
+	if on := l.on[no]; len(on) > 0 {
+		return schema{}, fmt.Errorf("it is open on %s", on[0].at.name)
+	}
+	var found []schema
+	for _, one := range l.fenced {
+		if one.no == no && (server == "" || one.at.is(server)) {
+			found = append(found, one)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return schema{}, errors.New("it is not fenced there, or the server is a standby still: promote it")
+	case 1:
+		return found[0], nil
+	}
+	return schema{}, fmt.Errorf("it is fenced on %s and on %s: say on which one to open it",
+		found[0].at.name, found[1].at.name)
+}
+
+// nextEpoch is above those of all that is known of a ledger.
+func (l *looked) nextEpoch(no int) (epoch int64) {
+	for _, one := range slices.Concat(l.on[no], l.copies, l.fenced) {
+		if one.no == no {
+			epoch = max(epoch, one.epoch)
+		}
+	}
+	return epoch + 1
+}
+
+// is reports whether a server is the one that somebody means.
+func (at *server) is(text string) bool {
+	host := at.pool.Config().ConnConfig
+	return text == at.name || text == host.Host || text == fmt.Sprintf("%s:%d", host.Host, host.Port)
+}
+
+func (one schema) open(ctx context.Context, epoch int64) error {
+	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+		if err := one.settleIn(ctx, tx); err != nil {
+			return err
+		}
+		bare := strings.TrimSuffix(one.text, fencedEnd)
+		if err := one.rename(ctx, tx, bare); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, fmt.Sprintf("comment on schema %s is '%s%d'", bare, epochWords, epoch))
+		return err
+	})
+}
+
+// settleIn makes a ledger at home on the server that it is on. What it asks of transaction ids
+// is an order, and what was in flight: nothing is behind a fence, so it is at home wherever
+// the counter is ahead of all of its positions.
+func (one schema) settleIn(ctx context.Context, tx pgx.Tx) error {
+	in := func(text string) string { return strings.ReplaceAll(text, "{}", one.text) }
+	var ahead bool
+	err := tx.QueryRow(ctx, in(`
+		select exists (select from {}.log t where t.xid >= s.lo)
+		  or exists (select from {}.lane_position p where pg_snapshot_xmax(p.done) > s.lo or pg_snapshot_xmax(p.win) > s.lo)
+		  or exists (select from {}.lane_tally a where pg_snapshot_xmax(a.seen) > s.lo)
+		  or exists (select from {}.stat_end e where e.upto > s.lo)
+		  or exists (select from {}.catalogue_end e where e.upto > s.lo)
+		from (select pg_snapshot_xmin(pg_current_snapshot()) as lo) s`)).Scan(&ahead)
+	if err != nil {
+		return err
+	}
+	if ahead {
+		return errors.New("its positions are ahead of this server's transactions, or one has been open since before " +
+			"the fence: tusk ledgers move drives the counter up first")
+	}
+	_, err = tx.Exec(ctx, in(`
+		update {}.server s set system_identifier = c.system_identifier
+		from pg_control_system() c where s.system_identifier <> c.system_identifier`))
+	return err
+}
+
+// DropCopies drops what is left of ledgers that are open elsewhere: old copies, and fenced
+// ones. It returns what it dropped. All servers have to answer.
+func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err error) {
+	seen, err := s.look(ctx)
+	if err == nil {
+		err = seen.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("drop copies: all servers have to answer: %w", err)
+	}
+	for _, one := range slices.Concat(seen.copies, seen.fenced) {
+		if on := seen.on[one.no]; len(on) != 1 || on[0].epoch <= one.epoch {
+			continue
+		}
+		dropped = append(dropped, one.place(map[bool]string{true: "fenced", false: "copy"}[one.fenced]))
+		if dry {
+			continue
+		}
+		if err := one.drop(ctx); err != nil {
+			return dropped, fmt.Errorf("drop copies: %s: %w", one.text, err)
+		}
+	}
+	return dropped, nil
+}
+
+// drop drops a schema, and those of its functions.
+func (one schema) drop(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "select name from "+one.text+".program")
+		if err != nil {
+			return err
+		}
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		for _, text := range append(names, one.text) {
+			if _, err := tx.Exec(ctx, "drop schema if exists "+pgx.Identifier{text}.Sanitize()+" cascade"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

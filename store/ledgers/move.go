@@ -1,0 +1,215 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Moved is what a move of ledgers took.
+type Moved struct {
+	Numbers []int
+	To      string
+	How     string        // promoted, or copied
+	Stood   time.Duration // for how long nobody could use them
+}
+
+const (
+	replayWithin = 30 * time.Second // for a standby to have what was written before a fence
+	replayAgain  = 5 * time.Millisecond
+	mostDriven   = 50_000_000 // transaction ids of a server that are used up for a copy
+)
+
+// Move moves ledgers to another server of the URL. If that is a standby of the server that has
+// all of them, it is promoted, and nothing is copied: they stand still for a second or two,
+// whatever their size. What stays on the old server goes on meanwhile; its copies on the new one
+// have a lower epoch, and nobody uses them. To any other server ledgers are copied, by pg_dump,
+// one after the other. Leases stay valid in either case.
+func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, err error) {
+	seen, err := s.look(ctx)
+	if err == nil {
+		err = seen.err
+	}
+	if err != nil {
+		return m, fmt.Errorf("move: all servers have to answer: %w", err)
+	}
+	i := slices.IndexFunc(s.servers(), func(at *server) bool { return at.is(to) })
+	if i < 0 {
+		return m, fmt.Errorf("move: %s is not in the URL: name it there", to)
+	}
+	target := s.servers()[i]
+	for _, no := range numbers {
+		problem := errors.Join(seen.number(no), seen.problem(no))
+		if problem == nil && seen.on[no][0].at == target {
+			problem = errors.New("it is there already")
+		}
+		if problem != nil {
+			return m, fmt.Errorf("move: ledger %d: %w", no, problem)
+		}
+	}
+	m = Moved{Numbers: numbers, To: target.name, How: "copied"}
+	var standby bool
+	if err := target.pool.QueryRow(ctx, "select pg_is_in_recovery()").Scan(&standby); err != nil {
+		return m, fmt.Errorf("move: %s: %w", target.name, err)
+	}
+	if standby {
+		m.How = "promoted"
+		m.Stood, err = s.promote(ctx, &seen, target, numbers)
+	} else {
+		m.Stood, err = s.copyAll(ctx, &seen, target, numbers)
+	}
+	if err != nil {
+		return m, fmt.Errorf("move: %w", err)
+	}
+	return m, nil
+}
+
+// promote moves ledgers to a standby of their server.
+func (s *Store) promote(ctx context.Context, seen *looked, target *server, numbers []int) (time.Duration, error) {
+	source := seen.on[numbers[0]][0].at
+	for _, no := range numbers {
+		if at := seen.on[no][0].at; at != source {
+			return 0, fmt.Errorf("%s is a standby: it cannot be one of %s and of %s", target.name, source.name, at.name)
+		}
+	}
+	if err := follows(ctx, source, target); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	back := func(err error) error { // nothing has happened yet: they go on where they were
+		return errors.Join(err, s.Open(context.WithoutCancel(ctx), source.name, numbers...))
+	}
+	for i, no := range numbers {
+		if err := seen.on[no][0].fence(ctx); err != nil {
+			numbers = numbers[:i]
+			return 0, back(fmt.Errorf("ledger %d: %w", no, err))
+		}
+	}
+	if err := cutOff(ctx, source, target); err != nil {
+		return 0, back(err)
+	}
+	// The standby gets nothing more: from here on what stays is newer where it is.
+	for no := range seen.of {
+		if on := seen.on[no]; len(on) == 1 && on[0].at == source && !slices.Contains(numbers, no) {
+			if err := on[0].raise(ctx, seen.nextEpoch(no)); err != nil {
+				return 0, back(err)
+			}
+		}
+	}
+	var up bool
+	if err := target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up); err != nil || !up {
+		return 0, back(fmt.Errorf("%s was not promoted: %w", target.name, err))
+	}
+	err := s.Open(ctx, target.name, numbers...)
+	return time.Since(began), err
+}
+
+// raise writes an epoch.
+func (one schema) raise(ctx context.Context, epoch int64) error {
+	_, err := one.at.pool.Exec(ctx, fmt.Sprintf("comment on schema %s is '%s%d'", one.text, epochWords, epoch))
+	return err
+}
+
+// follows fails unless a standby follows a server closely.
+func follows(ctx context.Context, source, target *server) error {
+	var from, to int64
+	err := source.pool.QueryRow(ctx, "select system_identifier from pg_control_system()").Scan(&from)
+	if err == nil {
+		err = target.pool.QueryRow(ctx, "select system_identifier from pg_control_system()").Scan(&to)
+	}
+	if err == nil && from != to {
+		err = fmt.Errorf("%s is a standby, but not one of %s", target.name, source.name)
+	}
+	if err != nil {
+		return err
+	}
+	return hasAll(ctx, source, target, 5*time.Second)
+}
+
+// hasAll waits until a standby has replayed what a server has written by now.
+func hasAll(ctx context.Context, source, target *server, within time.Duration) error {
+	var upto string
+	if err := source.pool.QueryRow(ctx, "select pg_current_wal_insert_lsn()::text").Scan(&upto); err != nil {
+		return err
+	}
+	for end := time.Now().Add(within); ; {
+		var has bool
+		const ask = "select coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)"
+		err := target.pool.QueryRow(ctx, ask, upto).Scan(&has)
+		if err != nil || has {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not follow %s closely enough", target.name, source.name)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(replayAgain):
+		}
+	}
+}
+
+// cutOff waits until a standby has all of a server, and ends its following.
+func cutOff(ctx context.Context, source, target *server) error {
+	if err := hasAll(ctx, source, target, replayWithin); err != nil {
+		return err
+	}
+	c, err := target.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	for _, text := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} {
+		if _, err := c.Exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	for following := true; following; {
+		if err := c.QueryRow(ctx, "select exists (select from pg_stat_wal_receiver)").Scan(&following); err != nil {
+			return err
+		}
+		if following {
+			time.Sleep(replayAgain)
+		}
+	}
+	return nil
+}
+
+// driveUp uses up transaction ids of a server until its counter is ahead of another's.
+func driveUp(ctx context.Context, source, target *server) error {
+	const next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+	var upto int64
+	if err := source.pool.QueryRow(ctx, next).Scan(&upto); err != nil {
+		return err
+	}
+	c, err := target.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	var at int64
+	if err := c.QueryRow(ctx, next).Scan(&at); err != nil {
+		return err
+	}
+	if upto-at > mostDriven {
+		return fmt.Errorf("%s is %d transactions behind %s: move to a standby of that instead",
+			target.name, upto-at, source.name)
+	}
+	_, err = c.Exec(ctx, fmt.Sprintf(`
+		do $$ begin
+		  set synchronous_commit = off;
+		  while pg_snapshot_xmax(pg_current_snapshot())::text::bigint <= %d loop
+		    for i in 1 .. 100 loop
+		      perform pg_current_xact_id();
+		      commit;
+		    end loop;
+		  end loop;
+		  reset synchronous_commit;
+		end $$`, upto), pgx.QueryExecModeSimpleProtocol)
+	return err
+}

@@ -1,0 +1,26 @@
+package ledgers
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
+)
+
+var _ store.Rebaser = (*Store)(nil)
+
+// Rebase implements store.Rebaser for those ledgers that were restored from another server:
+// the others go on.
+func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
+	parts, err := fromAll(ctx, s, func(ctx context.Context, e *postgres.Store) (int64, error) {
+		if _, err := e.Check(ctx); err == nil || !errors.Is(err, store.ErrMoved) {
+			return 0, err
+		}
+		return e.Rebase(ctx, dry)
+	})
+	for _, n := range parts {
+		tasks += n
+	}
+	return tasks, err
+}

@@ -1,0 +1,39 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Chores say what whoever leads has to do in a ledger.
+type Chores struct {
+	Leads  bool          // the term is valid there
+	Next   time.Duration // until the next waiting task is due; negative: none waits
+	Doubts bool          // Admit has needs to look at
+	Turns  bool          // tasks run in turns
+}
+
+// ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
+// asked for each chore.
+func ChoresOf(ctx context.Context, term int64, all []*Store) ([]Chores, error) {
+	texts := make([]string, len(all))
+	for i, s := range all {
+		texts[i] = "(" + strings.ReplaceAll(s.sql["chores"], "{i}", strconv.Itoa(i)) + ")"
+	}
+	chores := make([]Chores, len(all))
+	err := all[0].queryText(ctx, strings.Join(texts, "\nunion all\n"), func(raw [][]byte) error {
+		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0}
+		if raw[2] != nil {
+			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
+		}
+		chores[int32Of(raw[0])] = c
+		return nil
+	}, term)
+	if err != nil {
+		return nil, fmt.Errorf("chores: %w", err)
+	}
+	return chores, nil
+}

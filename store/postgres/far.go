@@ -1,0 +1,153 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Elsewhere says what has become of a task that lives in another ledger of the same queue,
+// and that tasks of this one need.
+type Elsewhere struct {
+	ID    store.ID
+	State store.State // 0: there is no such task; of one that has not ended any other
+}
+
+// The table far says in one number that a task has not ended.
+const farUnfinished = 9
+
+func (e Elsewhere) number() int16 {
+	if e.State == 0 || e.State.Finished() {
+		return int16(e.State)
+	}
+	return farUnfinished
+}
+
+func stateElsewhere(number int16) store.State {
+	if number == farUnfinished {
+		return store.Pending
+	}
+	return store.State(number)
+}
+
+// Hear takes note of what has become of tasks that live in other ledgers, and tells those
+// that need them. What a task needs is to be heard of before that task is enqueued, or goes to
+// pending: what nobody has heard of does not exist.
+func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
+	ids, states := make(uuids, len(all)), make([]int16, len(all))
+	for i, e := range all {
+		ids[i], states[i] = e.ID, e.number()
+	}
+	var children uuids
+	err := s.query(ctx, "hear", func(raw [][]byte) error {
+		children = append(children, idOf(raw[0]))
+		return nil
+	}, ids, states)
+	if err != nil {
+		return fmt.Errorf("hear: %w", err)
+	}
+	s.settle(ctx, children)
+	return nil
+}
+
+// Needed returns tasks of other ledgers that tasks of this one need, as they were last heard
+// of: the first ones above an id. Mail reports whether tasks of a queue, of priority 0, wait
+// for their time.
+func (s *Store) Needed(
+	ctx context.Context, after store.ID, limit int, queue string,
+) (all []Elsewhere, mail bool, err error) {
+	err = s.query(ctx, "needed", func(raw [][]byte) error {
+		if raw[0] == nil {
+			mail = true
+			return nil
+		}
+		all = append(all, Elsewhere{store.ID(idOf(raw[0])), stateElsewhere(int16(stateOf(raw[1])))})
+		return nil
+	}, [16]byte(after), limit, laneOf(queue, 0))
+	if err != nil {
+		return nil, false, fmt.Errorf("needed: %w", err)
+	}
+	return all, mail, nil
+}
+
+// Deliver stores tasks that another ledger sends, but for those that it has sent before, of
+// which it says nothing. It may be repeated for a day.
+func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
+	err = s.repeat(ctx, func() error {
+		results, err = s.deliver(ctx, tasks)
+		return s.noted(translate(err))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deliver: %w", err)
+	}
+	return results, nil
+}
+
+func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+	c, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Release()
+	results := make([]store.Enqueued, len(tasks))
+	err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+		fresh, places, err := s.undelivered(ctx, tx, tasks)
+		if err != nil || len(fresh) == 0 {
+			return err
+		}
+		in, err := s.Tx(tx)
+		if err != nil {
+			return err
+		}
+		stored, err := in.Enqueue(ctx, fresh)
+		for i := range stored {
+			results[places[i]] = stored[i]
+		}
+		return err
+	})
+	return results, err
+}
+
+// undelivered returns the tasks that are new here, and their places among all.
+func (s *Store) undelivered(ctx context.Context, tx pgx.Tx, tasks []store.NewTask) ([]store.NewTask, []int, error) {
+	ids := make([]store.ID, len(tasks))
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	rows, err := tx.Query(ctx, s.sql["deliver"], uuidsOf(ids))
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := make(map[string]bool, len(names))
+	for _, name := range names {
+		taken[name] = true
+	}
+	var fresh []store.NewTask
+	var places []int
+	for i := range tasks {
+		if taken[ids[i].String()] {
+			fresh, places = append(fresh, tasks[i]), append(places, i)
+		}
+	}
+	return fresh, places, nil
+}
+
+// InFlight returns the oldest transaction of the server that has not ended, and the one that
+// begins next.
+func (s *Store) InFlight(ctx context.Context) (oldest, next int64, err error) {
+	err = s.query(ctx, "in_flight", func(raw [][]byte) error {
+		oldest, next = int64Of(raw[0]), int64Of(raw[1])
+		return nil
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("in flight: %w", err)
+	}
+	return oldest, next, nil
+}

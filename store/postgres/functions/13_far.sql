@@ -1,0 +1,58 @@
+-- A queue may have many ledgers. What a task needs may then live in another one. It is
+-- known by its row in far alone, which says what its own ledger has told of it.
+
+-- Writes what was heard of tasks elsewhere. Returns the tasks here that need those which
+-- have ended, or are gone: they are in doubt from now on. What nobody has needed or asked for
+-- in an hour is forgotten.
+create function tusk_fn.hear(_ids uuid[], _states smallint[]) returns setof uuid language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  perform tusk_fn.need_read_committed();
+  insert into tusk.far (id, state)
+  select distinct on (x.id) x.id, x.state from unnest(_ids, _states) x(id, state) order by x.id, x.state
+  on conflict (id) do update set state = excluded.state, heard_at = excluded.heard_at;
+  delete from tusk.far f
+  where f.ctid = any(array(
+    select x.ctid from tusk.far x
+    where x.heard_at < clock_timestamp() - interval '1 hour' and x.id <> all(_ids)
+      and not exists (select from tusk.open_need o where o.parent = x.id)
+    order by x.heard_at limit 100 for update skip locked));
+  perform tusk_fn.doubt_children(
+    array(select x.id from unnest(_ids, _states) x(id, state) where x.state <> 9),
+    array(select x.state from unnest(_ids, _states) x(id, state) where x.state <> 9));
+  return query
+  select distinct o.child from unnest(_ids, _states) x(id, state)
+  cross join lateral (select y.child from tusk.open_need y where y.parent = x.id offset 0) o
+  where x.state <> 9;
+end $$;
+
+-- What tasks here need of other ledgers, above an id: what is needed, and what was asked for of
+-- late, for whoever asked may not have committed yet.
+create function tusk_fn.needed(_after uuid, _limit int) returns table (id uuid, state smallint) language plpgsql stable
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+begin
+  if pg_relation_size('tusk.far') = 0 then
+    return;
+  end if;
+  return query
+  select f.id, f.state from tusk.far f
+  where f.id > _after
+    and (f.state = 9 and f.heard_at > clock_timestamp() - interval '1 hour'
+      or exists (select from tusk.open_need o where o.parent = f.id))
+  order by f.id limit _limit;
+end $$;
+
+-- Takes note of tasks that another ledger sends, and returns those that are new here.
+create function tusk_fn.deliver(_ids uuid[]) returns setof uuid language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  delete from tusk.delivered d
+  where d.ctid = any(array(
+    select x.ctid from tusk.delivered x where x.at < clock_timestamp() - interval '1 day'
+    order by x.at limit 1000 for update skip locked));
+  return query insert into tusk.delivered (id) select u.id from unnest(_ids) u(id) order by u.id on conflict do nothing returning delivered.id;
+end $$;

@@ -1,0 +1,7 @@
+-- name: chores
+-- What a leader has to do in ledger {i}. Those of several ledgers are put together.
+select {i} as i, exists (select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()),
+  (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint from tusk.waiting w
+   where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
+  exists (select from tusk.doubt),
+  exists (select from tusk.waiting w where w.line is not null) or exists (select from tusk.turn)
