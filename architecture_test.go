@@ -16,7 +16,7 @@ const module = "github.com/tuskqueue/tusk"
 var mayImport = map[string][]string{
 	"":                   {"store", "internal", "cron"},
 	"cron":               {"internal/duration"},
-	"archive":            {"store", "internal/loop", "internal/argmatch"},
+	"archive":            {"store", "internal/loop", "internal/argmatch", "internal/payload"},
 	"archive/place":      {},
 	"archive/rerun":      {"", "store", "archive", "internal/bulk"},
 	"store":              {},
@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"internal/model":     {},
 	"internal/disk":      {},
 	"internal/together":  {},
+	"internal/payload":   {"store"},
 	"internal/cbfake":    {},
 	"why":                {"", "store", "internal/allot", "internal/tick"},
 	"doctor":             {"", "store", "server/herald"},

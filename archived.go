@@ -72,11 +72,17 @@ func (l *Leader) Archivable(ctx context.Context) (store.Retention, error) {
 // runs at once, belongs to no workflow, and has neither an expiry nor a deadline. Its metadata name
 // the other task as rerun_of. A key that a schedule or Unique made is left out.
 //
+// Large args are copied when it is enqueued, so that each task has an object of its own.
+//
 // The error is ErrEncrypted when the args cannot be read.
 func (c *Client) Again(t TaskInfo) (NewTask, error) {
-	args, err := c.config.KeyRing.unseal(t.Args, t.Kind, t.Key, t.ID)
+	content, err := c.ArgsOf(&t)
 	if err != nil {
 		return NewTask{}, fmt.Errorf("task %s: %w", t.ID, err)
+	}
+	var args Args = copiedArgs{t.Kind, content}
+	if !content.Large() {
+		args = RawArgs{Name: t.Kind, JSON: content.text}
 	}
 	o := &Options{Queue: t.Queue, Tenant: t.Tenant, Priority: t.Priority, Partition: t.Partition, Tags: t.Tags, MaxAttempts: t.MaxAttempts,
 		Timeout: t.Timeout, StallTimeout: t.StallTimeout, Backoff: t.Backoff, Weight: t.Weight, Ephemeral: t.Ephemeral, Metadata: map[string]string{}}
@@ -85,5 +91,5 @@ func (c *Client) Again(t TaskInfo) (NewTask, error) {
 	if !ReservedKey(t.Key) {
 		o.Key = t.Key
 	}
-	return NewTask{Args: RawArgs{Name: t.Kind, JSON: args}, Options: o}, nil
+	return NewTask{Args: args, Options: o}, nil
 }

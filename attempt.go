@@ -35,7 +35,7 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 	if w.events.any.Load() {
 		w.events.send(Event{Kind: EventStarted, Task: *a.Task})
 	}
-	args, err := w.client.config.KeyRing.unseal(a.Task.Args, a.Task.Kind, a.Task.Key, a.Task.ID)
+	args, err := w.args(ctx, a.Task)
 	if err != nil {
 		return err
 	}
@@ -64,6 +64,19 @@ func (w *Worker) runAttempt(ctx context.Context, a *run.Attempt) error {
 		return err
 	}
 	return handle(ctx, t)
+}
+
+// args returns the args of a task for its handler. Large ones of a handler that reads a stream stay
+// where they are.
+func (w *Worker) args(ctx context.Context, t *store.Task) (json.RawMessage, error) {
+	content, err := w.client.argsOf(t)
+	if err != nil {
+		return nil, err
+	}
+	if h := w.mux.handlers[t.Kind]; content.Large() && (h == nil || h.streams) {
+		return t.Args, nil
+	}
+	return content.Bytes(ctx)
 }
 
 // dispatch finds the handler; middleware is wrapped around it.

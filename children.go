@@ -18,7 +18,7 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 		with = *o
 	}
 	setDefault(&with.Tenant, t.Tenant)
-	n, err := t.client.encode(NewTask{Args: args, Options: &with})
+	n, err := t.client.encodeBy(ctx, &t.TaskInfo, NewTask{Args: args, Options: &with})
 	if err != nil {
 		return ID{}, err
 	}
@@ -38,7 +38,7 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 	if err := t.client.takeTurns(ctx, child); err != nil {
 		return ID{}, err
 	}
-	if err := t.client.config.KeyRing.seal(&child[0]); err != nil {
+	if err := t.client.conceal(ctx, t.ID, child); err != nil {
 		return ID{}, err
 	}
 	if count := t.attempt.AddChild(child[0]); count > MaxWorkflow {
@@ -63,7 +63,7 @@ type Input struct {
 }
 
 // Inputs returns what the task needed, with outputs, in the order in which the
-// needs were named. It is empty when the task needed nothing, such as before the
+// needs were named. It has all of them in memory, the large ones, too. It is empty when the task needed nothing, such as before the
 // first Wait.
 func (t *Task[T]) Inputs(ctx context.Context) ([]Input, error) {
 	self, err := t.client.Get(ctx, t.ID)
@@ -87,7 +87,10 @@ func (t *Task[T]) Inputs(ctx context.Context) ([]Input, error) {
 		}
 		for _, task := range tasks {
 			input := &inputs[at[task.ID]]
-			input.Name, input.Kind, input.State, input.Output = task.Node, task.Kind, task.State, task.Detail.Output
+			input.Name, input.Kind, input.State = task.Node, task.Kind, task.State
+			if input.Output, err = t.client.OutputOf(&task).Bytes(ctx); err != nil {
+				return nil, fmt.Errorf("inputs: output of task %s: %w", task.ID, err)
+			}
 		}
 	}
 	return inputs, nil

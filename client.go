@@ -19,9 +19,13 @@ type Client struct {
 
 // ClientConfig configures a client. The zero value will do.
 type ClientConfig struct {
-	// MaxArgsBytes is the most that the JSON of a task's args may take. Default:
-	// 256 KiB; at most 16 MiB.
+	// MaxArgsBytes is the most that the JSON of a task's args may take in the database.
+	// Default: 256 KiB; at most 16 MiB. Larger ones go to Payloads, or are refused without.
 	MaxArgsBytes int
+	// Payloads takes args larger than MaxArgsBytes and outputs larger than MaxOutputBytes, up
+	// to MaxPayloadBytes; see archive.NewPayloads. Default: none. Clients that enqueue and
+	// workers that run the same tasks need the same.
+	Payloads Payloads
 	// BeforeEnqueue are called in order with every batch of checked tasks, which
 	// they may change, before it is stored. An error stops the enqueue.
 	BeforeEnqueue []func(ctx context.Context, tasks []store.NewTask) error

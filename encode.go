@@ -2,6 +2,7 @@ package tusk
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -20,11 +22,23 @@ func (c *Client) encode(t NewTask) (n store.NewTask, err error) {
 	return n, err
 }
 
+// encodeBy is encode for what an attempt of a task makes, which may come to have that one's key.
+// Args that are streamed are read.
+func (c *Client) encodeBy(ctx context.Context, by *TaskInfo, t NewTask) (n store.NewTask, err error) {
+	e := encoder{client: c, ctx: ctx, by: by.ID, key: by.Key, id: NewID, json: json.Marshal}
+	err = e.encode(&n, &t)
+	return n, err
+}
+
 // encoder puts tasks into the store's words.
 type encoder struct {
 	client *Client
 	id     func() ID
 	json   func(any) ([]byte, error)
+	ctx    context.Context // to read args in that are streamed; nil: there can be none
+	only   bool            // check them, and do not read them
+	by     ID              // the task whose attempt makes the others; zero: none does
+	key    string          // that they may come to have, if they have none
 
 	// Most tasks of a call have the options of the one before them.
 	of     *Options
@@ -50,6 +64,10 @@ func (e *encoder) encode(n *store.NewTask, t *NewTask) (err error) {
 		if s, ok := t.Args.(stageArgs); ok {
 			return s.problem()
 		}
+		return err
+	}
+	if from := openerOf(t.Args); from != nil {
+		n.Args, err = e.readArgs(n, from)
 		return err
 	}
 	if n.Args, err = e.encodeArgs(t.Args); err == nil && e.unique != nil {
@@ -123,6 +141,9 @@ func firstOf(err error) error {
 
 func (e *encoder) encodeArgs(args Args) ([]byte, error) {
 	most := e.client.config.MaxArgsBytes
+	if e.client.config.Payloads != nil {
+		most = MaxPayloadBytes
+	}
 	if raw, ok := args.(RawArgs); ok {
 		text := bytes.TrimSpace(raw.JSON)
 		if len(text) == 0 {
@@ -136,6 +157,9 @@ func (e *encoder) encodeArgs(args Args) ([]byte, error) {
 	}
 	if len(text) > most {
 		return nil, validateArgs(text, most)
+	}
+	if payload.Reserved(text) {
+		return nil, errReserved("args")
 	}
 	return text, checkJSON(text)
 }

@@ -3,6 +3,7 @@ package tusk
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -131,8 +132,9 @@ func (c *Client) Enqueue(ctx context.Context, args Args, o *Options) (Enqueued, 
 
 // Validate says what Enqueue would refuse, as an *InvalidError, and stores nothing.
 func (c *Client) Validate(args Args, o *Options) error {
-	_, err := c.encode(NewTask{Args: args, Options: o})
-	return err
+	e := encoder{client: c, id: NewID, json: json.Marshal, ctx: context.Background(), only: true}
+	var n store.NewTask
+	return e.encode(&n, &NewTask{Args: args, Options: o})
 }
 
 // EnqueueMany stores up to MaxBatch tasks, far cheaper than one by one, and says of
@@ -187,13 +189,13 @@ func (c *Client) enqueue(ctx context.Context, into store.Enqueuer, tasks []NewTa
 		return nil, invalid("tasks", "batch_too_large", "has %d tasks, at most %d are allowed in one call", len(tasks), MaxBatch)
 	}
 	l := listOf(len(tasks))
-	e := encoder{client: c, id: new(block).next, json: l.encode}
+	e := encoder{client: c, ctx: ctx, id: new(block).next, json: l.encode}
 	var bad *BatchError
 	for i := range tasks {
 		err := e.encode(&l.tasks[i], &tasks[i])
 		if err == nil {
 			continue
-		} else if len(tasks) == 1 {
+		} else if len(tasks) == 1 || !errors.Is(err, ErrInvalid) {
 			return nil, err
 		}
 		if bad == nil {
@@ -221,10 +223,8 @@ func (c *Client) put(ctx context.Context, into store.Enqueuer, stored []store.Ne
 	if err := c.takeTurns(ctx, stored); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	for i := range stored {
-		if err := c.config.KeyRing.seal(&stored[i]); err != nil {
-			return nil, fmt.Errorf("encrypt: %w", err)
-		}
+	if err := c.conceal(ctx, ID{}, stored); err != nil {
+		return nil, err
 	}
 	results, err := into.Enqueue(ctx, stored)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -46,6 +47,7 @@ type handler struct {
 	timeout time.Duration
 	stall   time.Duration
 	retry   lifecycle.RetryFunc
+	streams bool // reads its args as a Content
 }
 
 // NewMux makes an empty mux.
@@ -92,14 +94,24 @@ func HandleFunc[T Args](m *Mux, fn func(ctx context.Context, args T) error, opti
 }
 
 // HandleKind registers the handler of a kind by its name, with args of any type
-// that JSON decodes to; json.RawMessage takes them as they are.
+// that JSON decodes to; json.RawMessage takes them as they are, and Content as a stream.
 func HandleKind[T any](m *Mux, kind string, fn func(ctx context.Context, t *Task[T]) error, options ...HandlerOption) {
+	var none T
+	if _, streams := any(none).(Content); streams {
+		options = append(options, func(h *handler) { h.streams = true })
+	}
 	m.add(kind, fn == nil, func(ctx context.Context, d delivery) error {
 		t := &Task[T]{attempt: d.attempt, client: d.client}
 		if err := d.describe(&t.TaskInfo); err != nil {
 			return err
 		}
-		if err := decodeArgs(d.args, &t.Args); err != nil {
+		var err error
+		if content, streams := any(&t.Args).(*Content); streams {
+			*content, err = d.content()
+		} else {
+			err = decodeArgs(d.args, &t.Args)
+		}
+		if err != nil {
 			return err
 		}
 		return fn(ctx, t)
@@ -146,6 +158,14 @@ func (d delivery) describe(info *TaskInfo) error {
 		return nil
 	}
 	return info.read(d.task)
+}
+
+// content is the args of a handler that reads them as a stream.
+func (d delivery) content() (Content, error) {
+	if payload.Reserved(d.args) { // as they are stored
+		return d.client.argsOf(d.task)
+	}
+	return Content{text: d.args}, nil
 }
 
 // decodeArgs puts the JSON of args where the handler finds it.

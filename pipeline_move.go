@@ -74,7 +74,11 @@ func (c *Client) forward(ctx context.Context, t *TaskInfo, output json.RawMessag
 	if len(output) == 0 {
 		output = json.RawMessage("{}")
 	}
-	return c.moveOn(ctx, t, stageArgs{pipeline: p, stage: stage, input: output})
+	var input any = output
+	if content := c.outputOf(output); content.Large() { // the next stage gets an object of its own
+		input = content
+	}
+	return c.moveOn(ctx, t, stageArgs{pipeline: p, stage: stage, input: input})
 }
 
 // moveOn makes the next stage's task, to be enqueued when t completes. It belongs to the same run,
@@ -84,7 +88,10 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 	if args.Options().Priority == 0 {
 		o.Priority = t.Priority
 	}
-	n, err := c.encode(NewTask{Args: args, Options: &o})
+	n, err := c.encodeBy(ctx, t, NewTask{Args: args, Options: &o})
+	if err != nil && !errors.Is(err, ErrInvalid) {
+		return nil, fmt.Errorf("stage %s: %w", args.Kind(), err)
+	}
 	if err != nil {
 		return nil, Discard(fmt.Errorf("stage %s: %w", args.Kind(), err))
 	}
@@ -101,7 +108,7 @@ func (c *Client) moveOn(ctx context.Context, t *TaskInfo, args stageArgs) ([]sto
 	if err := c.takeTurns(ctx, next); err != nil {
 		return nil, err
 	}
-	return next, c.config.KeyRing.seal(&next[0])
+	return next, c.conceal(ctx, t.ID, next)
 }
 
 // keepKey has the next stage's task keep the key of its run, and returns its settings. It is a rerun as of

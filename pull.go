@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -81,7 +82,8 @@ type Pull struct {
 }
 
 // Lent is a task in the hands of somebody else's worker. Its args are in the clear if
-// the client has a KeyRing; without one encrypted args stay so.
+// the client has a KeyRing; without one encrypted args stay so. Large ones are a reference:
+// Args reads them.
 type Lent struct {
 	TaskInfo
 	Receipt Receipt
@@ -96,6 +98,9 @@ type Verdict struct {
 	Err     error           // nil: it completed, and so it did with a GoTo
 	Trace   string          // of a failed attempt: a stack, or whatever shows where it failed
 	Output  json.RawMessage // of a completed task, up to MaxOutputBytes
+	// Stream is read in place of Output, up to MaxPayloadBytes for a client that has Payloads. It
+	// is read once: to repeat the verdict, give it anew.
+	Stream io.Reader
 }
 
 type loan struct {
@@ -158,6 +163,9 @@ func (p *Puller) Claim(ctx context.Context, r Pull) ([]Lent, error) {
 	return lent, err
 }
 
+// Args returns the args of a task that was lent, wherever they are kept.
+func (p *Puller) Args(l *Lent) (Content, error) { return p.client.ArgsOf(&l.TaskInfo) }
+
 // Find returns the tasks that receipts stand for, nil for those whose lease is
 // over, so that a caller can judge whom it lets finish them.
 func (p *Puller) Find(ctx context.Context, receipts []Receipt) ([]*store.Task, error) {
@@ -214,6 +222,14 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 			results[i] = p.again(v)
 			continue
 		}
+		if v.Stream != nil && (v.Err == nil || errors.As(v.Err, new(*goTo))) {
+			if v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream); err != nil && errors.Is(err, ErrInvalid) {
+				results[i] = err
+				continue
+			} else if err != nil {
+				return nil, fmt.Errorf("finish: %w", err)
+			}
+		}
 		out, err := p.decide(ctx, tasks[i], v)
 		if err != nil {
 			return nil, fmt.Errorf("finish: %w", err)
@@ -233,7 +249,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		gone[id] = true
 	}
 	for i, v := range verdicts {
-		if tasks[i] == nil || slices.Contains(held.Tasks, v.Receipt.ID) {
+		if tasks[i] == nil || results[i] != nil || slices.Contains(held.Tasks, v.Receipt.ID) {
 			continue
 		}
 		p.forget(v.Receipt)

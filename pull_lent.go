@@ -2,7 +2,6 @@ package tusk
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -110,7 +110,7 @@ func (p *Puller) lend(sure, asker context.Context, tasks []store.Task, span time
 		t := &tasks[i]
 		var info TaskInfo
 		err := errors.Join(lifecycle.Damaged(t), info.read(t))
-		if ring := p.client.config.KeyRing; err == nil && ring != nil {
+		if ring := p.client.config.KeyRing; err == nil && ring != nil && !payload.Reserved(t.Args) {
 			info.Args, err = ring.unseal(t.Args, t.Kind, t.Key, t.ID)
 		}
 		switch {
@@ -217,17 +217,6 @@ func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	out := lifecycle.After(t, settings, end, rand.Float64())
 	out.Note = note
 	return out
-}
-
-// ValidateOutput checks JSON that is to be a task's output.
-func ValidateOutput(output []byte) error {
-	if len(output) > MaxOutputBytes {
-		return invalid("output", "output_too_large", "has %d bytes, at most %d are allowed", len(output), MaxOutputBytes)
-	}
-	if !json.Valid(output) {
-		return invalid("output", "invalid_json", "is not one JSON value")
-	}
-	return checkJSON(output)
 }
 
 func (p *Puller) sweepOnce(ctx context.Context) (time.Duration, error) {

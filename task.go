@@ -1,9 +1,11 @@
 package tusk
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -59,22 +61,32 @@ type Task[T any] struct {
 }
 
 // RecordOutput stores v, encoded as JSON, as the task's output. The last one of
-// an attempt counts; it is stored with the attempt's outcome.
+// an attempt counts; it is stored with the attempt's outcome. One that takes more than
+// MaxOutputBytes goes to the client's Payloads at once.
 //
-// The error is an *InvalidError when the JSON takes more than MaxOutputBytes.
+// The error is an *InvalidError when the client has none, or it takes more than MaxPayloadBytes.
 func (t *Task[T]) RecordOutput(v any) error {
 	output, err := json.Marshal(v)
 	if err != nil {
 		return invalid("output", "invalid_json", "of type %T cannot be encoded: %v", v, err)
 	}
 	if len(output) > MaxOutputBytes {
-		return invalid("output", "output_too_large", "has %d bytes, at most %d are allowed", len(output), MaxOutputBytes)
+		return t.StreamOutput(t.attempt.Context(), bytes.NewReader(output))
 	}
-	if err := checkJSON(output); err != nil {
-		return fmt.Errorf("output: %w", err)
+	if err := checkOutput(output); err != nil {
+		return err
 	}
 	t.attempt.SetOutput(output)
 	return nil
+}
+
+// StreamOutput is RecordOutput of JSON that need not be in memory.
+func (t *Task[T]) StreamOutput(ctx context.Context, r io.Reader) error {
+	output, err := t.client.readOutput(ctx, t.ID, r)
+	if err == nil {
+		t.attempt.SetOutput(output)
+	}
+	return err
 }
 
 // SetProgress tells how far the task is, in percent, with a short message. It is

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/internal/tick"
 )
 
@@ -109,13 +110,15 @@ func validateText(field, text string) error {
 func validateArgs(args []byte, limit int) error {
 	switch {
 	case len(args) > limit:
-		return invalid("args", "args_too_large", "has %d bytes, at most %d are allowed: store large data elsewhere and pass a reference", len(args), limit)
+		return invalid("args", "args_too_large", "has %d bytes, at most %d are allowed: let an object store take larger ones, or pass a reference", len(args), limit)
 	case !utf8.Valid(args):
 		return invalid("args", "invalid_utf8", "is not valid UTF-8")
 	case !json.Valid(args):
 		return invalid("args", "invalid_json", "is not one JSON value: %v", jsonProblem(args))
 	case envelopeOf(args) != nil:
 		return invalid("args", "reserved", `has "$encrypted" as encrypted args do, which only their own task can read: pass the args in the clear`)
+	case payload.Reserved(args):
+		return errReserved("args")
 	}
 	return checkJSON(args)
 }

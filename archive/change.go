@@ -23,6 +23,9 @@ type cut interface {
 	of(f *File) share
 	// row says whether a row of a file is to go, of which some is.
 	row(f *File, r *Row) bool
+	// forgets says whether the objects that rows refer to go with them at once: nobody else needs
+	// them, and nothing brings the rows back. Others are swept.
+	forgets() bool
 }
 
 // returned are tasks of a batch that came back before the database had deleted them, by id.
@@ -40,6 +43,9 @@ func (t returned) of(f *File) share {
 
 // row implements cut.
 func (t returned) row(_ *File, r *Row) bool { return t[r.ID] }
+
+// forgets implements cut: the database refers to them again.
+func (t returned) forgets() bool { return false }
 
 // Gone sums up what went, or would go.
 type Gone struct {
@@ -176,6 +182,11 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 	case none:
 		return f, nil
 	case all:
+		if what.forgets() {
+			if err := r.forget(ctx, f.Payloads); err != nil {
+				return f, err
+			}
+		}
 		note.Paths = append(note.Paths, f.Path)
 		return File{}, nil
 	}
@@ -187,15 +198,21 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 	if err := rewritable(old); err != nil {
 		return f, err
 	}
-	going := int64(0)
+	going, objects := int64(0), []string(nil)
 	err = eachRow(old, func(row *Row) error {
 		if what.row(&f, row) {
 			going++
+			objects = append(objects, row.payloads()...)
 		}
 		return nil
 	})
 	if err != nil || going == 0 {
 		return f, err
+	}
+	if what.forgets() {
+		if err := r.forget(ctx, objects); err != nil {
+			return f, err
+		}
 	}
 	note.Paths = append(note.Paths, f.Path)
 	if going == f.Tasks {

@@ -82,6 +82,9 @@ func (o owned) row(f *File, r *Row) bool {
 	return r.Tenant == o.tenant && !o.holds.row(f, r)
 }
 
+// forgets implements cut.
+func (o owned) forgets() bool { return true }
+
 func (f *File) has(tenant string) bool { return slices.Contains(f.Tenants, tenant) }
 
 // Erase carries a request out, and waits while another process changes the archive. The error is

@@ -78,7 +78,7 @@ func newFile(dir string, p Partition) (*file, error) {
 		parquet.KeyValueMetadata(schemaKey, strconv.Itoa(SchemaVersion)),
 		parquet.KeyValueMetadata(queueKey, p.Queue),
 	)
-	f.about = File{Day: p.Day, Queue: p.Queue}
+	f.about = File{Day: p.Day, Queue: p.Queue, Lists: true}
 	return f, nil
 }
 
@@ -148,8 +148,10 @@ type File struct {
 	From     time.Time        `json:"from"`  // when the first of its tasks ended
 	Until    time.Time        `json:"until"` // and the last
 	States   map[string]int64 `json:"states"`
-	Kinds    []string         `json:"kinds,omitempty"`   // sorted; none: more than most
-	Tenants  []string         `json:"tenants,omitempty"` // the same; "" is that of tasks without one
+	Kinds    []string         `json:"kinds,omitempty"`    // sorted; none: more than most
+	Tenants  []string         `json:"tenants,omitempty"`  // the same; "" is that of tasks without one
+	Lists    bool             `json:"lists_payloads"`     // Payloads has all of them
+	Payloads []string         `json:"payloads,omitempty"` // the objects that its tasks refer to
 	manyKind bool
 	manyTen  bool
 }
@@ -178,6 +180,7 @@ func (f *File) count(r *Row) {
 	f.States[r.State]++
 	f.Kinds = nameOne(f.Kinds, r.Kind, &f.manyKind)
 	f.Tenants = nameOne(f.Tenants, r.Tenant, &f.manyTen)
+	f.Payloads = append(f.Payloads, r.payloads()...)
 }
 
 // nameOne adds a name to a sorted list, unless there are too many.

@@ -20,7 +20,7 @@ func (r *Runner) tidy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.sweepLost(ctx); err != nil {
+	if err := errors.Join(r.sweepLost(ctx), r.sweepOrphans(ctx)); err != nil {
 		return errors.Join(err, r.clear(ctx))
 	}
 	return r.end(ctx, note)

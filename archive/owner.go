@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
 	"github.com/tuskqueue/tusk/store"
@@ -17,15 +18,26 @@ const (
 	ownerName = "owner"
 )
 
+// owner makes a place a database's.
+type owner struct {
+	store  store.Store
+	bucket *blob.Bucket
+	newID  func() store.ID
+}
+
 // own makes the archive this database's, unless it is another's.
 func (r *Runner) own(ctx context.Context) error {
-	id, err := r.database(ctx)
+	return owner{r.o.Store, r.o.Bucket, r.o.NewID}.claim(ctx)
+}
+
+func (o owner) claim(ctx context.Context) error {
+	id, err := o.database(ctx)
 	if err != nil {
 		return err
 	}
-	owner, err := r.o.Bucket.ReadAll(ctx, ownerPath)
+	owner, err := o.bucket.ReadAll(ctx, ownerPath)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		return r.o.Bucket.WriteAll(ctx, ownerPath, []byte(id+"\n"), nil) // read again before the next batch
+		return o.bucket.WriteAll(ctx, ownerPath, []byte(id+"\n"), nil) // read again before the next batch
 	}
 	if err != nil {
 		return fmt.Errorf("read the archive's owner: %w", err)
@@ -38,17 +50,17 @@ func (r *Runner) own(ctx context.Context) error {
 }
 
 // database returns the id of the database, which it is given here at first.
-func (r *Runner) database(ctx context.Context) (string, error) {
-	id, record, err := document[string](ctx, r.o.Store, recordKind, ownerName)
+func (o owner) database(ctx context.Context) (string, error) {
+	id, record, err := document[string](ctx, o.store, recordKind, ownerName)
 	if err != nil || record.Version != 0 {
 		return id, err
 	}
-	id = r.o.NewID().String()
+	id = o.newID().String()
 	body, err := json.Marshal(id)
 	if err != nil {
 		return "", err
 	}
 	record.Body = body
-	_, _, err = r.o.Store.PutRecord(ctx, store.PutRecord{Record: record})
+	_, _, err = o.store.PutRecord(ctx, store.PutRecord{Record: record})
 	return id, err
 }

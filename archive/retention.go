@@ -82,6 +82,9 @@ func (e expired) of(f *File) share {
 // row implements cut.
 func (e expired) row(f *File, r *Row) bool { return !e.holds.row(f, r) }
 
+// forgets implements cut.
+func (e expired) forgets() bool { return false }
+
 // Prune deletes what is past its retention and not held, and waits while another process changes
 // the archive. The error is ErrBusy.
 func (r *Runner) Prune(ctx context.Context, tell func(done, of int, gone Gone)) (Gone, error) {

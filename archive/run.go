@@ -31,7 +31,7 @@ type Status struct {
 	Bytes     int64     `json:"bytes"`              // that they took in the archive
 }
 
-// Options of a Runner. All but Every, Patience, Dir and Log are needed.
+// Options of a Runner. All but Every, Patience, Grace, Dir and Log are needed.
 type Options struct {
 	Store  store.Store // an Archiver
 	Bucket *blob.Bucket
@@ -46,8 +46,12 @@ type Options struct {
 	// Patience is how long a note of another process may stand unchanged before this one goes
 	// on in its place: a minute when it is zero.
 	Patience time.Duration
-	Dir      string // for files that are not whole yet; empty: that for temporary files
-	Log      *slog.Logger
+	// Grace is how old an object with args or an output must be to be deleted because no task
+	// refers to it: longer than any transaction is open in which tasks are enqueued. A day when
+	// it is zero.
+	Grace time.Duration
+	Dir   string // for files that are not whole yet; empty: that for temporary files
+	Log   *slog.Logger
 }
 
 // Runner moves finished tasks into an archive. Of several, one does at a time.
@@ -83,6 +87,9 @@ func NewRunner(o Options) (*Runner, error) {
 	}
 	if o.Patience == 0 {
 		o.Patience = time.Minute
+	}
+	if o.Grace == 0 {
+		o.Grace = lostAfter
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

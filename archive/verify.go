@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"gocloud.dev/blob"
+
+	"github.com/tuskqueue/tusk/internal/payload"
 )
 
 // Problem is something that is wrong with an archive.
@@ -54,12 +56,37 @@ func (a *Archive) Verify(ctx context.Context, tell func(f File)) (v Verified, er
 			}
 		}
 	}
+	if err := a.verifyPayloads(ctx, manifests, &v); err != nil {
+		return v, err
+	}
 	return v, each(ctx, a.bucket, "day=", func(o *blob.ListObject) error {
 		if strings.HasSuffix(o.Key, ".parquet") && !listed[o.Key] {
 			v.Problems = append(v.Problems, Problem{o.Key, "no manifest lists this file"})
 		}
 		return nil
 	})
+}
+
+// verifyPayloads finds tasks whose large args or outputs are missing.
+func (a *Archive) verifyPayloads(ctx context.Context, manifests []Manifest, v *Verified) error {
+	there := map[string]bool{}
+	err := each(ctx, a.bucket, payload.Prefix, func(o *blob.ListObject) error {
+		there[o.Key] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, m := range manifests {
+		for _, f := range m.Files {
+			for _, name := range f.Payloads {
+				if path := payload.Prefix + name; !there[path] {
+					v.Problems = append(v.Problems, Problem{path, "it is missing, and a task of " + f.Path + " refers to it"})
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // check reads a file and says what is wrong with it.

@@ -145,3 +145,43 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	}
 	sh.must("archive", "verify", "--archive", place)
 }
+
+// Args and outputs that are too large for the database go to the archive's place, and come back as files,
+// from the archive, too.
+func TestLargeArgsAndOutputsAreFiles(t *testing.T) {
+	sh := newShell(t)
+	place := "file://" + filepath.ToSlash(t.TempDir())
+	sh.must("migrate", "up")
+	text := `{"text":"` + strings.Repeat("many words ", 60<<10) + `"}`
+	file := filepath.Join(t.TempDir(), "args.json")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := sh.run("enqueue", "echo", "--args-file", file); r.status != exitUsage || !strings.Contains(r.err, "object store") {
+		t.Errorf("without a place: status %d: %s", r.status, r.err)
+	}
+	sh.must("enqueue", "echo", "--args-file", file, "--dry-run", "--archive", place)
+	id := strings.TrimSpace(sh.must("enqueue", "echo", "--args-file", file, "--quiet", "--archive", place))
+	sh.must("archive", "set", "--all")
+	sh.must("work", "--until-empty", "--archive", place)
+	if out := sh.must("tasks", "show", id); len(out) > 4<<10 {
+		t.Errorf("the task is shown with %d bytes", len(out))
+	}
+	for _, what := range []string{"args", "output"} {
+		if out := sh.must("tasks", what, id, "--archive", place); out != text {
+			t.Errorf("the %s have %d bytes", what, len(out))
+		}
+	}
+	time.Sleep(1100 * time.Millisecond) // its retention is over when the server starts
+	server := sh.start("serve", "--addr", "127.0.0.1:0", "--archive", place, "--keep-completed", "1s")
+	server.await("archived")
+	eventually(t, func() bool { return sh.run("tasks", "show", id).status == exitNotFound }, server.log)
+	if out := sh.must("tasks", "output", id, "--archive", place); out != text {
+		t.Errorf("the output has %d bytes", len(out))
+	}
+	again := sh.json("archive", "rerun", id, "--archive", place)
+	if out := sh.must("tasks", "args", fmt.Sprint(again[0]["new"]), "--archive", place); out != text {
+		t.Errorf("the args of a rerun have %d bytes", len(out))
+	}
+	sh.must("archive", "verify", "--archive", place)
+}

@@ -112,7 +112,7 @@ func (app *App) enqueuer(ctx context.Context, dryRun bool) (*tusk.Client, func()
 	if !dryRun {
 		return app.Client(ctx, creating)
 	}
-	client, err := tusk.NewClient(nothingStored{}, &tusk.ClientConfig{Logger: app.Log})
+	client, err := tusk.NewClient(nothingStored{}, &tusk.ClientConfig{Logger: app.Log, Payloads: app.nothingKept()})
 	return client, func() {}, err
 }
 

@@ -21,12 +21,18 @@ func (app *App) Client(ctx context.Context, a access) (*tusk.Client, func(), err
 		closeStore()
 		return nil, func() {}, err
 	}
-	client, err := tusk.NewClient(app.observed(s), &tusk.ClientConfig{Logger: app.Log, KeyRing: ring})
+	payloads, closePlace, err := app.payloads(ctx, s)
 	if err != nil {
 		closeStore()
 		return nil, func() {}, err
 	}
-	return client, closeStore, nil
+	closeAll := func() { closePlace(); closeStore() }
+	client, err := tusk.NewClient(app.observed(s), &tusk.ClientConfig{Logger: app.Log, KeyRing: ring, Payloads: payloads})
+	if err != nil {
+		closeAll()
+		return nil, func() {}, err
+	}
+	return client, closeAll, nil
 }
 
 // Standing is Client for a process that goes on for long: it first asks whether

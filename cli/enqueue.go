@@ -21,6 +21,7 @@ func newEnqueueCommand(app *App) *cobra.Command {
 	var (
 		task   taskFlags
 		from   string
+		file   string
 		dryRun bool
 	)
 	c := &cobra.Command{
@@ -33,31 +34,40 @@ With --from, every line of the file is one task as a JSON object with the fields
 kind, args, queue, priority, run_at, delay, expires_at, expires_in, key,
 on_conflict, source_time, unique, max_attempts, timeout, backoff, tags, metadata and
 tenant. They are stored in batches of 1000; of a batch with a bad line nothing is
-stored, and no batch after it.`,
+stored, and no batch after it.
+
+With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place that
+--archive names, beside the archive: workers and servers need the same --archive.`,
 		Example: `  tusk enqueue send_email '{"to":"ada@example.com"}' --delay 5m
   tusk enqueue index_document '{"id":17}' --key document-17 --on-conflict rerun
+  tusk enqueue import --args-file customers.json --archive file:///var/lib/tusk/archive
   tusk enqueue --from tasks.jsonl --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if from != "" {
 				return app.enqueueFile(cmd.Context(), from, dryRun)
 			}
-			return app.enqueueOne(cmd, args, &task, dryRun)
+			return app.enqueueOne(cmd, args, file, &task, dryRun)
 		},
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("from") {
 			return between(0, 0)(cmd, args)
 		}
+		if cmd.Flags().Changed("args-file") {
+			return between(1, 1, "KIND")(cmd, args)
+		}
 		return between(1, 2, "KIND")(cmd, args)
 	}
 	c.Flags().StringVar(&from, "from", "", "JSON Lines `file` of tasks; - is stdin")
+	c.Flags().StringVar(&file, "args-file", "", "`file` with the args, which is not read into memory; - is stdin")
+	c.MarkFlagsMutuallyExclusive("from", "args-file")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, store nothing")
 	task.addTo(c.Flags())
 	task.addOwnTo(c)
 	return c
 }
 
-func (app *App) enqueueOne(cmd *cobra.Command, args []string, task *taskFlags, dryRun bool) error {
+func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task *taskFlags, dryRun bool) error {
 	options, err := task.complete()
 	if err != nil {
 		return err
@@ -68,12 +78,21 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, task *taskFlags, d
 			return err
 		}
 	}
+	var given tusk.Args = raw
+	if file != "" {
+		r, err := app.argsFile(file)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		given = tusk.StreamArgs{Name: args[0], JSON: r}
+	}
 	client, closeStore, err := app.enqueuer(cmd.Context(), dryRun)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	result, err := client.Enqueue(cmd.Context(), raw, options)
+	result, err := client.Enqueue(cmd.Context(), given, options)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,8 @@ func newTasksCommand(app *App) *cobra.Command {
 A command that changes says first how many tasks match; cancel (by filter) and
 delete ask, or want --yes where nobody can be asked.`,
 	}
-	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app), newTasksWhyCommand(app))
+	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app), newTasksWhyCommand(app),
+		newTasksContentCommand(app, "args", "args", (*tusk.Client).ArgsOf), newTasksContentCommand(app, "output", "output", outputOf))
 	for _, e := range editCommands {
 		c.AddCommand(newEditCommand(app, e))
 	}

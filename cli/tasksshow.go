@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -52,18 +50,7 @@ func newTasksShowCommand(app *App) *cobra.Command {
 		Args:  between(1, 1, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				id, err := query.FindID(cmd.Context(), client, nil, args[0])
-				if err != nil {
-					return err
-				}
-				task, err := client.Get(cmd.Context(), id)
-				if errors.Is(err, tusk.ErrNotFound) && app.flags.archive != "" {
-					archived, err := app.findArchived(cmd.Context(), client, id)
-					if err != nil {
-						return err
-					}
-					return app.printTask(viewOf(archived))
-				}
+				task, err := app.findAnywhere(cmd.Context(), client, args[0])
 				if err != nil {
 					return err
 				}

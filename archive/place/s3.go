@@ -33,6 +33,7 @@ func openS3(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Buck
 	var client *s3.Client
 	parsed.As(&client)
 	o := client.Options()
+	o.DisableLogOutputChecksumValidationSkipped = true // of what was written in parts; the archive has sums of its own
 	dialer := &net.Dialer{Timeout: patience, KeepAlive: patience}
 	o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"gocloud.dev/gcerrors"
+
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/store"
@@ -151,6 +153,13 @@ func (c *Carrier) page(ctx context.Context, r *stored) error {
 		if err == nil {
 			err = c.Client.Validate(task.Args, task.Options)
 		}
+		if err == nil {
+			if gone, failed := c.gone(ctx, old); failed != nil {
+				return failed
+			} else if gone {
+				err = errGone
+			}
+		}
 		if err != nil {
 			r.Refused++
 			r.leave(old.ID, err.Error())
@@ -159,6 +168,25 @@ func (c *Carrier) page(ctx context.Context, r *stored) error {
 		tasks, ids = append(tasks, task), append(ids, old.ID)
 	}
 	return c.enqueue(ctx, r, tasks, ids)
+}
+
+var errGone = errors.New("its args were kept outside the database, and are gone")
+
+// gone reports whether a task has large args that are missing.
+func (c *Carrier) gone(ctx context.Context, old store.Task) (bool, error) {
+	info := c.Client.Describe(old)
+	content, err := c.Client.ArgsOf(&info)
+	if err != nil || !content.Large() {
+		return false, err
+	}
+	r, err := content.OpenAt(ctx, 0)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, r.Close()
 }
 
 // enqueue stores the tasks of a page together with the record. Which keys were taken is known

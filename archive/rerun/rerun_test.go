@@ -42,24 +42,27 @@ func openIn(ctx context.Context, dir string) (*Carrier, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := carrierOn(ctx, s, dir, nil)
+	c, err := carrierOn(ctx, s, folderIn(dir), nil)
 	return c, func() { s.Close() }, err
 }
 
-func carrierOn(ctx context.Context, s store.Store, dir string, ring *tusk.KeyRing) (*Carrier, error) {
+// folderIn is the archive in a folder.
+func folderIn(dir string) string { return "file://" + filepath.ToSlash(filepath.Join(dir, "archive")) }
+
+func carrierOn(ctx context.Context, s store.Store, location string, ring *tusk.KeyRing) (*Carrier, error) {
 	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler), KeyRing: ring})
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := place.Open(ctx, "file://"+filepath.ToSlash(filepath.Join(dir, "archive")))
+	bucket, err := place.Open(ctx, location)
 	if err != nil {
 		return nil, err
 	}
-	return &Carrier{Client: client, Archive: archive.New(bucket, dir), Log: slog.New(slog.DiscardHandler)}, nil
+	return &Carrier{Client: client, Archive: archive.New(bucket, ""), Log: slog.New(slog.DiscardHandler)}, nil
 }
 
 // shelve enqueues tasks, has them end, and moves them into the archive.
-func shelve(t *testing.T, c *Carrier, dir string, tasks []tusk.NewTask) []tusk.ID {
+func shelve(t *testing.T, c *Carrier, location string, tasks []tusk.NewTask) []tusk.ID {
 	t.Helper()
 	ctx := t.Context()
 	var ids []tusk.ID
@@ -77,12 +80,12 @@ func shelve(t *testing.T, c *Carrier, dir string, tasks []tusk.NewTask) []tusk.I
 		}
 		ids = append(ids, page...)
 	}
-	bucket, err := place.Open(ctx, "file://"+filepath.ToSlash(filepath.Join(dir, "archive")))
+	bucket, err := place.Open(ctx, location)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bucket.Close()
-	r, err := archive.NewRunner(archive.Options{Store: c.Client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: dir, Every: time.Nanosecond,
+	r, err := archive.NewRunner(archive.Options{Store: c.Client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
 		Keep: func(context.Context) (store.Retention, error) {
 			return store.Retention{Cancelled: time.Microsecond}, nil
 		}})
@@ -143,7 +146,7 @@ func TestWhateverDiesNoTaskRunsAgainTwice(t *testing.T) {
 	for i := range 6000 {
 		tasks = append(tasks, tusk.NewTask{Args: kindOf([]string{"a", "b"}[i%2], i), Options: &tusk.Options{Ephemeral: true}})
 	}
-	ids := shelve(t, c, dir, tasks)
+	ids := shelve(t, c, folderIn(dir), tasks)
 	r, err := Start(t.Context(), c.Client.Store(), Rerun{Query: archive.Query{Kinds: []string{"b"}}, Expected: 3000})
 	if err != nil {
 		t.Fatal(err)
@@ -181,13 +184,13 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
 	ring := &tusk.KeyRing{Keys: map[string][]byte{"k": key}, Primary: "k"}
-	c, err := carrierOn(t.Context(), s, dir, ring)
+	c, err := carrierOn(t.Context(), s, folderIn(dir), ring)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := &tusk.Options{Queue: "q", Tenant: "acme", Priority: -3, Tags: []string{"x"}, Metadata: map[string]string{"m": "1"}, MaxAttempts: 7,
 		Timeout: time.Minute, Partition: "p", Weight: 3, Key: "order-1"}
-	ids := shelve(t, c, dir, []tusk.NewTask{{Args: kindOf("pay", 17), Options: o}, {Args: kindOf("other", 1), Options: &tusk.Options{Unique: &tusk.Unique{}}}})
+	ids := shelve(t, c, folderIn(dir), []tusk.NewTask{{Args: kindOf("pay", 17), Options: o}, {Args: kindOf("other", 1), Options: &tusk.Options{Unique: &tusk.Unique{}}}})
 	e, err := c.One(t.Context(), ids[0], nil)
 	if err != nil || e.Result != tusk.Added {
 		t.Fatal(e, err)
@@ -212,7 +215,7 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 	}
 
 	// Without the key of the key ring nothing runs, and it is said why.
-	blind, err := carrierOn(t.Context(), s, dir, nil)
+	blind, err := carrierOn(t.Context(), s, folderIn(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +233,7 @@ func TestATaskRunsAgainAsItWas(t *testing.T) {
 
 func TestARerunKeepsToItsBoundsCountsTakenKeysAndStops(t *testing.T) {
 	dir, s := t.TempDir(), memory.New()
-	c, err := carrierOn(t.Context(), s, dir, nil)
+	c, err := carrierOn(t.Context(), s, folderIn(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +241,7 @@ func TestARerunKeepsToItsBoundsCountsTakenKeysAndStops(t *testing.T) {
 	for i := range 30 {
 		tasks = append(tasks, tusk.NewTask{Args: kindOf("k", i), Options: &tusk.Options{Tenant: []string{"acme", "acme-2", "bolt"}[i%3], Key: fmt.Sprint("key-", i)}})
 	}
-	shelve(t, c, dir, tasks)
+	shelve(t, c, folderIn(dir), tasks)
 	if _, err := c.Client.Enqueue(t.Context(), kindOf("k", 0), &tusk.Options{Tenant: "acme", Key: "key-0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -275,11 +278,11 @@ func TestARerunKeepsToItsBoundsCountsTakenKeysAndStops(t *testing.T) {
 // While a rerun reads, files stay as they are: where it has come to is a row of one.
 func TestFilesStayWhileARerunReads(t *testing.T) {
 	dir, s := t.TempDir(), memory.New()
-	c, err := carrierOn(t.Context(), s, dir, nil)
+	c, err := carrierOn(t.Context(), s, folderIn(dir), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shelve(t, c, dir, []tusk.NewTask{{Args: kindOf("k", 1), Options: &tusk.Options{Tenant: "acme"}}})
+	shelve(t, c, folderIn(dir), []tusk.NewTask{{Args: kindOf("k", 1), Options: &tusk.Options{Tenant: "acme"}}})
 	r, err := Start(t.Context(), s, Rerun{})
 	if err != nil {
 		t.Fatal(err)

@@ -126,6 +126,9 @@ func (a *Attempt) begin(after time.Duration) (context.Context, error) {
 	return (*handlerContext)(a), nil
 }
 
+// Context returns the context of the handler, which has begun.
+func (a *Attempt) Context() context.Context { return (*handlerContext)(a) }
+
 // end ends the handler's context, if anybody has one. It reports whether the attempt had
 // not been given up.
 func (a *Attempt) end() bool {

@@ -18,7 +18,8 @@ import (
 
 const (
 	maxAnswer  = 1 << 20
-	shownBytes = 300 // of an answer, in the error of an attempt
+	maxSent    = 4 << 20 // bytes of args
+	shownBytes = 300     // of an answer, in the error of an attempt
 )
 
 // Message is the body of a webhook.
@@ -152,6 +153,9 @@ func (s *sender) finish(hard context.Context, v tusk.Verdict) {
 // call sends the request and reads the answer as the end of an attempt.
 func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output json.RawMessage, err error) {
 	now := time.Now()
+	if err := s.loadArgs(ctx, &l); err != nil {
+		return nil, err
+	}
 	body, err := bodyOf(l, now)
 	if err != nil {
 		return nil, err
@@ -184,6 +188,19 @@ func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output jso
 		return nil, s.unreached(ctx, request, err)
 	}
 	return s.judge(response, answer)
+}
+
+// loadArgs reads args that are kept outside the database.
+func (s *sender) loadArgs(ctx context.Context, l *tusk.Lent) error {
+	content, err := s.puller.Args(l)
+	if err != nil || !content.Large() {
+		return err
+	}
+	if content.Size() > maxSent {
+		return tusk.Discard(fmt.Errorf("its args have %d bytes: an endpoint gets %d at most", content.Size(), maxSent))
+	}
+	l.Args, err = content.Bytes(ctx)
+	return err
 }
 
 // unreached says why there was no answer, without the URL: it may hold a secret.

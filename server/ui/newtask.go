@@ -143,13 +143,23 @@ func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
 		if err != nil {
 			return e, err
 		}
-		args = again.Args.(tusk.RawArgs).JSON
+		if raw, inline := again.Args.(tusk.RawArgs); inline {
+			args = raw.JSON
+		} else if of.Kind == f.Kind {
+			return v.store(of, f, again.Args, o)
+		} else {
+			return e, failure(http.StatusConflict, "The args are kept outside the database: a task of another kind cannot take them along.")
+		}
 	}
-	raw := tusk.RawArgs{Name: f.Kind, JSON: args}
+	return v.store(of, f, tusk.RawArgs{Name: f.Kind, JSON: args}, o)
+}
+
+// store enqueues a task, or puts it in the place of the other.
+func (v *visit) store(of *tusk.TaskInfo, f taskForm, args tusk.Args, o *tusk.Options) (tusk.Enqueued, error) {
 	if f.Edit {
-		return v.replace(of, raw, o)
+		return v.replace(of, args, o)
 	}
-	return v.client.Enqueue(v.r.Context(), raw, o)
+	return v.client.Enqueue(v.r.Context(), args, o)
 }
 
 func (f taskForm) title() string {
@@ -177,7 +187,7 @@ func replaceable(t *tusk.TaskInfo) bool {
 
 // replace puts an edited task in the place of another. With the key of the other
 // that is one write; else the other is cancelled first, so that they never both run.
-func (v *visit) replace(of *tusk.TaskInfo, args tusk.RawArgs, o *tusk.Options) (e tusk.Enqueued, err error) {
+func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e tusk.Enqueued, err error) {
 	if of == nil {
 		return e, tusk.ErrNotFound
 	}

@@ -1,0 +1,106 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"gocloud.dev/blob"
+
+	"github.com/tuskqueue/tusk/internal/payload"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Payloads keeps args and outputs that are too large for a database in the place of its archive. It
+// is what tusk.ClientConfig.Payloads wants, and may be used by many goroutines at once. A Runner
+// deletes what no task refers to any more.
+type Payloads struct {
+	bucket *blob.Bucket
+	own    owner
+
+	mu    sync.Mutex
+	owned time.Time // when it was last seen that the place is this database's
+}
+
+// NewPayloads makes the Payloads of a database. newID makes the id that the place gets as its owner's,
+// if it has none.
+func NewPayloads(s store.Store, b *blob.Bucket, newID func() store.ID) *Payloads {
+	return &Payloads{bucket: b, own: owner{s, b, newID}}
+}
+
+// ownedFor is how long it is not asked again whose the place is.
+const ownedFor = time.Minute
+
+// Write stores an object as a whole. When it fails, or r does, there is none.
+func (p *Payloads) Write(ctx context.Context, name string, r io.Reader) error {
+	if err := p.Claim(ctx); err != nil {
+		return err
+	}
+	o := &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: 8 << 20, MaxConcurrency: 1, DisableContentTypeDetection: true}
+	if err := p.bucket.Upload(ctx, payload.Prefix+name, r, o); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// Claim makes the place this database's, and refuses that of another database, whose archive would
+// sweep what is written there. Write does so by itself; but the first time that makes a record in the
+// database, for which a transaction that is open on SQLite leaves no room. So programs that enqueue in
+// transactions call it when they start.
+func (p *Payloads) Claim(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.owned) < ownedFor {
+		return nil
+	}
+	for range 2 { // a place that has just become this database's is looked at again
+		if err := p.own.claim(ctx); err != nil {
+			return err
+		}
+	}
+	p.owned = time.Now()
+	return nil
+}
+
+// Read returns an object from a byte on.
+func (p *Payloads) Read(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
+	r, err := p.bucket.NewRangeReader(ctx, payload.Prefix+name, from, -1, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return r, nil
+}
+
+// refs returns the objects that args and an output refer to.
+func refs(args, output string) (objects []string) {
+	for _, text := range []string{args, output} {
+		if !payload.Reserved(text) {
+			continue
+		}
+		if ref := payload.Parse([]byte(text)); ref != nil {
+			objects = append(objects, ref.Object)
+		}
+	}
+	return objects
+}
+
+// payloads returns the objects that a row refers to.
+func (r *Row) payloads() []string {
+	if r.Output == nil {
+		return refs(r.Args, "")
+	}
+	return refs(r.Args, *r.Output)
+}
+
+// forget deletes the objects of tasks that are to go, before those do: if it is not done to the end,
+// they go later.
+func (r *Runner) forget(ctx context.Context, objects []string) error {
+	for _, name := range objects {
+		if err := remove(ctx, r.o.Bucket, payload.Prefix+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

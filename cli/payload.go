@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
+	"github.com/tuskqueue/tusk/archive/place"
+	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// payloads opens the place for large args and outputs: that of the archive, if one is named.
+func (app *App) payloads(ctx context.Context, s store.Store) (p tusk.Payloads, done func(), err error) {
+	if app.flags.archive == "" {
+		return nil, func() {}, nil
+	}
+	bucket, err := place.Open(ctx, app.flags.archive)
+	if err != nil {
+		return nil, nil, usage("", "--archive: %v", err)
+	}
+	return archive.NewPayloads(s, bucket, tusk.NewID), func() { _ = bucket.Close() }, nil
+}
+
+// nothingKept is where a dry run puts large args.
+type nothingKept struct{ tusk.Payloads }
+
+func (app *App) nothingKept() tusk.Payloads {
+	if app.flags.archive == "" {
+		return nil
+	}
+	return nothingKept{}
+}
+
+// Write implements tusk.Payloads.
+func (nothingKept) Write(_ context.Context, _ string, r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// argsFile opens a file of args; - is stdin.
+func (app *App) argsFile(name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(app.In), nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, usage("", "--args-file: %v", err)
+	}
+	return f, nil
+}
+
+// newTasksContentCommand prints the args or the output of a task, byte for byte.
+func newTasksContentCommand(app *App, name, what string, of func(*tusk.Client, *tusk.TaskInfo) (tusk.Content, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   name + " ID",
+		Short: "Print the " + what + " of a task as it is, however large",
+		Long: `Print the ` + what + ` of a task as JSON, byte for byte and in the clear. What is kept
+outside the database, or in the archive, is read from there: --archive names it.`,
+		Example: `  tusk tasks ` + name + ` 01a204c4-1948-7000-8004-865c4787136d --archive file:///var/lib/tusk/archive > ` + name + `.json`,
+		Args:    between(1, 1, "ID"),
+		RunE: app.withArgs(func(ctx context.Context, client *tusk.Client, args []string) error {
+			task, err := app.findAnywhere(ctx, client, args[0])
+			if err != nil {
+				return err
+			}
+			content, err := of(client, task)
+			if err != nil {
+				return err
+			}
+			r, err := content.Open(ctx)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			_, err = io.Copy(app.Out, r)
+			return err
+		}),
+	}
+}
+
+// findAnywhere finds a task by its id, or the beginning of it, in the database, and else in the archive.
+func (app *App) findAnywhere(ctx context.Context, client *tusk.Client, text string) (*tusk.TaskInfo, error) {
+	id, err := query.FindID(ctx, client, nil, text)
+	if err != nil {
+		return nil, err
+	}
+	task, err := client.Get(ctx, id)
+	if errors.Is(err, tusk.ErrNotFound) && app.flags.archive != "" {
+		archived, err := app.findArchived(ctx, client, id)
+		return &archived, err
+	}
+	return task, err
+}
+
+func outputOf(client *tusk.Client, t *tusk.TaskInfo) (tusk.Content, error) {
+	return client.OutputOf(t), nil
+}

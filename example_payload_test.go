@@ -1,0 +1,58 @@
+package tusk_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// Args that are too large for the database go elsewhere, and come back as a stream. Here that is a
+// map in memory; archive.NewPayloads makes one of a folder or an object store.
+func ExampleContent() {
+	ctx, cancel := context.WithCancel(context.Background())
+	client, _ := tusk.NewClient(memory.New(), &tusk.ClientConfig{Payloads: &shelfOf{objects: map[string][]byte{}}})
+	mux := tusk.NewMux()
+	tusk.HandleKind(mux, "import", func(ctx context.Context, t *tusk.Task[tusk.Content]) error {
+		r, err := t.Args.Open(ctx)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		rows := 0
+		for d := json.NewDecoder(r); d.More(); {
+			token, err := d.Token()
+			if err != nil {
+				return err
+			}
+			if token == "row" {
+				rows++
+			}
+		}
+		return t.StreamOutput(ctx, strings.NewReader(fmt.Sprint(rows)))
+	})
+	worker, _ := tusk.NewWorker(client, mux, nil)
+	events, _ := worker.Subscribe(tusk.EventCompleted)
+	done := make(chan error)
+	go func() { done <- worker.Run(ctx) }()
+
+	rows := strings.NewReader("[" + strings.Repeat(`"row", `, 100_000) + "null]")
+	enqueued, err := client.Enqueue(ctx, tusk.StreamArgs{Name: "import", JSON: rows}, nil)
+	fmt.Println(enqueued.Result, err)
+	<-events
+	task, _ := client.Get(ctx, enqueued.ID)
+	output, _ := client.OutputOf(task).Bytes(ctx)
+	args, _ := client.ArgsOf(task)
+	rest, _ := args.OpenAt(ctx, args.Size()-5)
+	end, _ := io.ReadAll(rest)
+	fmt.Println(string(output), args.Large(), args.Size(), string(end))
+	cancel()
+	<-done
+	// Output:
+	// added <nil>
+	// 100000 true 700006 null]
+}
