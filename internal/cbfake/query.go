@@ -1,6 +1,7 @@
 package cbfake
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,7 +78,8 @@ func (c *Cluster) query(q *request) (rows []any, name string, err error) {
 	c.queries.Add(1)
 	text := q.Statement
 	if after, prepare := strings.CutPrefix(text, "PREPARE "); prepare {
-		text, name = after, "p"+strconv.Itoa(len(c.prepared))
+		// By the text, so that a name from before a restart never means another statement.
+		text, name = after, fmt.Sprintf("p%x", sha256.Sum256([]byte(after)))
 		c.prepared[name] = text
 	} else if q.Prepared != "" {
 		var known bool
