@@ -1,0 +1,75 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// What the planner can be made to believe of the tables.
+const (
+	huge    = "update pg_class set reltuples = greatest(reltuples, 1) * 1000 where relnamespace = 'tusk'::regnamespace"
+	missing = `
+		delete from pg_statistic s using pg_class c where c.oid = s.starelid and c.relnamespace = 'tusk'::regnamespace;
+		update pg_class set reltuples = -1, relpages = 0 where relnamespace = 'tusk'::regnamespace and relkind in ('r', 'm', 'p')`
+	unwatched = `
+		do $$ declare t regclass; begin
+			for t in select c.oid from pg_class c where c.relnamespace = 'tusk'::regnamespace and c.relkind = 'r' loop
+				execute format('alter table %s set (autovacuum_enabled = off)', t);
+			end loop;
+		end $$`
+	plans = `
+		do $$ begin execute format('alter database %I set plan_cache_mode = ', current_database()) || '`
+)
+
+// No call depends on what the planner knows of the tables.
+func TestWhatACallReadsDoesNotDependOnStatistics(t *testing.T) {
+	s, pool := fresh(t)
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if number(t, pool, "select current_setting('server_version_num')::bigint") < 150000 {
+		t.Skip("the server cannot be told to count at once")
+	}
+	exec(unwatched)
+	hold := func(sql, plan string) func() {
+		return func() {
+			exec(sql)
+			exec(plans + plan + "'; end $$")
+			pool.Reset()
+		}
+	}
+	storetest.Costs(t, storetest.Meter{
+		Store: s,
+		Read:  func() int64 { return pagesRead(t, pool) },
+		Learn: hold("analyze", "auto"),
+		Beliefs: []storetest.Belief{
+			{Name: "knows, with plans for any values", Hold: hold("analyze", "force_generic_plan")},
+			{Name: "believes in a thousand times as many", Hold: hold(huge, "auto")},
+			{Name: "believes in a thousand times as many, with plans for any values", Hold: hold("select", "force_generic_plan")},
+			{Name: "knows nothing", Hold: hold(missing, "auto")},
+			{Name: "knows nothing, with plans for any values", Hold: hold("select", "force_generic_plan")},
+		},
+	}, 10_000, 300)
+}
+
+// pagesRead is how many pages of the tables and their indexes were touched.
+func pagesRead(t *testing.T, pool *pgxpool.Pool) int64 {
+	t.Helper()
+	for _, c := range pool.AcquireAllIdle(t.Context()) {
+		_, err := c.Exec(t.Context(), "select pg_stat_force_next_flush()")
+		c.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return number(t, pool, `
+		select coalesce(sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0)
+			+ coalesce(toast_blks_read + toast_blks_hit + tidx_blks_read + tidx_blks_hit, 0)), 0)::bigint
+		from pg_statio_user_tables where schemaname = 'tusk'`)
+}

@@ -1,0 +1,307 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Meter tells what an engine's database has read, and has its planner believe things.
+type Meter struct {
+	Store store.Store
+	Read  func() int64 // pages, or rows, since the database was made
+	// Learn lets the planner know of all that there is now, and of nothing that comes later.
+	Learn func()
+	// Beliefs are other things that the planner can believe, by name.
+	Beliefs []Belief
+}
+
+// Belief is what a planner believes of the tables after Hold.
+type Belief struct {
+	Name string
+	Hold func()
+}
+
+// costly is one call whose work must not depend on what the planner believes. Prepare makes
+// what it works on, and returns the call.
+type costly struct {
+	name    string
+	prepare func(c *costs) (call func())
+}
+
+// Costs makes each call of the contract in a small database, and then beside n tasks of every
+// sort: while the planner still believes that there are few, while it knows, and with each
+// belief of the meter. A call must read about the same whatever the planner believes, and not
+// much more than beside few.
+//
+// Bound is what a call may read beyond twice what it reads when the planner knows. It may read
+// ten times that beyond what it reads beside few: a list looks through a bounded number of tasks.
+func Costs(t *testing.T, m Meter, n int, bound int64) {
+	c := &costs{T: newT(t, Engine{New: func(testing.TB) func() store.Store { return func() store.Store { return m.Store } }}), Meter: m}
+	c.worker = c.T.worker()
+	c.fill(100)
+	m.Learn()
+	few := c.measure(nil)
+	more := func(than []int64, times int64) []int64 {
+		most := make([]int64, len(than))
+		for i := range than {
+			most[i] = times*than[i] + bound
+		}
+		return most
+	}
+	m.Learn()
+	c.fill(n)
+	read := map[string][]int64{"believes that there are few": c.measure(more(few, 1))}
+	m.Learn()
+	knowing := c.measure(more(few, 1))
+	for _, b := range m.Beliefs {
+		b.Hold()
+		read[b.Name] = c.measure(more(knowing, 2))
+	}
+	for i, call := range calls {
+		t.Logf("%s reads %d beside few tasks, %d beside %d", call.name, few[i], knowing[i], n)
+		if knowing[i] > few[i]+10*bound {
+			t.Errorf("%s reads %d beside %d tasks, and %d beside few", call.name, knowing[i], n, few[i])
+		}
+		for belief, all := range read {
+			if all[i] > 2*knowing[i]+bound {
+				t.Errorf("%s reads %d while the planner %s, and %d when it knows", call.name, all[i], belief, knowing[i])
+			}
+		}
+	}
+}
+
+type costs struct {
+	*T
+	Meter
+	worker store.ID
+	filled int
+}
+
+// measure makes each call twice, and a few times more while it reads more than most, since others
+// may read at the same time: chores of the database, or connections that end. It returns the least
+// that each call read.
+func (c *costs) measure(most []int64) []int64 {
+	least := make([]int64, len(calls))
+	for i, one := range calls {
+		for made := 0; made < 2 || made < 5 && most != nil && least[i] > most[i]; made++ {
+			call := one.prepare(c)
+			before := c.Meter.Read()
+			call()
+			if read := c.Meter.Read() - before; made == 0 || read < least[i] {
+				least[i] = read
+			}
+		}
+	}
+	return least
+}
+
+// fill adds n tasks of every sort that may lie beside a task.
+func (c *costs) fill(n int) {
+	c.filled++
+	in := func(name string) func(*store.NewTask) { return queue("fill " + name) }
+	many := func(n int, of func(i int) store.NewTask) (ids []store.ID) {
+		tasks := make([]store.NewTask, n)
+		for i := range tasks {
+			tasks[i] = of(i)
+		}
+		for part := range slices.Chunk(tasks, 2000) {
+			ids = append(ids, idsOf(c.add(part...))...)
+		}
+		return ids
+	}
+	name := func(i int) string { return fmt.Sprint("n", c.filled, "-", i) }
+	many(n, func(i int) store.NewTask { return newTask(in("plain"), priority(int16(i%3))) })
+	many(n, func(i int) store.NewTask { return newTask(in("later"), delay(time.Hour+time.Duration(i)*time.Second)) })
+	many(n, func(i int) store.NewTask { return newTask(in("line"), inTurn("big", "")) })
+	many(n/10, func(i int) store.NewTask { return newTask(in("line"), inTurn(fmt.Sprint("t", i%100), "")) })
+	many(n/10, func(i int) store.NewTask {
+		t := newTask(in("named"), key(name(i)))
+		t.Tenant, t.Tags = fmt.Sprint("t", i%100), []string{fmt.Sprint("tag", i%100)}
+		return t
+	})
+	root := c.addOne(in("graph"), delay(time.Hour))
+	leaves := many(n/10, func(i int) store.NewTask {
+		t := newTask(in("graph"), needs(store.CancelOnFailure, root))
+		t.Workflow = root
+		return t
+	})
+	c.addOne(in("graph"), needs(store.CancelOnFailure, leaves[:min(len(leaves), 500)]...))
+	many(n/10, func(i int) store.NewTask { return newTask(in("over")) })
+	for i := 0; ; i++ {
+		tasks := c.take(c.worker, 1000, "fill over")
+		if len(tasks) == 0 {
+			return
+		}
+		ends := make([]store.Outcome, len(tasks))
+		for at := range tasks {
+			state := []store.State{store.Completed, store.Completed, store.Discarded, store.Cancelled}[at%4]
+			if ends[at] = to(state, &tasks[at]); state == store.Discarded {
+				ends[at] = failed(&tasks[at], state, fmt.Sprint("e", at%10))
+			}
+		}
+		c.mustEnd(ends...)
+	}
+}
+
+// few is how many tasks a call is given.
+const few = 10
+
+// held claims a few new tasks of a queue.
+func (c *costs) held(of string) []store.Task {
+	c.addMany(few, queue(of))
+	return c.claimed(few, of)
+}
+
+// claimed claims n tasks, of which there are so many.
+func (c *costs) claimed(n int, of string) []store.Task {
+	tasks := c.take(c.worker, n, of)
+	if len(tasks) != n {
+		c.Fatalf("claimed %d of %d", len(tasks), n)
+	}
+	return tasks
+}
+
+// ends is a call that ends a few held tasks in one way.
+func (c *costs) ends(tasks []store.Task, as func(*store.Task) store.Outcome) func() {
+	outcomes := make([]store.Outcome, len(tasks))
+	for i := range tasks {
+		outcomes[i] = as(&tasks[i])
+	}
+	return func() { c.mustEnd(outcomes...) }
+}
+
+func completes(t *store.Task) store.Outcome { return to(store.Completed, t) }
+
+// changes is a call that makes one change to a few tasks, which are out of the way afterwards.
+func changes(change store.Change, made ...func(*store.NewTask)) func(c *costs) func() {
+	return func(c *costs) func() {
+		ids := c.addMany(few, append(made, queue("edited"))...)
+		return func() { c.edit(change, ids...) }
+	}
+}
+
+func lists(f store.Filter) func(c *costs) func() {
+	return func(c *costs) func() {
+		return func() { c.list(f) }
+	}
+}
+
+var calls = []costly{
+	{"enqueue", func(c *costs) func() { return func() { c.addMany(few, queue("other")) } }},
+	{"enqueue for later", func(c *costs) func() { return func() { c.addMany(few, queue("other"), delay(2*time.Hour)) } }},
+	{"enqueue in line", func(c *costs) func() { return func() { c.addMany(few, queue("other"), inTurn("a", "")) } }},
+	{"enqueue with a key", func(c *costs) func() {
+		return func() { c.addOne(queue("other"), key(NewID().String()), conflict(store.Replace)) }
+	}},
+	{"enqueue with a key that is taken", func(c *costs) func() {
+		c.addOne(queue("other"), key("taken"))
+		return func() { c.addOne(queue("other"), key("taken"), conflict(store.Replace)) }
+	}},
+	{"enqueue what needs another", func(c *costs) func() {
+		id := c.addOne(queue("other"), delay(time.Hour))
+		return func() { c.addMany(few, queue("other"), needs(store.CancelOnFailure, id)) }
+	}},
+	{"claim", func(c *costs) func() {
+		c.addMany(few)
+		return func() { c.take(c.worker, few) }
+	}},
+	{"claim from the backlog", func(c *costs) func() { return func() { c.take(c.worker, few, "fill plain") } }},
+	{"claim from an empty queue", func(c *costs) func() { return func() { c.take(c.worker, few, "empty") } }},
+	{"complete", func(c *costs) func() { return c.ends(c.held("q"), completes) }},
+	{"retry", func(c *costs) func() {
+		return c.ends(c.held("q"), func(t *store.Task) store.Outcome { o := failed(t, store.Retryable, "x"); o.Delay = time.Hour; return o })
+	}},
+	{"discard", func(c *costs) func() {
+		return c.ends(c.held("q"), func(t *store.Task) store.Outcome { return failed(t, store.Discarded, "x") })
+	}},
+	{"hand back", func(c *costs) func() {
+		return c.ends(c.held("back"), func(t *store.Task) store.Outcome { o := to(store.Available, t); o.Attempt--; return o })
+	}},
+	{"complete what has a key", func(c *costs) func() {
+		c.addOne(queue("keyed"), key(NewID().String()))
+		return c.ends(c.claimed(1, "keyed"), completes)
+	}},
+	{"complete what another needs", func(c *costs) func() {
+		id := c.addOne(queue("needed"))
+		c.addOne(queue("other"), needs(store.CancelOnFailure, id))
+		return c.ends(c.claimed(1, "needed"), completes)
+	}},
+	{"fail what another needs", func(c *costs) func() {
+		id := c.addOne(queue("needed"))
+		c.addOne(queue("other"), needs(store.CancelOnFailure, id))
+		end := c.ends(c.claimed(1, "needed"), func(t *store.Task) store.Outcome { return failed(t, store.Discarded, "x") })
+		return func() { end(); c.admit(100) }
+	}},
+	{"complete what had a turn", func(c *costs) func() {
+		c.grant(c.addMany(few, queue("turns"), inTurn("a", ""))...)
+		return c.ends(c.claimed(few, "turns"), completes)
+	}},
+	{"grant", func(c *costs) func() {
+		ids := c.addMany(few, queue("granted"), inTurn("a", ""))
+		return func() { c.grant(ids...) }
+	}},
+	{"grant from the backlog", func(c *costs) func() {
+		var ids []store.ID
+		for _, g := range c.turns() {
+			if g.Queue == "fill line" && g.Tenant == "big" {
+				ids = g.Waiting[:min(len(g.Waiting), few)]
+			}
+		}
+		return func() { c.grant(ids...) }
+	}},
+	{"admit", func(c *costs) func() {
+		c.addMany(few, queue("admitted"), delay(time.Millisecond))
+		time.Sleep(5 * time.Millisecond)
+		return func() { c.admit(100) }
+	}},
+	{"rescue nothing", func(c *costs) func() { return func() { c.rescue(100) } }},
+	{"beat", func(c *costs) func() { return func() { c.beat(c.worker, time.Minute) } }},
+	{"cancel", changes(store.Change{Op: store.Cancel})},
+	{"cancel what has a key", func(c *costs) func() {
+		id := c.addOne(queue("edited"), key(NewID().String()))
+		return func() { c.edit(store.Change{Op: store.Cancel}, id) }
+	}},
+	{"cancel from the backlog", func(c *costs) func() {
+		ids := idsOfTasks(c.list(store.Filter{Queues: []string{"fill line"}, States: []store.State{store.Pending}, Limit: few}))
+		return func() { c.edit(store.Change{Op: store.Cancel}, ids...) }
+	}},
+	{"reprioritize", changes(store.Change{Op: store.Reprioritize, Priority: 5})},
+	{"reprioritize what waits in line", changes(store.Change{Op: store.Reprioritize, Priority: 5}, inTurn("a", ""))},
+	{"move", changes(store.Change{Op: store.Move, Queue: "moved"})},
+	{"delete", changes(store.Change{Op: store.Delete})},
+	{"run what is scheduled now", changes(store.Change{Op: store.Retry}, delay(time.Hour))},
+	{"read a few", func(c *costs) func() {
+		ids := c.addMany(few, queue("other"))
+		return func() { c.list(store.Filter{IDs: ids, Detail: true}) }
+	}},
+	{"list a key", lists(store.Filter{Key: "taken", Queues: []string{"other"}})},
+	{"list a tag", lists(store.Filter{Tags: []string{"tag7"}, Limit: few})},
+	{"list a queue's", lists(store.Filter{Queues: []string{"fill line"}, Limit: few})},
+	{"list the latest", lists(store.Filter{Limit: few})},
+	{"list a state's", lists(store.Filter{States: []store.State{store.Discarded}, Limit: few})},
+	{"records", func(c *costs) func() {
+		return func() {
+			if _, err := c.Records(c.ctx(), "none"); err != nil {
+				c.Fatal(err)
+			}
+		}
+	}},
+	{"groups of errors", func(c *costs) func() {
+		return func() {
+			if _, err := c.Errors(c.ctx(), store.ErrorFilter{}); err != nil {
+				c.Fatal(err)
+			}
+		}
+	}},
+	{"workers", func(c *costs) func() {
+		return func() {
+			if _, err := c.Workers(c.ctx()); err != nil {
+				c.Fatal(err)
+			}
+		}
+	}},
+}
