@@ -17,7 +17,7 @@ type index struct {
 	documents map[string]*doc
 }
 
-var definition = regexp.MustCompile("^CREATE INDEX (\\S+) IF NOT EXISTS ON (\\S+?)\\((.+)\\)(?: WHERE (.+))?$")
+var definition = regexp.MustCompile(`^CREATE INDEX (\S+) IF NOT EXISTS ON (\S+?)\((.+)\)(?: WHERE (.+))?$`)
 
 // define makes an index, over the documents that are there.
 func (c *Cluster) define(text string) error {

@@ -183,19 +183,6 @@ func TestALeaderKeepsItsTermWhileHomeIsAway(t *testing.T) {
 	}
 }
 
-func scan(t *testing.T, dsn, text string, into ...any) {
-	t.Helper()
-	ctx := context.Background()
-	c, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close(ctx)
-	if err := c.QueryRow(ctx, text).Scan(into...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestServersAreNamedWrongly(t *testing.T) {
 	_, dsns := servers(t, 2)
 	ctx := context.Background()
