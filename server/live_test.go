@@ -212,7 +212,12 @@ func TestAPhoneHasAMenu(t *testing.T) {
 		t.Error("the menu does not open by the keyboard")
 	}
 	b.accessible("the menu of a phone")
-	b.run(chromedp.Click(`nav[aria-label=Main] a[href$="/settings"]`))
-	eventually(t, func() bool { return strings.Contains(b.text("h1"), "Settings") })
+	// The page is alive: between a look for a link and a click on it, it may be drawn anew.
+	b.run(chromedp.Evaluate(`document.querySelector('nav[aria-label=Main] a[href$="/settings"]').click()`, nil))
+	eventually(t, func() bool { path, _ := b.at(); return path == "/settings" })
+	b.run(chromedp.WaitVisible("h1", chromedp.ByQuery))
+	if got := b.text("h1"); !strings.Contains(got, "Settings") {
+		t.Error(got)
+	}
 	b.quiet("the menu of a phone")
 }
