@@ -18,6 +18,7 @@ func TestWhereHintsArePromptALookThatFoundAllIsNotRepeatedForFreedSlots(t *testi
 			synctest.Wait()
 			s.Freed()
 			time.Sleep(promptPause / 2)
+			synctest.Wait()
 			if len(c.requests) != 1 || w.taken != 1 {
 				t.Errorf("%d requests, %d tasks, want one", len(c.requests), w.taken)
 			}
@@ -28,6 +29,7 @@ func TestWhereHintsArePromptALookThatFoundAllIsNotRepeatedForFreedSlots(t *testi
 				t.Errorf("%d tasks after a hint, want two", w.taken)
 			}
 			time.Sleep(promptPause)
+			synctest.Wait()
 			if len(c.requests) != 3 {
 				t.Errorf("%d requests, want another one although nobody told of anything", len(c.requests))
 			}
