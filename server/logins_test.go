@@ -35,8 +35,8 @@ func TestGuessesThatComeAtOnceAreThrottledAsOthers(t *testing.T) {
 			switch a := s.login("vic", "wrong password"); a.status {
 			case http.StatusUnauthorized:
 				wrong.Add(1)
-			case http.StatusTooManyRequests:
-				many.Add(1)
+			case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+				many.Add(1) // refused unchecked, on a busy machine for want of room
 			default:
 				t.Error(a.status)
 			}
