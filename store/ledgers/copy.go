@@ -59,8 +59,8 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	from := exec.CommandContext(ctx, dump, "--dbname", plainURL(one.at), "--schema", one.text, "--schema", bare+"_f*")
 	to := exec.CommandContext(ctx, psql, "--dbname", plainURL(target), "--quiet", "--no-psqlrc", "--single-transaction",
 		"--set", "ON_ERROR_STOP=1", "--output", os.DevNull)
-	var said bytes.Buffer
-	from.Stderr, to.Stderr = &said, &said
+	var dumped, said bytes.Buffer
+	from.Stderr, to.Stderr = &dumped, &said
 	pipe, err := from.StdoutPipe()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	}
 	restored := to.Run()
 	if err := errors.Join(from.Wait(), restored); err != nil {
-		return fmt.Errorf("copy: %w: %s", err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("copy: %w: %s", err, strings.TrimSpace(dumped.String()+said.String()))
 	}
 	_, err = target.pool.Exec(ctx, `
 		do $$ declare _table text; begin
