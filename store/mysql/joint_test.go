@@ -55,6 +55,34 @@ func completed(tasks []store.Task) (outcomes []store.Outcome) {
 	return outcomes
 }
 
+func TestAFinishDoesNotTouchTheTaskBehindItsLast(t *testing.T) {
+	s, workers := queueOf(t, 0, 1)
+	tasks := make([]store.NewTask, 10)
+	for i := range tasks {
+		tasks[i] = store.NewTask{ID: store.ID{1, byte(i)}, Kind: "k", Queue: "a"}
+	}
+	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := s.Claim(t.Context(), wanting(workers[0], 10).request)
+	if err != nil || len(claimed) != 10 {
+		t.Fatal(len(claimed), err)
+	}
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	behind := claimed[5].ID
+	if _, err := tx.ExecContext(t.Context(), "select place from tusk_task where id = ? for update", behind[:]); err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.finishTogether(t.Context(), []*finishing{{outcomes: completed(claimed[:5])}})
+	if err != nil || !done {
+		t.Fatal("five tasks are finished at once while the sixth is locked:", done, err)
+	}
+}
+
 func TestClaimsThatAreAnsweredTogetherGetWhatEachByItselfWouldHave(t *testing.T) {
 	s, workers := queueOf(t, 100, 4)
 	all := []*claim{wanting(workers[0], 7), wanting(workers[1], 40), wanting(workers[2], 33), wanting(workers[3], 60)}

@@ -431,17 +431,18 @@ begin
     declare clock bigint default timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     declare the_place, the_claim, the_age bigint;
     declare the_first, the_last smallint;
-    declare the_lap, the_turn int;
+    declare the_lap, the_turn, asked int;
     declare changed int default 0;
     while length(done) > 0 do
         set the_place = conv(hex(substring(done, 1, 8)), 16, 10), the_lap = conv(hex(substring(done, 9, 4)), 16, 10),
             the_first = conv(hex(substring(done, 13, 2)), 16, 10), the_last = conv(hex(substring(done, 15, 2)), 16, 10),
             the_claim = conv(hex(substring(done, 17, 8)), 16, 10), the_age = conv(hex(substring(done, 25, 8)), 16, 10),
-            the_turn = ord(substring(done, 49, 1));
+            the_turn = ord(substring(done, 49, 1)), asked = the_last - the_first + 1;
         update tusk_task force index (primary)
         set state = 6, attempt = attempt + 1, crashes = 0, reason = null, claimed_at = the_claim, worker = substring(done, 33, 16),
             finished_at = greatest(the_claim, clock - the_age), turn = turn div 2
-        where place = the_place and n between the_first and the_last and lap = the_lap and state = 3 and needed = 0 and turn = the_turn;
+        where place = the_place and n between the_first and the_last and lap = the_lap and state = 3 and needed = 0 and turn = the_turn
+        limit asked; -- reads, and so locks, nothing behind the last: that task is somebody else's
         set changed = changed + row_count(), done = substring(done, 50);
         if the_turn > 0 then
             delete from tusk_turn where place = the_place and n between the_first and the_last;
@@ -492,16 +493,18 @@ begin
     -- last, one after the other, by place.
     declare the_place bigint;
     declare the_first, the_last smallint;
-    declare the_lap int;
+    declare the_lap, asked int;
     declare changed, locked int default 0;
     while length(granted) > 0 do
         set the_place = conv(hex(substring(granted, 1, 8)), 16, 10), the_lap = conv(hex(substring(granted, 9, 4)), 16, 10),
-            the_first = conv(hex(substring(granted, 13, 2)), 16, 10), the_last = conv(hex(substring(granted, 15, 2)), 16, 10);
+            the_first = conv(hex(substring(granted, 13, 2)), 16, 10), the_last = conv(hex(substring(granted, 15, 2)), 16, 10),
+            asked = the_last - the_first + 1;
         /*!80001 select count(*) into locked from (select 1 from tusk_task force index (primary)
             where place = the_place and n between the_first and the_last for update nowait) t; */
         /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ update tusk_task force index (primary)
         set state = 3, run_at = clock, turn = 2
-        where place = the_place and n between the_first and the_last and lap = the_lap and state = 2 and turn = 1 and needs = 0 and awaits = 0;
+        where place = the_place and n between the_first and the_last and lap = the_lap and state = 2 and turn = 1 and needs = 0 and awaits = 0
+        limit asked; -- as in tusk_complete
         set changed = changed + row_count(), granted = substring(granted, 17);
         update tusk_turn force index (primary) set holds = 1 where place = the_place and n between the_first and the_last;
     end while;
