@@ -103,6 +103,13 @@ func (c *Cluster) FailOver(vbucket int, last time.Duration) (changed int) {
 	return changed
 }
 
+// ForgetStatements has the cluster forget what clients have prepared, as a restart of its nodes does.
+func (c *Cluster) ForgetStatements() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.prepared)
+}
+
 // JumpClock moves the clock by which CAS values are made. It never runs backwards: a CAS is larger than all before
 // it.
 func (c *Cluster) JumpClock(by time.Duration) {

@@ -52,10 +52,11 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := object{"requestID": "r", "clientContextID": q.ContextID, "signature": "json", "results": []any{},
 		"status": "success", "metrics": object{}}
 	rows, name, err := n.cluster.query(&q)
+	status := http.StatusOK
 	if err != nil {
 		code := 3000
-		if err == errUnprepared {
-			code = 4040
+		if status = http.StatusBadRequest; err == errUnprepared {
+			code, status = 4040, http.StatusNotFound
 		}
 		answer["status"], answer["errors"] = "fatal", []any{object{"code": code, "msg": err.Error()}}
 	} else if rows != nil {
@@ -65,10 +66,13 @@ func (n *node) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		answer["prepared"] = name
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// errUnprepared tells the client to prepare a statement again, as after a restart of the node.
+// errUnprepared tells the client to prepare a statement again, as after a restart of the node. The client does so by the
+// code, but only where the status is not 200: a server has sent nothing yet then and says 404.
+// github.com/couchbase/query: server/http/service_response.go, mapErrorToHttpResponse.
 var errUnprepared = errors.New("no such prepared statement")
 
 // query runs a statement, which a client may have prepared.

@@ -34,6 +34,9 @@ func (s *storm) drain() {
 			s.fleet.kill(p)
 		}
 	}
+	for range 2 { // all that are left may work on one queue alone: of two in a row at most one does
+		s.fleet.start(s.worker())
+	}
 	for began := time.Now(); ; time.Sleep(100 * time.Millisecond) { // the server may be recovering from the last fault
 		err := s.client.RemoveSchedule(s.t.Context(), "clock")
 		if err == nil || errors.Is(err, tusk.ErrNotFound) {

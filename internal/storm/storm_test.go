@@ -66,9 +66,6 @@ func TestStorm(t *testing.T) {
 			if testing.Short() {
 				t.Skip("a storm takes a while")
 			}
-			if name == "couchbase" && os.Getenv(envTime) == "" {
-				t.Skip("by make storm ENGINE=couchbase alone, because of a known defect: docs/reliability.md")
-			}
 			newStorm(t, name).run()
 		})
 	}

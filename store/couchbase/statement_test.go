@@ -47,3 +47,18 @@ func TestStatementsAreFixed(t *testing.T) {
 		t.Errorf("the statements have changed: run go test ./store/couchbase -run Statements -update\n%s", got)
 	}
 }
+
+// A cluster that has started again knows of no prepared statement. The client prepares it again, at once.
+func TestAStatementThatTheClusterHasForgotten(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	_, err := r.b.Count(r.ctx())
+	r.must("count", err)
+	r.f.ForgetStatements()
+	tries := r.b.doubts.Load()
+	counts, err := r.b.Count(r.ctx())
+	r.must("count again", err)
+	if again := r.b.doubts.Load() - tries; len(counts) != 1 || again > 0 {
+		t.Errorf("counted %+v, after %d answers that said nothing", counts, again)
+	}
+}
