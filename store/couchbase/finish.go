@@ -84,9 +84,6 @@ func (s *Store) finishOne(ctx context.Context, w *work, o store.Outcome) error {
 		if err == nil && len(lost) > 0 {
 			err = errLost
 		}
-		if t := w.of(o.Task.ID); err == nil && t.task().Key != "" { // an enqueue that has seen it running must look again
-			err = w.touch(keyRef(rules.KeyName{Queue: t.task().Queue, Tenant: t.task().Tenant, Key: t.task().Key}))
-		}
 		return err
 	})
 }

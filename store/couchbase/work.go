@@ -155,15 +155,6 @@ func (w *work) loadAll(want *rules.Want) error {
 	return nil
 }
 
-// touch has a document written though nothing in it changes, so that others who judge by it fail.
-func (w *work) touch(r ref) error {
-	d, err := w.load(r)
-	if d != nil {
-		d.dirty = true
-	}
-	return err
-}
-
 // of returns the document of a task that the batch has changed.
 func (w *work) of(id store.ID) *doc {
 	d, _ := w.load(taskRef(id)) // the rules have read it
@@ -178,7 +169,8 @@ func (w *work) gather() {
 		if c.Before == nil || c.Before.Key == "" {
 			continue
 		}
-		// What becomes of it may have been judged by its key: then that must still be so.
+		// What becomes of it may have been judged by its key: then that must still be so. And who has seen it run must
+		// look again once its attempt has ended.
 		if d := w.docs[keyRef(rules.KeyName{Queue: c.Before.Queue, Tenant: c.Before.Tenant, Key: c.Before.Key})]; d != nil {
 			d.dirty = true
 		}
