@@ -85,7 +85,7 @@ func (c *Client) Workflow(ctx context.Context, id ID) (*WorkflowInfo, error) {
 		for i := range tasks {
 			t := &tasks[i]
 			if size += len(t.Args) + len(t.Detail.Output); size > workflowBytes {
-				t.Args, t.Detail.Output = nil, nil
+				t.Args, t.Detail.Output, page.NoArgs = nil, nil, true
 			}
 		}
 		if members = append(members, tasks...); len(tasks) < page.Limit {

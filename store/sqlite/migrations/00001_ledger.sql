@@ -47,7 +47,8 @@ create index tusk_lane_ready on tusk_lane (queue, priority) where available > 0;
 -- waits, or has waited, for this one: whoever ends a task without it need not look
 -- for others. `turn` is the row of tusk_turn that the task waits for, or has its
 -- turn from, and `place` where it stands in line, null once it has its turn; `turn`
--- of a finished task says nothing.
+-- of a finished task says nothing. `args` come last: to read what is stored behind large
+-- ones SQLite would go through all of their pages, by way of its cache.
 create table tusk_task (
     num         integer primary key,
     id          blob not null,
@@ -56,7 +57,6 @@ create table tusk_task (
     state       integer not null,
     lane        integer,
     pos         integer,
-    args        blob,
     tenant      text,
     tags        text,
     key         text,
@@ -76,7 +76,8 @@ create table tusk_task (
     open        integer,
     needed      integer,
     turn        integer,
-    place       integer
+    place       integer,
+    args        blob
 );
 create unique index tusk_task_id on tusk_task (id);
 create index tusk_task_lane on tusk_task (lane, pos) where lane is not null;
