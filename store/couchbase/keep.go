@@ -243,7 +243,7 @@ func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task
 				}
 			}
 		}
-		if w != nil && w.G == nil && !w.Combed && len(dead) == known {
+		if w != nil && w.G == nil && !w.Combed && len(dead) == known && unasked == nil { // once it fails, others wait for it
 			found, err := s.comb(ctx, id, w)
 			if dead = append(dead, found...); err != nil {
 				unasked = err

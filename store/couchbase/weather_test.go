@@ -317,3 +317,23 @@ func TestARerunOfWhatHasJustFailed(t *testing.T) {
 		t.Errorf("the rerun was %v, and the task that failed is %v with the args of %s", did[0].Result, x.State, x.Kind)
 	}
 }
+
+// While the index cannot be asked, the tasks that dead workers meant to lease are rescued all the same. A round waits for
+// it once, however many have died.
+func TestARescueWithoutAnIndex(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.claim()
+	r.b.queryTimeout = 100 * time.Millisecond
+	r.f.DropIndex("tusk", "tusk_run")
+	r.beat(r.b, r.worker, time.Nanosecond)
+	for range 5 {
+		r.beat(r.b, storetest.NewID(), time.Nanosecond) // these hold nothing
+	}
+	before := r.b.queries.Load()
+	dead, err := r.b.Rescue(r.ctx(), r.term, 10)
+	r.must("rescue", err)
+	if asked := r.b.queries.Load() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 1 {
+		t.Errorf("rescued %d tasks, and asked the index %d times", len(dead), asked)
+	}
+}
