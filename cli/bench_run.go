@@ -29,6 +29,7 @@ type benchRun struct {
 	base   time.Time // what instants are counted from
 	pad    string
 
+	where    dsn
 	embedded bool // the engine's time is this process's
 
 	tenants int          // whom the tasks belong to in turn; 0: to nobody

@@ -52,6 +52,23 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 	}
 }
 
+func TestBenchHoldsATransactionBesideAQueueWithLimits(t *testing.T) {
+	sh := filledShell(t)
+	out := sh.must("bench", "--scenario", "tenants-held", "--tasks", "200", "--batch", "50", "--json", "--db", "sqlite:tusk.db")
+	report := decodeOne(t, out)
+	if report["bar"] != 0.9 || report["dead_rows"] != 0.0 || !(report["with"].(float64) > 0) || !(report["without"].(float64) > 0) {
+		t.Errorf("%s", out)
+	}
+	for _, c := range []struct {
+		ratio, dead figure
+		want        bool
+	}{{0.9, 2, true}, {0.89, 0, false}, {1, 3, false}, {1, unknown, true}} {
+		if r := (&barReport{Tasks: 200, Ratio: c.ratio, Bar: 0.9, DeadRows: c.dead}); r.cleanAndFast() != c.want {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
 func TestBenchMeasuresServers(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) { benchOn(t, "postgres", pgtest.DSN(t)) })
 	t.Run("mysql", func(t *testing.T) { benchOn(t, "mysql", mysqltest.Database(t)) })
