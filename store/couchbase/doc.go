@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -179,6 +181,29 @@ func (d *doc) decided(u string, r ref) *effect {
 		}
 	}
 	return nil
+}
+
+// enlist adds a name to a directory, a document whose fields are names. Who is not listed is never found, so it is as
+// durable as tasks are.
+func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name string) error {
+	return s.again(ctx, func() error {
+		_, err := in.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+name+"`", 1, nil)},
+			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
+		return err
+	})
+}
+
+// listed returns the names of a directory, in order.
+func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
+	raw, _, err := s.get(ctx, in, directory)
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	var names map[string]int
+	if err := json.Unmarshal(raw, &names); err != nil {
+		return nil, fmt.Errorf("directory %s is damaged: %w", directory, err)
+	}
+	return slices.Sorted(maps.Keys(names)), nil
 }
 
 // after returns the document as it will be; nil: there will be none.

@@ -215,7 +215,7 @@ func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task
 	if err := s.leads(ctx, term); err != nil {
 		return nil, err
 	}
-	ids, err := s.listed(ctx)
+	ids, err := s.listed(ctx, s.meta, directory)
 	if err != nil {
 		return nil, err
 	}
@@ -280,24 +280,6 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 		answers = append(answers, t.answer(false))
 	}
 	return answers
-}
-
-// listed returns the ids of all workers there are.
-func (s *Store) listed(ctx context.Context) ([]string, error) {
-	raw, _, err := s.get(ctx, s.meta, directory)
-	if raw == nil || err != nil {
-		return nil, err
-	}
-	var of map[string]int
-	if err := json.Unmarshal(raw, &of); err != nil {
-		return nil, err
-	}
-	var ids []string
-	for id := range of {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids, nil
 }
 
 // declare reads a worker, and declares it dead if it has not beaten in time. nil: there is none.

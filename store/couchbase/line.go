@@ -146,7 +146,8 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 		if raw != nil {
 			return c, json.Unmarshal(raw, &c)
 		}
-		if err := s.post(ctx, l); err != nil {
+		// A lane that no board lists is never read, so of all that belongs to lines this alone is as durable as tasks are.
+		if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
 			return c, err
 		}
 		if _, err := s.makePage(ctx, l, 1); err != nil {
@@ -160,17 +161,6 @@ func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 			return c, err
 		}
 	}
-}
-
-// post lists a lane on the board of its queue. A lane that nobody lists is never read, so of all that belongs to
-// lines this alone is as durable as tasks are.
-func (s *Store) post(ctx context.Context, l lane) error {
-	listed := gocb.UpsertSpec("`"+strconv.Itoa(int(l.priority))+"`", 1, nil)
-	return s.again(ctx, func() error {
-		_, err := s.lines.MutateIn(board(l.queue), []gocb.MutateInSpec{listed},
-			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
-		return err
-	})
 }
 
 // openAll makes the lanes in which tasks are about to be available: a task whose lane is on no board would never be
@@ -302,16 +292,12 @@ func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
 
 // lanes returns those of a queue, the most urgent first.
 func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
-	raw, _, err := s.get(ctx, s.lines, board(queue))
-	if raw == nil || err != nil {
-		return nil, err
-	}
-	var priorities map[string]int
-	if err := json.Unmarshal(raw, &priorities); err != nil {
+	priorities, err := s.listed(ctx, s.lines, board(queue))
+	if err != nil {
 		return nil, err
 	}
 	var lanes []lane
-	for text := range priorities {
+	for _, text := range priorities {
 		p, err := strconv.ParseInt(text, 10, 16)
 		if err != nil {
 			return nil, fmt.Errorf("board of %s: %w", queue, err)

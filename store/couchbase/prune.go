@@ -124,7 +124,7 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	ids, err := s.listed(ctx)
+	ids, err := s.listed(ctx, s.meta, directory)
 	if err != nil {
 		return err
 	}

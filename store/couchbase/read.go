@@ -159,7 +159,7 @@ func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 }
 
 func (s *Store) workers(ctx context.Context) ([]store.Worker, error) {
-	ids, err := s.listed(ctx)
+	ids, err := s.listed(ctx, s.meta, directory)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,17 +48,9 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 }
 
 func (s *Store) records(ctx context.Context, kind string) ([]store.Record, error) {
-	raw, _, err := s.get(ctx, s.meta, recordList(kind))
-	if raw == nil || err != nil {
+	ids, err := s.listed(ctx, s.meta, recordList(kind))
+	if err != nil {
 		return nil, err
-	}
-	var list map[string]int
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, err
-	}
-	var ids []string
-	for id := range list {
-		ids = append(ids, id)
 	}
 	docs := make([]*doc, len(ids))
 	err = each(len(ids), func(i int) (err error) {
@@ -99,8 +90,8 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []stor
 func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	r := recordRef(p.Record.Kind, p.Record.Name)
 	create := p.Record.Version == 0 && p.Record.Body != nil
-	if create {
-		if err := s.enlist(ctx, p.Record.Kind, r.ID); err != nil {
+	if create { // before it is there, so that it is never there unlisted
+		if err := s.enlist(ctx, s.meta, recordList(p.Record.Kind), r.ID); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -142,8 +133,8 @@ func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, res
 		if err == errConflict {
 			continue
 		}
-		if err == nil && create {
-			err = s.enlist(ctx, p.Record.Kind, r.ID)
+		if err == nil && create { // again, if somebody who forgets its predecessor has just taken it out
+			err = s.enlist(ctx, s.meta, recordList(p.Record.Kind), r.ID)
 		}
 		if err == nil {
 			err = s.finishUp(ctx, w)
@@ -178,16 +169,6 @@ func (s *Store) forget(ctx context.Context, d *doc) error {
 			return err
 		}
 	}
-}
-
-// enlist adds a record to the directory of its kind, before it is there, so that it is never there unlisted; and again
-// once it is there, in case somebody who forgets its predecessor has just taken it out.
-func (s *Store) enlist(ctx context.Context, kind, id string) error {
-	return s.again(ctx, func() error {
-		_, err := s.meta.MutateIn(recordList(kind), []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
-			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
-		return err
-	})
 }
 
 // UpdateRecords implements store.Recorder.

@@ -211,12 +211,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	if err := s.writeSums(ctx); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
-	type at struct {
-		at          time.Time
-		queue, kind string
-	}
-	all := map[at]*store.Stat{}
-	until := statPrefix + "~"
+	all, until := store.NewSums(f), statPrefix+"~"
 	if !f.Until.IsZero() {
 		until = statKey(ceilMinute(f.Until), "")
 	}
@@ -233,34 +228,20 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		if err := json.Unmarshal(m, &lines); err != nil {
 			return err
 		}
-		begins := time.Unix(minute*60, 0).UTC().Truncate(max(f.Bucket, time.Minute))
 		for _, l := range lines {
-			if f.Queue != "" && f.Queue != l.Queue || f.Kind != "" && f.Kind != l.Kind {
-				continue
-			}
-			one := store.Stat{Completed: l.Completed, Failed: l.Failed, Discarded: l.Discarded, Cancelled: l.Cancelled}
+			one := store.Stat{At: time.Unix(minute*60, 0).UTC(), Queue: l.Queue, Kind: l.Kind, Completed: l.Completed,
+				Failed: l.Failed, Discarded: l.Discarded, Cancelled: l.Cancelled}
 			if err := errors.Join(one.Waited.Decode(l.Waited), one.Ran.Decode(l.Ran)); err != nil {
 				return err
 			}
-			of := at{begins, l.Queue, l.Kind}
-			if all[of] == nil {
-				all[of] = &store.Stat{At: begins, Queue: l.Queue, Kind: l.Kind}
-			}
-			all[of].Add(&one)
+			all.Add(&one)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
-	var stats []store.Stat
-	for _, stat := range all {
-		stats = append(stats, *stat)
-	}
-	slices.SortFunc(stats, func(a, b store.Stat) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
-	})
-	return stats, nil
+	return all.Stats(), nil
 }
 
 func ceilMinute(t time.Time) int64 {

@@ -120,12 +120,7 @@ func (s *Store) extend(ctx context.Context, b *store.Beat) ([]store.Stop, error)
 // leases of a worker that nobody knows of would never be rescued.
 func (s *Store) register(ctx context.Context, b *store.Beat) error {
 	id, now, g := b.Worker.ID.String(), s.now(ctx), 1
-	err := s.again(ctx, func() error {
-		_, err := s.meta.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+id+"`", 1, nil)},
-			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
-		return err
-	})
-	if err != nil {
+	if err := s.enlist(ctx, s.meta, directory, id); err != nil {
 		return err
 	}
 	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq,
