@@ -40,7 +40,7 @@ type call struct {
 	heavy  bool   // it has a large body, or lists tasks
 	text   []byte // of the body, as it came; nil: it was not read
 	memory *stay  // what a large request takes; nil: none
-	place  *stay  // to work; nil: it has none
+	leave  func() // gives its place to work back; nil: it has none
 	target string // what it is about, for the audit log
 	detail string
 }
