@@ -35,6 +35,8 @@ deps:
 	@./scripts/schemathesis-deps
 	@./scripts/duckdb-deps
 	@./scripts/s3-deps
+	@./scripts/gcs-deps
+	@./scripts/azure-deps
 
 check: deps
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }

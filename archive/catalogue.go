@@ -54,7 +54,7 @@ func (a *Archive) publish(ctx context.Context, manifests []Manifest) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	if err := a.bucket.WriteAll(ctx, cataloguePath, body.Bytes(), &blob.WriterOptions{ContentType: "application/gzip"}); err != nil {
+	if err := put(ctx, a.bucket, cataloguePath, "application/gzip", body.Bytes()); err != nil {
 		return fmt.Errorf("write catalogue: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,7 +55,7 @@ func (m *Manifest) put(ctx context.Context, b *blob.Bucket) error {
 	if err != nil {
 		return err
 	}
-	if err := b.WriteAll(ctx, manifestPath(m.Batch), body, &blob.WriterOptions{ContentType: "application/json"}); err != nil {
+	if err := put(ctx, b, manifestPath(m.Batch), "application/json", body); err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}
 	return nil
@@ -92,6 +93,11 @@ func each(ctx context.Context, b *blob.Bucket, prefix string, fn func(*blob.List
 			return err
 		}
 	}
+}
+
+// put writes an object. It does not use WriteAll, which panics on Azure when the write fails.
+func put(ctx context.Context, b *blob.Bucket, path, kind string, body []byte) error {
+	return b.Upload(ctx, path, bytes.NewReader(body), &blob.WriterOptions{ContentType: kind, BufferSize: 8 << 20, MaxConcurrency: 1})
 }
 
 // remove deletes an object, which may be gone.

@@ -74,7 +74,7 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 // placeTime is now by the store's clock, from which objects have their times.
 func (r *Runner) placeTime(ctx context.Context) (time.Time, error) {
 	const path = "_tusk/clock"
-	if err := r.o.Bucket.WriteAll(ctx, path, []byte("now\n"), nil); err != nil {
+	if err := put(ctx, r.o.Bucket, path, "text/plain", []byte("now\n")); err != nil {
 		return time.Time{}, err
 	}
 	about, err := r.o.Bucket.Attributes(ctx, path)

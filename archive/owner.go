@@ -37,7 +37,7 @@ func (o owner) claim(ctx context.Context) error {
 	}
 	owner, err := o.bucket.ReadAll(ctx, ownerPath)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		return o.bucket.WriteAll(ctx, ownerPath, []byte(id+"\n"), nil) // read again before the next batch
+		return put(ctx, o.bucket, ownerPath, "text/plain", []byte(id+"\n")) // read again before the next batch
 	}
 	if err != nil {
 		return fmt.Errorf("read the archive's owner: %w", err)

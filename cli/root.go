@@ -97,7 +97,7 @@ configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 func (app *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&app.flags.db, "db", "sqlite:tusk.db", "database `URL`; also TUSK_DATABASE_URL, DATABASE_URL")
-	f.StringVar(&app.flags.archive, "archive", "", "`URL` of the archive of finished tasks, and of large args: file:///folder, or s3://bucket?region=eu-west-1")
+	f.StringVar(&app.flags.archive, "archive", "", "`URL` of the archive of finished tasks, and of large args: file:///folder, s3://bucket?region=eu-west-1, gs://bucket, or azblob://container")
 	f.StringVar(&app.flags.config, "config", "", "configuration `file`; default: tusk.yaml here, in ~/.config/tusk or in /etc/tusk")
 	f.StringSliceVar(&app.flags.keyRing, "key-ring", nil, "`NAME=KEY` that encrypts args and secrets: 32 bytes in base64; the first encrypts, all decrypt; better: TUSK_KEY_RING_FILE")
 	markSecret(f, "key-ring")

@@ -1,6 +1,6 @@
-// Package place opens the places that an archive can be in: a folder, and Amazon S3 or what
-// speaks its protocol. It holds their drivers, so that package archive need not. It may touch
-// neither tasks nor stores.
+// Package place opens the places that an archive can be in: a folder, Amazon S3 or what speaks its
+// protocol, Google Cloud Storage, and Azure Blob Storage. It holds their drivers, so that package
+// archive need not. It may touch neither tasks nor stores.
 package place
 
 import (
@@ -17,17 +17,31 @@ import (
 	"gocloud.dev/blob/fileblob"
 )
 
-// patience is how long a store may move no byte.
-const patience = 30 * time.Second
+const (
+	patience = 30 * time.Second // how long a store may move no byte
+	attempts = 3                // at a request
+)
 
 // Open opens a place by its URL:
 //
 //	file:///var/lib/tusk/archive    a folder, which is made when it is missing
 //	s3://bucket?region=eu-west-1    S3; with endpoint=http://host:9000&use_path_style=true another server
+//	gs://bucket                     Google Cloud Storage; with endpoint=http://host:4443&anonymous=true another server
+//	azblob://container              Azure; with storage_account=name, and domain=host:10000&protocol=http another server
 //
 // With prefix=a/b/ the archive is below that prefix. Credentials come from the environment, as
 // the provider's own tools read them; a URL that carries some is refused.
 func Open(ctx context.Context, location string) (*blob.Bucket, error) {
+	return open(ctx, location, patience)
+}
+
+// opener opens a bucket by its URL, which has no prefix any more. Its connections end when no byte
+// moves on them for as long as patience.
+type opener func(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Bucket, error)
+
+var openers = map[string]opener{"file": openFolder, "s3": openS3, "gs": openGoogle, "azblob": openAzure}
+
+func open(ctx context.Context, location string, patience time.Duration) (*blob.Bucket, error) {
 	u, err := url.Parse(location)
 	if err != nil {
 		return nil, errors.New("the archive's URL cannot be read") // it may hold a secret
@@ -35,31 +49,34 @@ func Open(ctx context.Context, location string) (*blob.Bucket, error) {
 	if u.User != nil {
 		return nil, errors.New("the archive's URL must not carry credentials: set them in the environment")
 	}
-	switch u.Scheme {
-	case "file":
-		return openFolder(u)
-	case "s3":
-		return openS3(ctx, u, patience)
+	by, known := openers[u.Scheme]
+	if !known {
+		return nil, fmt.Errorf("the archive's URL begins with %q: want file://, s3://, gs:// or azblob://", u.Scheme)
 	}
-	return nil, fmt.Errorf("the archive's URL begins with %q: want file:// or s3://", u.Scheme)
+	q := u.Query()
+	prefix := q.Get("prefix")
+	q.Del("prefix")
+	plain := *u
+	plain.RawQuery = q.Encode()
+	b, err := by(ctx, &plain, patience)
+	if err != nil {
+		return nil, fmt.Errorf("open archive: %w", err)
+	}
+	if prefix != "" {
+		return blob.PrefixedBucket(b, strings.TrimSuffix(prefix, "/")+"/"), nil
+	}
+	return b, nil
 }
 
 // openFolder opens a folder. Files are written beside it and moved, so that none is ever seen
 // in part, and have no companions with metadata, which readers would take for data.
-func openFolder(u *url.URL) (*blob.Bucket, error) {
+func openFolder(_ context.Context, u *url.URL, _ time.Duration) (*blob.Bucket, error) {
 	if u.Host != "" {
-		return nil, fmt.Errorf("the archive's URL names the host %q: a folder is file:///path, with three slashes", u.Host)
+		return nil, fmt.Errorf("the URL names the host %q: a folder is file:///path, with three slashes", u.Host)
 	}
 	dir := filepath.FromSlash(u.Path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open archive: %w", err)
+		return nil, err
 	}
-	b, err := fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, CreateDir: true, DirFileMode: 0o700})
-	if err != nil {
-		return nil, fmt.Errorf("open archive: %w", err)
-	}
-	if prefix := u.Query().Get("prefix"); prefix != "" {
-		return blob.PrefixedBucket(b, strings.TrimSuffix(prefix, "/")+"/"), nil
-	}
-	return b, nil
+	return fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite, CreateDir: true, DirFileMode: 0o700})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/archive/place"
-	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/archive/place/placetest"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -65,7 +65,7 @@ func (s *storm) startArchiving() {
 	if _, ok := store.As[store.Archiver](s.client.Store()); !ok {
 		return
 	}
-	s.objects = s3test.Start(s.t)
+	s.objects = placetest.Start(s.t, placetest.S3)
 	for range archivers {
 		s.fleet.start(s.role(roleArchiver))
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/archive/place/placetest"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -41,7 +41,7 @@ type storm struct {
 	fleet   *fleet
 	log     *history
 	random  *dice
-	objects *s3test.Server // that tasks are archived in; nil: they are not
+	objects *placetest.Server // that tasks are archived in; nil: they are not
 	lasts   time.Duration
 	long    bool // by hand: all faults may strike
 

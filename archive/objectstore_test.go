@@ -9,7 +9,7 @@ import (
 	"time"
 
 	places "github.com/tuskqueue/tusk/archive/place"
-	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/archive/place/placetest"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 	"github.com/tuskqueue/tusk/store/storetest"
@@ -18,7 +18,10 @@ import (
 // A real object store takes an archive, is killed while it does and started again; nothing is lost,
 // nothing is there twice, and pyarrow reads it from there.
 func TestAnObjectStoreThatIsKilledLosesNothing(t *testing.T) {
-	server := s3test.Start(t)
+	placetest.Each(t, killedWhileItTakesAnArchive)
+}
+
+func killedWhileItTakesAnArchive(t *testing.T, server *placetest.Server) {
 	b, err := places.Open(t.Context(), server.URL("deep/in/it"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,15 +79,15 @@ func TestAnObjectStoreThatIsKilledLosesNothing(t *testing.T) {
 	readByPyarrow(t, server, "deep/in/it", len(ids))
 }
 
-// readByPyarrow counts the tasks of an archive in S3 as an analyst would.
-func readByPyarrow(t *testing.T, server *s3test.Server, prefix string, tasks int) {
+// readByPyarrow counts the tasks of an archive in an object store as an analyst would.
+func readByPyarrow(t *testing.T, server *placetest.Server, prefix string, tasks int) {
 	t.Helper()
 	script := fmt.Sprintf(`
 import json, pyarrow.dataset as ds, pyarrow.fs as fs
-s3 = fs.S3FileSystem(endpoint_override=%q, scheme="http", region="us-east-1")
-table = ds.dataset(%q, filesystem=s3, format="parquet", partitioning="hive", exclude_invalid_files=False).to_table(columns=["id", "queue", "state"])
+place, path = %s
+table = ds.dataset(path, filesystem=place, format="parquet", partitioning="hive", exclude_invalid_files=False).to_table(columns=["id", "queue", "state"])
 print(json.dumps([table.num_rows, len(set(table["id"].to_pylist())), sorted(set(str(q) for q in table["queue"].to_pylist()))]))`,
-		server.Endpoint(), server.Bucket()+"/"+prefix)
+		server.Pyarrow(prefix))
 	cmd := exec.CommandContext(t.Context(), python(t), "-c", script)
 	var said strings.Builder
 	cmd.Stderr = &said

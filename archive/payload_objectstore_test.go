@@ -10,7 +10,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	places "github.com/tuskqueue/tusk/archive/place"
-	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/archive/place/placetest"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
@@ -33,7 +33,10 @@ func (t *trip) Read(p []byte) (int, error) {
 // A real object store is killed while large args are written to it. What was stored can be read, what
 // was not has left nothing that refers to it, and a sweep beside it takes nothing that is needed.
 func TestAnObjectStoreThatIsKilledLosesNoArgs(t *testing.T) {
-	server := s3test.Start(t)
+	placetest.Each(t, killedWhileItTakesArgs)
+}
+
+func killedWhileItTakesArgs(t *testing.T, server *placetest.Server) {
 	b, err := places.Open(t.Context(), server.URL("large"))
 	if err != nil {
 		t.Fatal(err)

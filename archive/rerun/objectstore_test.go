@@ -5,13 +5,16 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
-	"github.com/tuskqueue/tusk/archive/place/s3test"
+	"github.com/tuskqueue/tusk/archive/place/placetest"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
 // A rerun reads a real object store, which is killed while it does. Each task is enqueued once.
 func TestARerunFromAnObjectStoreThatIsKilled(t *testing.T) {
-	server := s3test.Start(t)
+	placetest.Each(t, killedWhileItIsRead)
+}
+
+func killedWhileItIsRead(t *testing.T, server *placetest.Server) {
 	location := server.URL("rerun")
 	c, err := carrierOn(t.Context(), memory.New(), location, nil)
 	if err != nil {

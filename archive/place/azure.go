@@ -1,0 +1,81 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/azureblob"
+)
+
+// openAzure opens a container of Azure Blob Storage. Parameters are those of
+// gocloud.dev/blob/azureblob.
+func openAzure(ctx context.Context, u *url.URL, patience time.Duration) (*blob.Bucket, error) {
+	service := azureblob.NewDefaultServiceURLOptions()
+	if service.SASToken != "" { // which is sent as it is
+		for name := range u.Query() {
+			if slices.Contains([]string{"domain", "protocol", "cdn", "localemu"}, name) {
+				return nil, fmt.Errorf("the URL must not have %q with AZURE_STORAGE_SAS_TOKEN: set AZURE_STORAGE_DOMAIN and the like", name)
+			}
+		}
+	}
+	o := azcore.ClientOptions{Transport: discreet{http.Client{Transport: transport(patience)}}, Retry: policy.RetryOptions{MaxRetries: attempts - 1}}
+	opener := azureblob.URLOpener{ServiceURLOptions: *service, MakeClient: func(at azureblob.ServiceURL, name azureblob.ContainerName) (*container.Client, error) {
+		return azureContainer(string(at), string(name), &o)
+	}}
+	return opener.OpenBucketURL(ctx, u)
+}
+
+// azureContainer makes a client with the credentials that the environment has: a key of the account,
+// a signature, a connection string, or an identity.
+func azureContainer(service, name string, o *azcore.ClientOptions) (*container.Client, error) {
+	at, err := url.JoinPath(service, name)
+	if err != nil {
+		return nil, errors.New("the address of the storage account cannot be read") // it may hold a signature
+	}
+	options := &container.ClientOptions{ClientOptions: *o}
+	account, key := os.Getenv("AZURE_STORAGE_ACCOUNT"), os.Getenv("AZURE_STORAGE_KEY")
+	if account != "" && key != "" {
+		shared, err := container.NewSharedKeyCredential(account, key)
+		if err != nil {
+			return nil, err
+		}
+		return container.NewClientWithSharedKeyCredential(at, shared, options)
+	}
+	if os.Getenv("AZURE_STORAGE_SAS_TOKEN") != "" {
+		return container.NewClientWithNoCredential(at, options)
+	}
+	for _, variable := range []string{"AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGEBLOB_CONNECTIONSTRING"} {
+		if text := os.Getenv(variable); text != "" {
+			return container.NewClientFromConnectionString(text, name, options)
+		}
+	}
+	identity, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{ClientOptions: *o})
+	if err != nil {
+		return nil, err
+	}
+	return container.NewClient(at, identity, options)
+}
+
+// discreet sends requests. Its errors do not have the URL, which may hold a signature.
+type discreet struct{ client http.Client }
+
+// Do implements policy.Transporter.
+func (d discreet) Do(r *http.Request) (*http.Response, error) {
+	answer, err := d.client.Do(r)
+	var told *url.Error
+	if errors.As(err, &told) {
+		return nil, fmt.Errorf("%s %s: %w", r.Method, r.URL.Host, told.Err)
+	}
+	return answer, err
+}

@@ -1,0 +1,140 @@
+package placetest
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// front is where clients reach the server: always at the same address, and only while it lets them.
+type front struct {
+	listener net.Listener
+	server   string
+	held     atomic.Bool
+
+	mu    sync.Mutex
+	moods map[mood]bool
+	conns map[net.Conn]bool
+}
+
+// mood is what a front does instead of handing on.
+type mood int
+
+const (
+	gone    mood = iota // it lets nobody in
+	refuses             // it answers requests by itself
+)
+
+func newFront(server string) (*front, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	f := &front{listener: l, server: server, moods: map[mood]bool{}, conns: map[net.Conn]bool{}}
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go f.serve(client)
+		}
+	}()
+	return f, nil
+}
+
+func (f *front) address() string { return f.listener.Addr().String() }
+
+// turn changes a mood. Whoever is connected is cut off.
+func (f *front) turn(m mood, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moods[m] = on
+	for c := range f.conns {
+		_ = c.Close()
+	}
+}
+
+// admit notes a connection, unless nobody is let in.
+func (f *front) admit(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.moods[gone] {
+		return false
+	}
+	f.conns[c] = true
+	return true
+}
+
+func (f *front) leave(c net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+}
+
+func (f *front) refusing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.moods[refuses]
+}
+
+func (f *front) serve(client net.Conn) {
+	defer client.Close()
+	if !f.admit(client) {
+		return
+	}
+	defer f.leave(client)
+	if f.refusing() {
+		refuse(client)
+		return
+	}
+	server, err := net.Dial("tcp", f.server)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !f.admit(server) {
+		return
+	}
+	defer f.leave(server)
+	var both sync.WaitGroup
+	both.Go(func() { f.pump(client, server) })
+	both.Go(func() { f.pump(server, client) })
+	both.Wait()
+}
+
+// refuse reads a request and answers it as a server that is overloaded.
+func refuse(client net.Conn) {
+	_ = client.SetDeadline(time.Now().Add(10 * time.Second))
+	r, err := http.ReadRequest(bufio.NewReader(client))
+	if err != nil {
+		return
+	}
+	answer := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: http.Header{"Connection": {"close"}}}
+	_ = answer.Write(client)
+	_, _ = io.Copy(io.Discard, r.Body) // a client that writes on would not read the answer
+}
+
+// pump hands on what one end says to the other, until either is closed.
+func (f *front) pump(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := from.Read(buffer)
+		for n > 0 && f.held.Load() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
