@@ -69,20 +69,22 @@ func archived(ctx context.Context, b *bench) (bars []bar, err error) {
 	}
 	var speeds, memories, sizes, beside []float64
 	for round := range b.pairs {
-		place := filepath.Join(dir, fmt.Sprint(round))
+		place := filepath.Join(dir, fmt.Sprint(round)) // one for each database: a place belongs to one
 		f, err := archiveAlone(ctx, b, program, place, tasks)
 		if err != nil {
 			return nil, err
 		}
 		speeds, memories, sizes = append(speeds, f.speed), append(memories, f.memory), append(sizes, f.size)
-		ratio, err := archiveBeside(ctx, b, program, place, tasks)
+		ratio, err := archiveBeside(ctx, b, program, place+"-beside", tasks)
 		if err != nil {
 			return nil, err
 		}
 		beside = append(beside, ratio)
 		fmt.Fprintf(os.Stderr, "archive, round %d: %.0f tasks/s, %.0f MiB, %.3f of the size, work beside at %.2f of its speed\n", round+1, f.speed, f.memory, f.size, ratio)
-		if err := os.RemoveAll(place); err != nil {
-			return nil, err
+		for _, used := range []string{place, place + "-beside"} {
+			if err := os.RemoveAll(used); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return []bar{
@@ -145,7 +147,7 @@ func archiveAlone(ctx context.Context, b *bench, program, place string, tasks in
 }
 
 // archiveBeside returns how fast others work while what they finished before is archived, of how
-// fast they do without that.
+// fast they do before and after. It fails unless archiving was at work meanwhile.
 func archiveBeside(ctx context.Context, b *bench, program, place string, tasks int) (float64, error) {
 	client, err := archivable(ctx, b.pool)
 	if err != nil {
@@ -154,26 +156,56 @@ func archiveBeside(ctx context.Context, b *bench, program, place string, tasks i
 	if err := finishOrders(ctx, b.pool, client, tasks); err != nil {
 		return 0, err
 	}
-	lasts := time.Duration(b.size(8, 60)) * time.Second
-	if _, err := workFor(ctx, client, 2*time.Second); err != nil { // connections, plans
-		return 0, err
-	}
-	alone, err := workFor(ctx, client, lasts)
+	others, err := startOthers(ctx, client)
 	if err != nil {
 		return 0, err
 	}
+	lasts := time.Duration(b.size(8, 60)) * time.Second
+	rates, written, err := besideOthers(ctx, b, program, place, others, lasts)
+	if err := errors.Join(err, others.stop(ctx)); err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(os.Stderr, "archive: %.0f tasks/s before, %.0f beside, %.0f after, and %d KiB were written meanwhile\n", rates[0], rates[1], rates[2], written>>10)
+	return 2 * rates[1] / (rates[0] + rates[2]), nil
+}
+
+// besideOthers returns how fast others are before, while and after tasks are archived, and how much
+// archiving wrote to the disk meanwhile.
+func besideOthers(ctx context.Context, b *bench, program, place string, others *workload, lasts time.Duration) (rates [3]float64, written int64, err error) {
+	others.rate(2*time.Second, nil) // connections, plans
+	rates[0] = others.rate(lasts, nil)
 	archiver, err := startArchiver(ctx, b.pool, program, place)
 	if err != nil {
-		return 0, err
+		return rates, 0, err
 	}
 	defer archiver.stop()
-	with, err := workFor(ctx, client, lasts)
-	if err != nil {
-		return 0, err
+	if err := archiver.await(ctx, true); err != nil {
+		return rates, 0, err
 	}
-	moved, err := archiver.moved(ctx)
-	fmt.Fprintf(os.Stderr, "archive: %d tasks/s alone, %d beside, and %d were archived meanwhile\n", int(float64(alone)/lasts.Seconds()), int(float64(with)/lasts.Seconds()), moved)
-	return float64(with) / float64(alone), err
+	ended := make(chan struct{})
+	watching, done := context.WithCancel(ctx)
+	defer done()
+	go func() {
+		defer close(ended)
+		_ = archiver.await(watching, false)
+	}()
+	before, err := archiver.written()
+	if err != nil {
+		return rates, 0, err
+	}
+	begun := time.Now()
+	rates[1] = others.rate(lasts, ended)
+	took := time.Since(begun)
+	after, err := archiver.written()
+	if err != nil {
+		return rates, 0, err
+	}
+	if took < lasts/2 || after == before {
+		return rates, 0, fmt.Errorf("archiving wrote %d bytes in %v beside others, who were watched for %v: that says nothing", after-before, took, lasts)
+	}
+	archiver.stop()
+	rates[2] = others.rate(lasts, nil)
+	return rates, after - before, nil
 }
 
 // archivable makes a schema whose queue "default" is archived.
@@ -235,57 +267,119 @@ func finishOrders(ctx context.Context, pool *pgxpool.Pool, client *tusk.Client, 
 	return err
 }
 
-// workFor produces and consumes in a queue that is not archived, and returns how much.
-func workFor(ctx context.Context, client *tusk.Client, lasts time.Duration) (int, error) {
+// workload produces and consumes in a queue that is not archived, until it is stopped.
+type workload struct {
+	made, handled atomic.Int64
+	enough, end   context.CancelFunc // of producing, of working
+	producers     errgroup.Group
+	workers       errgroup.Group
+}
+
+func startOthers(ctx context.Context, client *tusk.Client) (*workload, error) {
 	const batch = 500
-	var made, handled atomic.Int64
+	w := &workload{}
 	mux := tusk.NewMux()
-	tusk.HandleFunc(mux, func(ctx context.Context, w work) error {
-		handled.Add(1)
-		return handle(ctx, w)
+	tusk.HandleFunc(mux, func(ctx context.Context, t work) error {
+		w.handled.Add(1)
+		return handle(ctx, t)
 	})
 	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{"beside"}, Concurrency: 16, ReadAhead: batch})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	working, stop := context.WithCancel(ctx)
-	defer stop()
-	var workers, producers errgroup.Group
-	workers.Go(func() error { return worker.Run(working) })
-	ends := time.Now().Add(lasts)
-	producers.Go(func() error {
-		for time.Now().Before(ends) {
-			for made.Load()-handled.Load() > mostWaiting*batch {
+	working, end := context.WithCancel(ctx)
+	producing, enough := context.WithCancel(ctx)
+	w.end, w.enough = end, enough
+	w.workers.Go(func() error { return worker.Run(working) })
+	w.producers.Go(func() error {
+		for producing.Err() == nil {
+			if w.made.Load()-w.handled.Load() > mostWaiting*batch {
 				time.Sleep(time.Millisecond)
+				continue
 			}
 			if err := enqueue(ctx, client, "beside", batch); err != nil {
 				return err
 			}
-			made.Add(batch)
+			w.made.Add(batch)
 		}
 		return nil
 	})
-	err = producers.Wait()
-	done := int(handled.Load())
-	for err == nil && handled.Load() < made.Load() && ctx.Err() == nil { // none is left for the next
+	return w, nil
+}
+
+// rate returns how many tasks a second are done, for so long or until a channel is closed.
+func (w *workload) rate(lasts time.Duration, ended <-chan struct{}) float64 {
+	begun, before := time.Now(), w.handled.Load()
+	select {
+	case <-time.After(lasts):
+	case <-ended:
+	}
+	return float64(w.handled.Load()-before) / time.Since(begun).Seconds()
+}
+
+// stop has no more made, and waits until all that was made is done.
+func (w *workload) stop(ctx context.Context) error {
+	w.enough()
+	err := w.producers.Wait()
+	for err == nil && ctx.Err() == nil && w.handled.Load() < w.made.Load() {
 		time.Sleep(time.Millisecond)
 	}
-	stop()
-	return done, errors.Join(err, workers.Wait())
+	w.end()
+	return errors.Join(err, w.workers.Wait())
 }
 
 // archiver is a tusk serve --archive.
 type archiver struct {
-	pool *pgxpool.Pool
-	cmd  *exec.Cmd
+	pool        *pgxpool.Pool
+	cmd         *exec.Cmd
+	place, temp string // where files are, and where they wait until they are whole
 }
 
 func startArchiver(ctx context.Context, pool *pgxpool.Pool, program, place string) (*archiver, error) {
-	a := &archiver{pool: pool, cmd: exec.CommandContext(ctx, program, "serve", "--addr", "127.0.0.1:0", "--db", pool.Config().ConnString(),
-		"--archive", "file://"+filepath.ToSlash(place), "--keep-completed", "1s")}
+	a := &archiver{pool: pool, place: place, temp: place + "-temp", cmd: exec.CommandContext(ctx, program, "serve", "--addr", "127.0.0.1:0",
+		"--db", pool.Config().ConnString(), "--archive", "file://"+filepath.ToSlash(place), "--keep-completed", "1s")}
+	for _, dir := range []string{a.place, a.temp} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	a.cmd.Env = append(os.Environ(), "TMPDIR="+a.temp)
 	var log strings.Builder
 	a.cmd.Stderr = &log
 	return a, a.cmd.Start()
+}
+
+// await waits until a batch is under way, or none is.
+func (a *archiver) await(ctx context.Context, under bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		var is bool
+		var failing string
+		err := a.pool.QueryRow(ctx, `select exists (
+				select from tusk.record
+				where kind = 'archive' and name = 'batch' and convert_from(body, 'UTF8')::json->>'change' is null), -- what changes files is no batch
+			coalesce((select convert_from(body, 'UTF8')::json->>'failing' from tusk.record where kind = 'archive' and name = 'status'), '')`).Scan(&is, &failing)
+		switch {
+		case err != nil:
+			return err
+		case failing != "":
+			return errors.New(failing)
+		case is == under:
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// written is how many bytes it has on the disk.
+func (a *archiver) written() (int64, error) {
+	whole, err := folderSize(a.place)
+	if err != nil {
+		return 0, err
+	}
+	waiting, err := folderSize(a.temp)
+	return whole + waiting, err
 }
 
 // moved is how many tasks have been archived and deleted.
@@ -321,12 +415,14 @@ func schemaSize(ctx context.Context, pool *pgxpool.Pool) (size int64, err error)
 
 func folderSize(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		if err == nil && !d.IsDir() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				size += info.Size()
+			}
 		}
-		info, err := d.Info()
-		if err == nil {
-			size += info.Size()
+		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+			return nil
 		}
 		return err
 	})
