@@ -19,6 +19,9 @@ import (
 // client has no Payloads, or the object is gone or damaged.
 var ErrPayload = errors.New("kept outside the database and cannot be read")
 
+// ErrNoPayloads is an ErrPayload: the client has no Payloads.
+var ErrNoPayloads = fmt.Errorf("%w: the client has no Payloads", ErrPayload)
+
 // Payloads is where args and outputs go that are too large for the database. Package archive has
 // one, of a folder or an object store. It never changes an object, and deletes one only when no
 // task of the database or the archive refers to it, and none can come to.
@@ -53,6 +56,14 @@ func (c Content) Size() int64 {
 	return int64(len(c.text))
 }
 
+// SHA256 is the checksum of what is kept outside the database, in hexadecimal; else it is empty.
+func (c Content) SHA256() string {
+	if c.ref == nil {
+		return ""
+	}
+	return c.ref.SHA256
+}
+
 // Large reports whether it is kept outside the database.
 func (c Content) Large() bool { return c.ref != nil }
 
@@ -75,7 +86,7 @@ func (c Content) OpenAt(ctx context.Context, from int64) (io.ReadCloser, error) 
 		return io.NopCloser(bytes.NewReader(c.text[from:])), nil
 	}
 	if c.from == nil {
-		return nil, fmt.Errorf("%w: the client has no Payloads", ErrPayload)
+		return nil, ErrNoPayloads
 	}
 	number, at := uint64(0), from
 	if c.ref.Plain != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 	"time"
 
 	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
 
 	"github.com/tuskqueue/tusk/internal/payload"
 	"github.com/tuskqueue/tusk/store"
@@ -38,11 +40,29 @@ func (p *Payloads) Write(ctx context.Context, name string, r io.Reader) error {
 	if err := p.Claim(ctx); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	o := &blob.WriterOptions{ContentType: "application/octet-stream", BufferSize: 8 << 20, MaxConcurrency: 1, DisableContentTypeDetection: true}
-	if err := p.bucket.Upload(ctx, payload.Prefix+name, r, o); err != nil {
+	if err := p.bucket.Upload(ctx, payload.Prefix+name, &whole{r, cancel}, o); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
+}
+
+// whole ends a write when what is to be written cannot be read to its end: a folder would keep the
+// beginning of it.
+type whole struct {
+	r      io.Reader
+	cancel context.CancelFunc
+}
+
+// Read implements io.Reader.
+func (w *whole) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	if err != nil && err != io.EOF {
+		w.cancel()
+	}
+	return n, err
 }
 
 // Claim makes the place this database's, and refuses that of another database, whose archive would
@@ -64,9 +84,12 @@ func (p *Payloads) Claim(ctx context.Context) error {
 	return nil
 }
 
-// Read returns an object from a byte on.
+// Read returns an object from a byte on. The error is fs.ErrNotExist if there is none.
 func (p *Payloads) Read(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
 	r, err := p.bucket.NewRangeReader(ctx, payload.Prefix+name, from, -1, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, fmt.Errorf("read %s: %w", name, fs.ErrNotExist)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}

@@ -151,6 +151,18 @@ func TestAnOrphanIsSweptAndAReferencedObjectNever(t *testing.T) {
 	d.want(d.sweep(), map[tusk.ID]string{plain: "a"})
 }
 
+func TestWhatCannotBeReadToItsEndLeavesNoObject(t *testing.T) {
+	b, _ := place(t)
+	d := newDepot(t, memory.New(), b)
+	args := tusk.StreamArgs{Name: "k", JSON: strings.NewReader(`{"text":"` + strings.Repeat("a", 200))}
+	if _, err := d.client.Enqueue(t.Context(), args, nil); !errors.Is(err, tusk.ErrInvalid) {
+		t.Error(err)
+	}
+	if left := d.objects(); len(left) != 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
 func TestWhatAnAttemptMadeIsKeptUntilItEnds(t *testing.T) {
 	b, _ := place(t)
 	d := newDepot(t, memory.New(), b)

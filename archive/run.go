@@ -59,11 +59,12 @@ type Runner struct {
 	o      Options
 	engine store.Archiver
 	shelf  *Archive
-	next   time.Time // when the next batch is due
-	due    time.Time // when the chores are due
-	failed bool      // they failed the last time
-	begun  bool      // there was one
-	more   bool      // it is due at once: the last one was full
+	next   time.Time     // when it is next looked whether anything is due
+	empty  time.Duration // how long the latest look waits for the next, where it found nothing
+	due    time.Time     // when the chores are due
+	failed bool          // they failed the last time
+	begun  bool          // a batch has left nothing behind
+	more   bool          // it is due at once: the last one was full
 	loop   *loop.Loop
 	pace   pace
 
@@ -116,7 +117,13 @@ func (r *Runner) Health() map[string]time.Duration {
 	return map[string]time.Duration{r.loop.Name: r.loop.Age()}
 }
 
-const look = 5 * time.Second // between two looks at whether something is to be done
+const (
+	look = 5 * time.Second // between two looks at whether something is to be done, at most
+	// A look that finds no task due is repeated soon, and then in twice the time, up to rarely: what
+	// has waited may become due only after an engine was asked for it, and retentions may end.
+	soon   = time.Second
+	rarely = time.Minute
+)
 
 // Step goes on with the batch under way, or begins one when it is due. It returns after what
 // pause the next step is.
@@ -131,7 +138,7 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 		return look, nil
 	}
 	if note == nil && !r.more && time.Now().Before(r.next) {
-		return look, r.holding(ctx, r.tend)
+		return r.idle(ctx)
 	}
 	r.pace.begin(r.more)
 	r.more = false
@@ -148,7 +155,13 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	if r.more {
 		return 0, nil
 	}
-	return look, r.holding(ctx, r.tend)
+	return r.idle(ctx)
+}
+
+// idle does the chores while no batch is under way, and returns after what pause the next step is.
+func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
+	err := r.holding(ctx, r.tend)
+	return min(max(time.Until(r.next), soon), look), err
 }
 
 // work ends what was begun, and then moves what is due. It reports whether more may be due.
@@ -170,7 +183,8 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if due, err := r.engine.Due(ctx, keep, "", 1); err != nil {
 		return false, err
 	} else if len(due.Tasks) == 0 {
-		r.next = time.Now().Add(min(r.o.Every, time.Minute))
+		r.empty = min(max(2*r.empty, soon), rarely)
+		r.next = time.Now().Add(min(r.o.Every, r.empty))
 		return false, r.tell(ctx, func(s *Status) { s.Failing = "" })
 	}
 	if err := r.own(ctx); err != nil {
@@ -192,9 +206,9 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.next = time.Now().Add(r.o.Every)
-	if !r.begun { // what waited for this process may become due only when it has looked
-		r.next, r.begun = time.Now().Add(min(r.o.Every, time.Minute)), true
+	r.empty, r.next = 0, time.Now().Add(r.o.Every)
+	if !more && !r.begun { // what waited for this process may become due only when it has looked
+		r.next, r.begun = time.Now().Add(min(r.o.Every, soon)), true
 	}
 	return more, r.settle(ctx, note)
 }

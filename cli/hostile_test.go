@@ -63,11 +63,14 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 	other.work(t, url, 2*time.Second) // warms up
 	before := peakMemory(t, p.cmd.Process.Pid)
 	calm, rough := times{}, times{}
-	for range rounds {
-		calm.add(other.beside(t, url, twin, long/rounds/2))
+	for round := range rounds {
+		quiet := other.beside(t, url, twin, long/rounds/2)
 		stop := sh.attack(url, hostile)
-		rough.add(other.work(t, url, long/rounds))
+		loud := other.work(t, url, long/rounds)
 		stop()
+		calm.add(quiet)
+		rough.add(loud)
+		t.Logf("round %d: beside a peaceful twin %v, beside hostile tokens %v", round+1, quiet.all(), loud.all())
 	}
 	more := peakMemory(t, p.cmd.Process.Pid) - before
 	ratio := float64(rough.all().part(99)) / float64(calm.all().part(99))

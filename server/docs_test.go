@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 // TestTheExamplesOfTheDocumentationWork runs them in one shell, in their order. A
@@ -23,12 +25,13 @@ func TestTheExamplesOfTheDocumentationWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t)
+	s := startKeeping(t, memory.New())
 	script := "set -euo pipefail\ncurl() { command curl -sS --fail-with-body \"$@\"; }\n"
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		script += strings.ReplaceAll(block[1], "http://127.0.0.1:8787", s.URL) + "\n"
 	}
 	shell := exec.Command("bash", "-x", "-c", script)
+	shell.Dir = t.TempDir()
 	shell.Env = append(os.Environ(), "TOKEN="+s.token)
 	if out, err := shell.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

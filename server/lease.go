@@ -35,6 +35,7 @@ type LeasedTask struct {
 	Queue      string            `json:"queue"`
 	Tenant     string            `json:"tenant,omitempty"`
 	Args       json.RawMessage   `json:"args"`
+	Large      *LargeContent     `json:"large_args,omitempty" doc:"the args are kept outside the database, and args is a reference: GET /lease/args has them"`
 	Attempt    int               `json:"attempt"`
 	Max        int               `json:"max_attempts"`
 	Tags       []string          `json:"tags,omitempty"`
@@ -75,7 +76,7 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 			args = json.RawMessage("{}")
 		}
 		out.Tasks = append(out.Tasks, LeasedTask{LeaseID: l.Receipt.String(), LeaseUntil: utc(l.Until), ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
-			Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
+			Tenant: l.Tenant, Args: args, Large: c.largeArgs(&l), Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
 			Timeout: Duration(l.Timeout), Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
 	}
 	return out, err
@@ -161,7 +162,7 @@ type LeaseResult struct {
 type completeInput struct {
 	Body struct {
 		LeaseID string          `json:"lease_id" rule:"lease"`
-		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to, up to 256 KiB; of a stage of a pipeline, the input of the next one"`
+		Output  json.RawMessage `json:"output,omitempty" doc:"what the task came to, up to 256 KiB, more by /lease/complete/large; of a stage of a pipeline, the input of the next one"`
 		GoTo    *string         `json:"go_to,omitempty" rule:"optional-name" doc:"the stage of its pipeline to go on at; empty: the pipeline ends; default: the next stage"`
 	}
 }

@@ -106,6 +106,10 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		schema := registry.Schema(r.body, true, operationID(r)+"Body")
 		o.RequestBody = &huma.RequestBody{Required: r.body.Kind() != reflect.Pointer, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 	}
+	if r.Takes {
+		bytes := &huma.Schema{Type: huma.TypeString, Format: "binary"}
+		o.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: bytes}}}
+	}
 	status := statusOfRoute(r)
 	ok := &huma.Response{Description: http.StatusText(status)}
 	if r.answer != nil && r.answer != reflect.TypeFor[json.RawMessage]() {
@@ -116,6 +120,12 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		found := *ok
 		found.Description = "Nothing was stored: it was there"
 		o.Responses["200"] = &found
+	}
+	if r.Gives {
+		ok.Content = map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}
+		part := &huma.Schema{Type: huma.TypeString, Format: "binary"}
+		o.Responses["206"] = &huma.Response{Description: "The range that was asked for",
+			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: part}}}
 	}
 	o.Responses["default"] = &huma.Response{Description: "A problem",
 		Content: map[string]*huma.MediaType{"application/problem+json": {Schema: errorRef}}}

@@ -91,6 +91,7 @@ var plain = []struct {
 	{hook.ErrInvalid, 422, "invalid", 0},
 	{notify.ErrInvalid, 422, "invalid", 0},
 	{push.ErrTarget, 422, "target_not_allowed", 0},
+	{tusk.ErrPayload, 503, "payload_unavailable", 5},
 	{tusk.ErrRefused, 409, "invalid_state", 0},
 	{tusk.ErrLeaseLost, 409, "lease_lost", 0},
 	{tusk.ErrShutdown, 503, "shutting_down", 1},

@@ -33,6 +33,7 @@ type room struct {
 // guest is an identity that has a place, waits, or was here a moment ago.
 type guest struct {
 	taken   int
+	resting int    // places that it has given back, and that others may have at once
 	served  uint64 // when it was last let in, or came
 	waiting []*stay
 	seen    time.Time
@@ -68,6 +69,7 @@ type stay struct {
 	who  string
 	size int           // places
 	in   chan struct{} // closed when it has them
+	from time.Time     // when it got them
 }
 
 // present is for how long an identity has a share of the places after its last request.
@@ -146,6 +148,23 @@ func (r *room) giveUp(s *stay) bool {
 // leave gives back all places; again, none.
 func (s *stay) leave() { s.keep(0) }
 
+// rest gives back all places. The greedy may have them again after as long as they had them: until
+// then the processors have time for others, who may have them at once.
+func (s *stay) rest() {
+	r, places := s.room, s.size
+	r.mu.Lock()
+	g := r.guests[s.who]
+	g.resting += places
+	time.AfterFunc(time.Since(s.from), func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		g.resting -= places
+		r.serve()
+	})
+	r.mu.Unlock()
+	s.leave()
+}
+
 // keep gives back all but so many places.
 func (s *stay) keep(size int) {
 	r := s.room
@@ -192,19 +211,20 @@ func (r *room) serve() {
 		r.served++
 		next.taken, next.wanted, next.served = next.taken+s.size, next.wanted-s.size, r.served
 		next.waiting = next.waiting[1:]
+		s.from = now
 		close(s.in)
 	}
 }
 
 // greedy are the guests that have lately asked for more than an equal share of the places, and how
-// much they have now. Nobody is while there is no other to protect from them.
+// much they have now, or rest from. Nobody is while there is no other to protect from them.
 func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
 	who = map[*guest]bool{}
 	for _, g := range r.guests {
 		g.until(now)
 		if r.kept > 0 && g.asked.mean > float64(r.all)/float64(len(r.guests)) {
 			who[g] = true
-			taken += g.taken
+			taken += g.taken + g.resting
 		}
 	}
 	if len(who) == len(r.guests) {
@@ -237,7 +257,7 @@ func (g *guest) before(other *guest) bool {
 // share is how many places an identity may have: all are shared among those present.
 func (r *room) share(now time.Time) int {
 	for who, g := range r.guests {
-		if g.taken == 0 && len(g.waiting) == 0 && now.Sub(g.seen) > present {
+		if g.taken+g.resting == 0 && len(g.waiting) == 0 && now.Sub(g.seen) > present {
 			delete(r.guests, who)
 		}
 	}
@@ -302,36 +322,48 @@ func newRooms(maxBody int64) rooms {
 	}
 }
 
-// turn waits for a place to work on a page.
-func (s *Server) turn(ctx context.Context, who access.Identity, page ui.Route) (leave func(), err error) {
-	room := s.rooms.working
-	if page.Large {
-		room = s.rooms.heavy
+// work waits for a place to work until leave gives it back. Heavy work waits for one of its few places
+// first: so those who ask for more than their share have one part of the processors for both.
+func (r rooms) work(ctx context.Context, who string, heavy bool) (leave func(), err error) {
+	var first *stay
+	if heavy {
+		if first, err = r.heavy.enter(ctx, who, 1); err != nil {
+			return nil, err
+		}
 	}
-	place, err := room.enter(ctx, who.ID, 1)
+	place, err := r.working.enter(ctx, who, 1)
 	if err != nil {
+		if heavy {
+			first.leave()
+		}
 		return nil, err
 	}
-	return place.leave, nil
+	return func() {
+		place.rest()
+		if heavy {
+			first.leave()
+		}
+	}, nil
+}
+
+// turn waits for a place to work on a page.
+func (s *Server) turn(ctx context.Context, who access.Identity, page ui.Route) (leave func(), err error) {
+	return s.rooms.work(ctx, who.ID, page.Large)
 }
 
 // work waits for a place to work until rest gives it back. A call has one at most.
 func (c *call) work() (err error) {
-	if c.place != nil || c.route.Need == access.Open {
+	if c.leave != nil || c.route.Need == access.Open {
 		return nil
 	}
-	room := c.rooms.working
-	if c.heavy {
-		room = c.rooms.heavy
-	}
-	c.place, err = room.enter(c.r.Context(), c.who.ID, 1)
+	c.leave, err = c.rooms.work(c.r.Context(), c.who.ID, c.heavy)
 	return err
 }
 
 func (c *call) rest() {
-	if c.place != nil {
-		c.place.leave()
-		c.place = nil
+	if c.leave != nil {
+		c.leave()
+		c.leave = nil
 	}
 }
 

@@ -244,3 +244,45 @@ func TestEachPartOfALargeBodyAndAnswerHasADeadline(t *testing.T) {
 		}
 	})
 }
+
+func TestTheGreedyRestForAsLongAsTheyWorked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoom(4, 4, 200).keeping(3)
+		var many []*stay
+		queue := func(n int) (held *stay) {
+			for range n {
+				place, _ := r.queue("many", 1)
+				many = append(many, place)
+			}
+			return many[len(many)-n]
+		}
+		for _, place := range [...]*stay{queue(1), queue(1), queue(1), queue(1)} {
+			defer place.leave()
+		}
+		time.Sleep(3 * lately)
+		next := queue(2)
+		many[0].rest()
+		if !has(next) {
+			t.Error("who is alone has to rest")
+		}
+		few, _ := r.queue("few", 1)
+		for _, place := range many[1:4] {
+			place.rest()
+		}
+		if !has(few) {
+			t.Error("another one waits for those who rest")
+		}
+		next.rest()
+		for _, left := range []time.Duration{3*lately - time.Millisecond, 2 * time.Millisecond} {
+			if has(many[5]) {
+				t.Errorf("who worked for %v did not rest for as long", 3*lately)
+			}
+			few.leave()
+			few, _ = r.queue("few", 1)
+			time.Sleep(left)
+		}
+		if !has(many[5]) {
+			t.Error("who has rested does not work again")
+		}
+	})
+}

@@ -21,6 +21,8 @@ type Route struct {
 	Whole        bool   // tells of all queues together as well
 	Large        bool   // may answer with megabytes: few run at a time
 	Found        bool   // answers 200 when what it would create is there
+	Takes        bool   // its body is bytes, which it reads itself
+	Gives        bool   // it answers with JSON as it is kept, or with a range of it
 
 	run    func(c *call) ([]byte, error) // nil result: the answer is written already, or is empty
 	body   reflect.Type                  // nil: none
@@ -40,7 +42,7 @@ type call struct {
 	heavy  bool   // it has a large body, or lists tasks
 	text   []byte // of the body, as it came; nil: it was not read
 	memory *stay  // what a large request takes; nil: none
-	place  *stay  // to work; nil: it has none
+	leave  func() // gives its place to work back; nil: it has none
 	target string // what it is about, for the audit log
 	detail string
 }
@@ -111,10 +113,17 @@ func Routes() []Route {
 	method := func(m string) func(*Route) { return func(r *Route) { r.Method = m } }
 	operate := func(r *Route) { r.Need = access.Operate }
 	stream := func(r *Route) { r.Stream = true }
+	part := func(r *Route) { r.Method, r.Status, r.Stream, r.Takes = "PUT", http.StatusCreated, true, true }
+	gives := func(r *Route) { r.Stream, r.Gives = true, true }
 
 	return []Route{
 		does(with(post("/tasks", access.Enqueue, "", "Enqueue a task"), createdOrFound), enqueueOne),
 		does(with(post("/tasks/batch", access.Enqueue, "", "Enqueue up to 1,000 tasks, all or none"), created), enqueueMany),
+		does(with(post("/tasks/large", access.Enqueue, "", "Enqueue a task with args that were uploaded in parts"), func(r *Route) { createdOrFound(r); stream(r) }), enqueueLarge),
+		does(with(post("/uploads/{upload}/{sha256}", access.Enqueue, "", "Upload a part of large args, of up to 16 MiB"), part), putPart),
+		does(get("/uploads/{upload}/{sha256}", access.Enqueue, "Say whether a part of an upload is there"), getPart),
+		does(with(get("/tasks/{id}/args", access.Admin, "Download the args of a task as they are, or a range of them"), func(r *Route) { gives(r); r.Audit = "tasks.args" }), downloadArgs),
+		does(with(get("/tasks/{id}/output", access.Admin, "Download the output of a task as it is, or a range of it"), func(r *Route) { gives(r); r.Audit = "tasks.output" }), downloadOutput),
 		does(with(get("/tasks", access.Read, "List tasks, newest first"), large), listTasks),
 		does(with(get("/tasks/export", access.Read, "Export the tasks that match as CSV or JSON lines"), func(r *Route) { r.Stream, r.Large = true, true }), exportTasks),
 		does(get("/tasks/{id}", access.Read, "Get a task with its attempts, output, progress and logs"), getTask),
@@ -182,6 +191,10 @@ func Routes() []Route {
 
 		does(with(post("/lease", access.Work, "", "Lease tasks for a worker, waiting up to 20 s for the first"), stream), leaseTasks),
 		does(post("/lease/complete", access.Work, "", "Complete a leased task"), completeLease),
+		does(with(post("/lease/complete/large", access.Work, "", "Complete a leased task with an output that was uploaded in parts"), stream), completeLarge),
+		does(with(get("/lease/args", access.Work, "Download the args of a leased task, or a range of them"), gives), downloadLeased),
+		does(with(post("/lease/uploads/{upload}/{sha256}", access.Work, "", "Upload a part of a large output, of up to 16 MiB"), part), putPart),
+		does(get("/lease/uploads/{upload}/{sha256}", access.Work, "Say whether a part of an upload is there"), getPart),
 		does(post("/lease/fail", access.Work, "", "Fail a leased task: it is retried by its policy, or discarded"), failLease),
 		does(post("/lease/extend", access.Work, "", "Keep a leased task for longer; says whether it was cancelled"), extendLease),
 		does(post("/lease/release", access.Work, "", "Hand a leased task back, without counting the attempt"), releaseLease),

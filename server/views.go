@@ -193,7 +193,7 @@ func utc(t time.Time) time.Time {
 // TaskInput is a task that somebody enqueues.
 type TaskInput struct {
 	Kind         string            `json:"kind" rule:"name" required:"true" doc:"which handler runs it"`
-	Args         json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, 64 levels"`
+	Args         json.RawMessage   `json:"args,omitempty" doc:"any JSON, kept byte for byte; up to 256 KiB, more by /tasks/large; 64 levels"`
 	Queue        string            `json:"queue,omitempty" rule:"optional-name" doc:"default: default"`
 	Tenant       string            `json:"tenant,omitempty" rule:"optional-name"`
 	Partition    string            `json:"partition,omitempty" rule:"key" doc:"tells tasks of a tenant apart in queues with limits"`

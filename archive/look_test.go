@@ -1,0 +1,104 @@
+package archive
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// The encoder makes its channel when it is first used, and a test in a bubble of its own time cannot
+// share that of another.
+var _ = encoder.EncodeAll([]byte{0}, nil)
+
+// shy is an engine that hands nothing over at first, as PostgreSQL does while others write. It counts
+// the looks.
+type shy struct {
+	*memory.Store
+	empty, looks int
+}
+
+func (s *shy) Due(ctx context.Context, keep store.Retention, from string, limit int) (store.Due, error) {
+	if s.looks++; s.looks <= s.empty {
+		return store.Due{}, nil
+	}
+	return s.Store.Due(ctx, keep, from, limit)
+}
+
+// running runs a Runner that looks as often as one does by default, over tasks that are kept so long.
+func running(t *testing.T, s store.Store, kept time.Duration) {
+	t.Helper()
+	b, _ := place(t)
+	o := optionsFor(s, b, t.TempDir())
+	o.Every, o.Patience = 0, 0
+	o.Keep = func(context.Context) (store.Retention, error) { return store.Retention{Completed: kept}, nil }
+	r, err := NewRunner(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+}
+
+func left(t *testing.T, s store.Store) int {
+	t.Helper()
+	synctest.Wait()
+	tasks, err := s.List(t.Context(), store.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tasks)
+}
+
+func TestWhereTheFirstLookFindsNothingTheNextComesSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shy{Store: memory.New(), empty: 1}
+		run(t, s, storetest.NewID(), 50, "q")
+		time.Sleep(2 * time.Second)
+		running(t, s, time.Second)
+		time.Sleep(1500 * time.Millisecond)
+		if n := left(t, s); n != 0 {
+			t.Errorf("%d tasks have not been archived in 1.5 seconds", n)
+		}
+	})
+}
+
+func TestArchivingBeginsSoonAfterRetentionIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		run(t, s, storetest.NewID(), 50, "q")
+		running(t, s, 10*time.Second)
+		time.Sleep(9 * time.Second)
+		if n := left(t, s); n != 50 {
+			t.Errorf("%d of 50 tasks are left before their retention is over", n)
+		}
+		time.Sleep(11 * time.Second)
+		if n := left(t, s); n != 0 {
+			t.Errorf("%d tasks have not been archived 10 seconds after their retention was over", n)
+		}
+	})
+}
+
+func TestLooksThatFindNothingBecomeRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shy{Store: memory.New()}
+		running(t, s, time.Second)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if s.looks < 50 || s.looks > 70 {
+			t.Errorf("%d looks in an hour, want about one a minute", s.looks)
+		}
+	})
+}
