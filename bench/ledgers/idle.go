@@ -30,26 +30,26 @@ func idle(ctx context.Context, b *bench) ([]bar, error) {
 		return nil, err
 	}
 	defer first.Close()
+	// All connect before the first one works: each has time to, whatever the others cost then.
+	all := make([]*tusk.Worker, idleWorkers)
+	for i := range all {
+		s, err := ledgers.Open(ctx, dsns[0]+"&pool_max_conns=8")
+		if err != nil {
+			return nil, fmt.Errorf("worker %d: %w", i, err)
+		}
+		defer s.Close()
+		if all[i], err = idleWorker(s); err != nil {
+			return nil, err
+		}
+	}
 	working, done := context.WithCancel(ctx)
 	defer done()
 	var workers errgroup.Group
-	for range idleWorkers {
-		s, err := ledgers.Open(ctx, dsns[0]+"&pool_max_conns=8")
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close()
-		client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: discard})
-		if err != nil {
-			return nil, err
-		}
-		mux := tusk.NewMux()
-		tusk.HandleFunc(mux, func(context.Context, work) error { return nil })
-		worker, err := tusk.NewWorker(client, mux, nil)
-		if err != nil {
-			return nil, err
-		}
-		workers.Go(func() error { return worker.Run(working) })
+	for _, w := range all {
+		workers.Go(func() error { return w.Run(working) })
+	}
+	if err := allLive(ctx, first); err != nil {
+		return nil, err
 	}
 	select {
 	case <-ctx.Done():
@@ -75,4 +75,33 @@ func idle(ctx context.Context, b *bench) ([]bar, error) {
 	share := 100 * (after.ServerCPU - before.ServerCPU).Seconds() / took.Seconds()
 	return []bar{{share, 5, false, "percent of a core that 100 idle workers cost a server with eight ledgers",
 		fmt.Sprintf("%v, %d connections", took.Round(time.Second), connections)}}, err
+}
+
+func idleWorker(s *ledgers.Store) (*tusk.Worker, error) {
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: discard})
+	if err != nil {
+		return nil, err
+	}
+	mux := tusk.NewMux()
+	tusk.HandleFunc(mux, func(context.Context, work) error { return nil })
+	return tusk.NewWorker(client, mux, nil)
+}
+
+// liveWithin is how long the workers have until each has beaten.
+const liveWithin = 2 * time.Minute
+
+// allLive waits until every worker has beaten.
+func allLive(ctx context.Context, s *ledgers.Store) error {
+	ctx, cancel := context.WithTimeout(ctx, liveWithin)
+	defer cancel()
+	for {
+		workers, err := s.Workers(ctx)
+		switch {
+		case err == nil && len(workers) == idleWorkers:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%d of %d workers live: %w", len(workers), idleWorkers, errors.Join(ctx.Err(), err))
+		}
+		time.Sleep(time.Second)
+	}
 }

@@ -94,7 +94,7 @@ func servers(n int) (all []*pgtest.Server, dsns []string, stop func(), err error
 		}
 	}
 	for range n {
-		s, err := pgtest.Start("max_connections=1500")
+		s, err := pgtest.Start("max_connections=4000")
 		if err != nil {
 			stop()
 			return nil, nil, nil, err
