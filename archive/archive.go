@@ -94,21 +94,22 @@ func (a *Archive) listed(ctx context.Context) ([]Manifest, error) {
 
 // Find returns a task by its id. The error is ErrNotFound.
 func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err error) {
-	for now := false; ; now = true {
-		manifests, read, err := a.catalogued(ctx, now)
-		if err != nil {
-			return task, err
-		}
-		task, err = a.findIn(ctx, manifests, id)
-		stale := errors.Is(err, ErrNotFound) && !read || gcerrors.Code(err) == gcerrors.NotFound // a file went just now
-		if !stale || now {
-			return task, err
-		}
+	manifests, read, err := a.remembered(ctx)
+	if err != nil {
+		return task, err
 	}
+	task, err = a.findIn(ctx, manifests, id)
+	if stale := errors.Is(err, ErrNotFound) && !read || gcerrors.Code(err) == gcerrors.NotFound; !stale { // or a file went
+		return task, err
+	}
+	if manifests, _, err = a.catalogued(ctx, true); err != nil {
+		return task, err
+	}
+	return a.findIn(ctx, manifests, id)
 }
 
-// findIn looks for a task in the files that may have its id. It begins with those whose tasks
-// ended first: most tasks end soon after they were enqueued.
+// findIn looks for a task in the files that may have its id. It begins with those that name it,
+// and goes on with those whose tasks ended first: most tasks end soon after they were enqueued.
 func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID) (task store.Task, err error) {
 	text := id.String()
 	var may []File
@@ -119,7 +120,15 @@ func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID)
 			}
 		}
 	}
-	slices.SortStableFunc(may, func(x, y File) int { return x.From.Compare(y.From) })
+	slices.SortStableFunc(may, func(x, y File) int {
+		if likely := x.likely(text); likely != y.likely(text) {
+			if likely {
+				return -1
+			}
+			return 1
+		}
+		return x.From.Compare(y.From)
+	})
 	for _, f := range may {
 		row, err := a.rowOf(ctx, f, text)
 		switch {
@@ -131,13 +140,4 @@ func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID)
 		return row.Task(f.Queue)
 	}
 	return task, ErrNotFound
-}
-
-// mayHave reports whether a file may have a task.
-func (f *File) mayHave(id string) bool {
-	if id < f.MinID || id > f.MaxID {
-		return false
-	}
-	_, holds := f.Spans.find(secondOf(id))
-	return holds || len(f.Spans) == 0
 }

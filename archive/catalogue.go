@@ -60,6 +60,18 @@ func (a *Archive) publish(ctx context.Context, manifests []Manifest) error {
 	return nil
 }
 
+// remembered returns all manifests as the catalogue had them when it was last read, and reads it
+// where it never was. What is found by an old one is there: its files go before anything else does.
+func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, err error) {
+	a.catalogueMu.Lock()
+	known := a.catalogue
+	a.catalogueMu.Unlock()
+	if !known.looked.IsZero() {
+		return known.manifests, false, nil
+	}
+	return a.catalogued(ctx, false)
+}
+
 // catalogued returns all manifests as the catalogue has them; now: as it is now for certain. It
 // reports whether it read the catalogue. Where there is none, the manifests are listed.
 func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, read bool, err error) {

@@ -223,6 +223,7 @@ func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (Fil
 		return f, err
 	}
 	defer w.discard()
+	w.about.startAt(f.From)
 	err = eachRow(old, func(row *Row) error {
 		if what.row(&f, row) {
 			return nil

@@ -56,6 +56,7 @@ type file struct {
 	parquet   *parquet.GenericWriter[Row]
 	rows      []Row
 	size      int // of rows, in memory
+	groups    int // written
 	about     File
 }
 
@@ -84,7 +85,7 @@ func newFile(dir string, p Partition) (*file, error) {
 
 // add takes a row in.
 func (f *file) add(r Row) error {
-	f.about.count(&r)
+	f.about.count(&r, f.groups)
 	f.rows = append(f.rows, r)
 	f.size += r.size()
 	if len(f.rows) >= groupRows || f.size >= groupMemory {
@@ -106,7 +107,7 @@ func (f *file) flush() error {
 		return fmt.Errorf("write rows: %w", err)
 	}
 	clear(f.rows)
-	f.rows, f.size = f.rows[:0], 0
+	f.rows, f.size, f.groups = f.rows[:0], 0, f.groups+1
 	return f.parquet.Flush()
 }
 
@@ -123,6 +124,7 @@ func (f *file) close() (File, error) {
 		return File{}, err
 	}
 	size, err := f.spool.Seek(0, io.SeekEnd)
+	f.about.endStrays()
 	f.about.Bytes, f.about.Tail, f.about.SHA256 = size, size-pages, hex.EncodeToString(f.sum.Sum(nil))
 	return f.about, err
 }
@@ -135,38 +137,43 @@ func (f *file) discard() {
 
 // File is what a manifest says of a file.
 type File struct {
-	Path     string           `json:"path"`
-	Day      string           `json:"day"`
-	Queue    string           `json:"queue"`
-	Tasks    int64            `json:"tasks"`
-	Bytes    int64            `json:"bytes"`
-	Tail     int64            `json:"tail"` // bytes of its footer and what goes with it
-	SHA256   string           `json:"sha256"`
-	MinID    string           `json:"min_id"`
-	MaxID    string           `json:"max_id"`
-	Spans    spans            `json:"spans"` // the seconds that its ids begin with
-	From     time.Time        `json:"from"`  // when the first of its tasks ended
-	Until    time.Time        `json:"until"` // and the last
-	States   map[string]int64 `json:"states"`
-	Kinds    []string         `json:"kinds,omitempty"`    // sorted; none: more than most
-	Tenants  []string         `json:"tenants,omitempty"`  // the same; "" is that of tasks without one
-	Lists    bool             `json:"lists_payloads"`     // Payloads has all of them
-	Payloads []string         `json:"payloads,omitempty"` // the objects that its tasks refer to
-	manyKind bool
-	manyTen  bool
+	Path       string           `json:"path"`
+	Day        string           `json:"day"`
+	Queue      string           `json:"queue"`
+	Tasks      int64            `json:"tasks"`
+	Bytes      int64            `json:"bytes"`
+	Tail       int64            `json:"tail"` // bytes of its footer and what goes with it
+	SHA256     string           `json:"sha256"`
+	MinID      string           `json:"min_id"`
+	MaxID      string           `json:"max_id"`
+	Spans      spans            `json:"spans"`            // the seconds that its ids begin with
+	Since      int64            `json:"since,omitempty"`  // the second before which Strays has all ids; 0: it says nothing
+	Strays     strays           `json:"strays,omitempty"` // of ids that were made before
+	From       time.Time        `json:"from"`             // when the first of its tasks ended
+	Until      time.Time        `json:"until"`            // and the last
+	States     map[string]int64 `json:"states"`
+	Kinds      []string         `json:"kinds,omitempty"`    // sorted; none: more than most
+	Tenants    []string         `json:"tenants,omitempty"`  // the same; "" is that of tasks without one
+	Lists      bool             `json:"lists_payloads"`     // Payloads has all of them
+	Payloads   []string         `json:"payloads,omitempty"` // the objects that its tasks refer to
+	manyKind   bool
+	manyTen    bool
+	manyStrays bool
 }
 
 // mostNames is how many kinds and tenants a manifest names.
 const mostNames = 100
 
-// count takes a row into the account.
-func (f *File) count(r *Row) {
+// count takes a row of a row group into the account.
+func (f *File) count(r *Row, group int) {
 	end := instant(r.FinishedAt)
 	if f.Tasks == 0 || r.ID < f.MinID {
 		f.MinID = r.ID
 	}
 	f.MaxID = max(f.MaxID, r.ID)
 	f.Spans = f.Spans.add(secondOf(r.ID))
+	f.startAt(end)
+	f.stray(r.ID, group)
 	if f.Tasks == 0 || end.Before(f.From) {
 		f.From = end
 	}

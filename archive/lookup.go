@@ -56,7 +56,8 @@ func (a *Archive) forget(e *list.Element) {
 	}
 }
 
-// rowOf returns the row of an id. The error is ErrNotFound.
+// rowOf returns the row of an id. It begins with the row group that the manifest names, if it does.
+// The error is ErrNotFound.
 func (a *Archive) rowOf(ctx context.Context, f File, id string) (*Row, error) {
 	o, err := a.footer(ctx, f)
 	if err != nil {
@@ -66,8 +67,11 @@ func (a *Archive) rowOf(ctx context.Context, f File, id string) (*Row, error) {
 	defer o.mu.Unlock()
 	o.object.ctx = ctx
 	defer func() { o.object.parts = nil }()
-	column := o.column("id")
-	for i, group := range o.parquet.RowGroups() {
+	column, groups := o.column("id"), o.parquet.RowGroups()
+	first, _ := f.Strays.group(id)
+	for n := range groups {
+		i := (first + n) % len(groups)
+		group := groups[i]
 		if !o.mayHave(group, column, id) {
 			continue
 		}

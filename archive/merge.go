@@ -123,9 +123,9 @@ func mergeable(manifests []Manifest, now time.Time) (groups [][]File, more bool)
 }
 
 // parted parts files so that each part makes one file of the size that is aimed at. Files whose
-// ids are near each other come together.
+// tasks ended at about the same time come together.
 func parted(files []File) (parts [][]File) {
-	slices.SortFunc(files, func(a, b File) int { return cmp.Or(cmp.Compare(a.MinID, b.MinID), cmp.Compare(a.Path, b.Path)) })
+	slices.SortFunc(files, func(a, b File) int { return cmp.Or(a.From.Compare(b.From), cmp.Compare(a.Path, b.Path)) })
 	var part []File
 	bytes := int64(0)
 	for i, f := range files {
@@ -158,6 +158,9 @@ func (r *Runner) mergeGroup(ctx context.Context, note *Note, files []File, n int
 	}
 	defer w.discard()
 	tasks := int64(0)
+	for _, f := range files {
+		w.about.startAt(f.From)
+	}
 	for _, f := range files {
 		tasks += f.Tasks
 		if err := r.pour(ctx, f, w); err != nil {

@@ -194,44 +194,6 @@ func TestASearchFindsWhatMatchesAndGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-func TestALookUpTakesThreeRequestsAtMost(t *testing.T) {
-	b, _ := place(t)
-	var all []store.Task
-	for day := range 12 {
-		var tasks []store.Task
-		for i := range 50 {
-			tasks = append(tasks, oldTask(24*day+i%24, nil))
-		}
-		tasks = append(tasks, oldTask(24*day, func(t *store.Task) { t.ID = idAt(t.FinishedAt.Add(-1000 * time.Hour)) })) // was scheduled long before
-		shelve(t, b, tasks)
-		all = append(all, tasks...)
-	}
-	warm := New(b, t.TempDir())
-	for _, task := range all {
-		cold := New(b, t.TempDir())
-		if got, err := cold.Find(t.Context(), task.ID); err != nil || got.ID != task.ID {
-			t.Fatal(task.ID, err)
-		}
-		if n := cold.Requests(); n > 3 {
-			t.Errorf("the first look-up of a process took %d requests", n)
-		}
-		before := warm.Requests()
-		if _, err := warm.Find(t.Context(), task.ID); err != nil {
-			t.Fatal(err)
-		}
-		if n := warm.Requests() - before; n > 3 {
-			t.Errorf("a later look-up took %d requests", n)
-		}
-	}
-	before := warm.Requests()
-	if _, err := warm.Find(t.Context(), idAt(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))); !errors.Is(err, ErrNotFound) {
-		t.Error(err)
-	}
-	if n := warm.Requests() - before; n > 2 {
-		t.Errorf("that a task is nowhere took %d requests", n)
-	}
-}
-
 func TestSpansHoldWhatWasAdded(t *testing.T) {
 	for range 200 {
 		var s spans
