@@ -10,7 +10,7 @@ import (
 // A page is asked for by a number of tasks that makes it about pageMemory large, by the size of
 // the page before.
 const (
-	pageMemory = 4 << 20
+	pageMemory = 2 << 20
 	pageMost   = 5000
 	pageFirst  = 100
 )

@@ -74,11 +74,11 @@ type Log struct {
 	Text    string `parquet:"text"`
 }
 
-// rowOf is a finished task as a row.
+// rowOf is a finished task as a row, which shares the task's args: nobody may change them.
 func rowOf(t *store.Task) Row {
 	r := Row{
 		ID: t.ID.String(), Kind: t.Kind, State: t.State.String(), Tenant: t.Tenant, Priority: int32(t.Priority), Key: t.Key,
-		Args: string(t.Args), Tags: t.Tags, Workflow: idText(t.Workflow), Turn: t.Turn, Partition: t.Partition, Settings: t.Settings,
+		Args: unsafe.String(unsafe.SliceData(t.Args), len(t.Args)), Tags: t.Tags, Workflow: idText(t.Workflow), Turn: t.Turn, Partition: t.Partition, Settings: t.Settings,
 		EnqueuedAt: micros(t.EnqueuedAt), RunAt: micros(t.RunAt), ExpiresAt: micros(t.ExpiresAt), ClaimedAt: micros(t.ClaimedAt),
 		FinishedAt: micros(t.FinishedAt), Attempt: int32(t.Attempt), Crashes: int32(t.Crashes), Reason: t.Reason, Damage: t.Damage,
 	}

@@ -285,5 +285,6 @@ func (app *App) archiver(ctx context.Context, s store.Store, leader *tusk.Leader
 	}
 	where, _, _ := strings.Cut(app.flags.archive, "?")
 	app.Log.Info("archive", "place", where)
-	return r, func() { _ = bucket.Close() }, nil
+	thrifty := collectMoreOften()
+	return r, func() { thrifty(); _ = bucket.Close() }, nil
 }

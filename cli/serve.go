@@ -120,6 +120,16 @@ func boundMemory() (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
+// collectMoreOften has the runtime collect garbage when there is half as much of it as of what is
+// in use, unless GOGC says something else. Archiving makes much garbage and uses little at a time.
+func collectMoreOften() (undo func()) {
+	if os.Getenv("GOGC") != "" {
+		return func() {}
+	}
+	before := debug.SetGCPercent(50)
+	return func() { debug.SetGCPercent(before) }
+}
+
 // together runs parts of a process until ctx ends or one of them does.
 func together(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
