@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -139,6 +140,10 @@ func fits(p param, asked *huma.Schema, given []string) error {
 		}
 		n, err := strconv.ParseFloat(text, 64)
 		switch {
+		case p.In == "header" && len(text) > *asked.MaxLength:
+			return bad("invalid_header", "has more than %d bytes", *asked.MaxLength)
+		case p.In == "header" && !regexp.MustCompile(asked.Pattern).MatchString(text):
+			return bad("invalid_header", "want %s", asked.Pattern)
 		case len(asked.Enum) > 0 && !slices.Contains(asked.Enum, any(text)):
 			return bad("invalid_parameter", "want one of %v", asked.Enum)
 		case asked.Minimum != nil && err == nil && (n < *asked.Minimum || n > *asked.Maximum):

@@ -25,9 +25,6 @@ type once struct {
 // comes second with the key finds the record, and stores nothing. Records are
 // spread over kinds by day and by hash, so that few are read at a time.
 func (c *call) enqueueOnce(key string, tasks []tusk.NewTask, body any) ([]EnqueuedTask, error) {
-	if len(key) > 255 {
-		return nil, fieldProblem(http.StatusUnprocessableEntity, "invalid_header", "Idempotency-Key", "has more than 255 bytes")
-	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err

@@ -236,8 +236,8 @@ func (c *call) largeArgs(l *tusk.Lent) *LargeContent {
 }
 
 type leasedArgsInput struct {
-	LeaseID string `header:"Lease-Id" maxLength:"255" doc:"needed: the lease_id of the task"`
-	Range   string `header:"Range" maxLength:"64" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
+	LeaseID string `header:"Lease-Id" rule:"lease" doc:"needed: the lease_id of the task"`
+	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
 }
 
 func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
@@ -261,7 +261,7 @@ func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
 
 type downloadInput struct {
 	ID    tusk.ID `path:"id" doc:"of the task"`
-	Range string  `header:"Range" maxLength:"64" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
+	Range string  `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
 }
 
 func downloadArgs(c *call, in downloadInput) (nothing, error) {
