@@ -24,6 +24,7 @@ const (
 	roleArchiver = "archiver"
 	archivers    = 2               // of which one is at work at a time
 	keptFor      = 2 * time.Second // in the database, what is archived
+	choresEvery  = 5 * time.Second
 )
 
 // archived is the retention of queues that are archived: children stay, for their parents to
@@ -52,22 +53,40 @@ func playArchiver(p part) error {
 	if err != nil {
 		return err
 	}
+	go func() {
+		for ctx.Err() == nil { // files are merged and orphans swept now, and not once an hour
+			if err := archive.RequestPrune(ctx, engine); err != nil {
+				quiet.Warn("prune", "error", err)
+			}
+			time.Sleep(choresEvery)
+		}
+	}()
 	return r.Run(ctx)
 }
 
 func newRunner(s store.Store, bucket *blob.Bucket, keep store.Retention) (*archive.Runner, error) {
-	return archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Log: quiet,
-		Every: 300 * time.Millisecond, Patience: stormLease, Keep: func(context.Context) (store.Retention, error) { return keep, nil }})
+	return archive.NewRunner(runnerOptions(s, bucket, keep))
 }
 
-// startArchiving starts an object store, and those who archive into it, where the engine hands tasks over.
+func runnerOptions(s store.Store, bucket *blob.Bucket, keep store.Retention) archive.Options {
+	return archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Log: quiet, Grace: orphanAge,
+		Every: 300 * time.Millisecond, Patience: stormLease, Keep: func(context.Context) (store.Retention, error) { return keep, nil }}
+}
+
+// startArchiving starts those who archive, where the engine hands tasks over.
 func (s *storm) startArchiving() {
-	if _, ok := store.As[store.Archiver](s.client.Store()); !ok {
+	if s.objects == nil {
 		return
 	}
-	s.objects = placetest.Start(s.t, placetest.S3)
 	for range archivers {
 		s.fleet.start(s.role(roleArchiver))
+	}
+}
+
+// openPlace starts the object store of the archive, where the engine has one.
+func (s *storm) openPlace() {
+	if _, ok := store.As[store.Archiver](s.client.Store()); ok {
+		s.objects = placetest.Start(s.t, placetest.S3)
 	}
 }
 
@@ -85,6 +104,15 @@ func holdObjectStore(s *storm) error {
 	s.objects.Hold(true)
 	time.Sleep(stormLease + stormLease/2)
 	s.objects.Hold(false)
+	return nil
+}
+
+// failObjectStore has the object store answer errors for a while.
+func failObjectStore(s *storm) error {
+	s.count("errors of the object store")
+	s.objects.Fail(true)
+	time.Sleep(time.Duration(500+s.random.IntN(4000)) * time.Millisecond)
+	s.objects.Fail(false)
 	return nil
 }
 

@@ -32,6 +32,7 @@ func (s *storm) check() {
 	c.resyncs = c.ground.cb != nil
 	c.read()
 	c.archived()
+	c.large()
 	c.order()
 	for _, e := range c.alarms {
 		if e.Err == "I10" && (c.lapsed(e.At) || c.lapsed(e.At-int64(4*stormLease)) || c.takenOver(e)) {

@@ -70,6 +70,7 @@ const (
 	opVitals              = "vitals"
 	opBeat                = "beat"  // was answered
 	opHeld                = "held"  // since Asked transactions of users were open, and the machine as slow as Term
+	opLarge               = "large" // args that a task is to have
 	opClock               = "clock" // of the server: so far ahead of the machine's
 )
 

@@ -48,7 +48,7 @@ type part struct {
 	Name                 string // of its sessions, where the server shows one
 	Seed                 uint64
 	Backlog              int64  // of unfinished tasks at which producers wait
-	Place                string // of the archive
+	Place                string // of the archive, and of large args; empty: there is none
 }
 
 func play(as func(part) error) int {

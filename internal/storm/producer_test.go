@@ -44,7 +44,11 @@ func playProducer(p part) error {
 	if err != nil {
 		return err
 	}
-	client, err := tusk.NewClient(witnessed(engine, log), &tusk.ClientConfig{Logger: quiet})
+	config, _, err := p.config(ctx, engine)
+	if err != nil {
+		return err
+	}
+	client, err := tusk.NewClient(witnessed(engine, log), config)
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func (a *producer) round(ctx context.Context) {
 }
 
 func (a *producer) act(ctx context.Context) error {
-	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize, a.fresh}
+	acts := []func(context.Context) error{a.many, a.many, a.many, a.alike, a.keyed, a.rerun, a.serial, a.limited, a.graph, a.inTx, a.cancel, a.reprioritize, a.fresh, a.large}
 	if a.part.Engine == "postgres" {
 		acts = append(acts, a.bySQL)
 	}
@@ -229,7 +233,10 @@ func (a *producer) inTx(ctx context.Context) error {
 	task := a.task(doEcho, a.options(queueOpen))
 	task.Options.ID = tusk.NewID()
 	id := task.Options.ID
-	call := a.log.call(event{Op: opEnqueue, Text: "tx", Items: []item{{ID: id, Kind: doEcho, Queue: queueOpen}}})
+	if a.part.largely() && a.part.Engine != "sqlite" && a.random.IntN(4) == 0 { // there, all would wait for the object store
+		task.Args = a.bulky(id)
+	}
+	call := a.log.call(event{Op: opEnqueue, Text: "tx", Items: []item{{ID: id, Kind: task.Args.Kind(), Queue: queueOpen}}})
 	answer := event{Op: opEnqueued, Call: call, Items: []item{{ID: id, State: store.Added.String()}}}
 	_, err = tx.ExecContext(ctx, a.part.insert("storm_ledger"), id.String(), "")
 	if err == nil {

@@ -26,7 +26,8 @@ type record struct {
 	vitals  map[int][]event // by process
 	beats   map[int][]event // by process
 	holds   []event
-	clocks  []event // when the server's clock was set, and to what
+	clocks  []event           // when the server's clock was set, and to what
+	larges  map[tusk.ID]int64 // the version of large args
 	ends    int64
 	resyncs bool // processes look at the server's clock each half minute
 }
@@ -80,7 +81,7 @@ type chored struct {
 }
 
 func newRecord(events []event) *record {
-	r := &record{tasks: map[tusk.ID]*past{}, vitals: map[int][]event{}, beats: map[int][]event{}}
+	r := &record{tasks: map[tusk.ID]*past{}, larges: map[tusk.ID]int64{}, vitals: map[int][]event{}, beats: map[int][]event{}}
 	type key struct {
 		file int
 		call int64
@@ -138,6 +139,10 @@ func newRecord(events []event) *record {
 			asked[key{e.file, e.Call}] = e.At
 		case opChored:
 			r.chores = append(r.chores, chored{e, asked[key{e.file, e.Call}]})
+		case opLarge:
+			for _, it := range e.Items {
+				r.larges[it.ID] = it.Version
+			}
 		case opClock:
 			r.clocks = append(r.clocks, e)
 		case opBeat:

@@ -41,7 +41,7 @@ type storm struct {
 	fleet   *fleet
 	log     *history
 	random  *dice
-	objects *placetest.Server // that tasks are archived in; nil: they are not
+	objects *placetest.Server // that tasks are archived in, and large args are; nil: they are not
 	lasts   time.Duration
 	long    bool // by hand: all faults may strike
 
@@ -128,6 +128,7 @@ func (s *storm) connect(ctx context.Context) error {
 
 func (s *storm) run() {
 	s.settings()
+	s.openPlace()
 	for range 3 {
 		s.fleet.start(s.worker())
 	}
@@ -159,19 +160,23 @@ func (s *storm) settings() {
 	}
 }
 
+// place is that of the archive, and of large args; empty: there is none.
+func (s *storm) place() string {
+	if s.objects == nil {
+		return ""
+	}
+	return s.objects.URL("tusk")
+}
+
 func (s *storm) role(name string) role {
 	if name == "worker" {
 		return s.worker()
 	}
-	p := &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600}
-	if s.objects != nil {
-		p.Place = s.objects.URL("tusk")
-	}
-	return role{name: name, part: p}
+	return role{name: name, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: name, Backlog: 600, Place: s.place()}}
 }
 
 func (s *storm) worker() role {
-	r := role{name: nameWorker, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: nameWorker}}
+	r := role{name: nameWorker, part: &part{Engine: s.ground.engine, DSN: s.ground.via, Name: nameWorker, Place: s.place()}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started++; s.started%2 == 0 {

@@ -49,6 +49,7 @@ const (
 	doLinger  = "linger"  // completes in a transaction that it leaves open for long, with notes
 	doRerun   = "rerun"   // follows a source; fails at every other attempt
 	doTick    = "tick"    // of a schedule
+	doLarge   = "large"   // its args lie beside the archive; its output is its args
 
 	doExit     = "exit"     // ends its process, once
 	doOverflow = "overflow" // likewise, by its stack
@@ -90,7 +91,12 @@ func playWorker(p part) error {
 	if db != nil {
 		defer db.Close()
 	}
-	client, err := tusk.NewClient(witnessed(engine, log), &tusk.ClientConfig{Logger: quiet})
+	config, closePlace, err := p.config(ctx, engine)
+	if err != nil {
+		return err
+	}
+	defer closePlace()
+	client, err := tusk.NewClient(witnessed(engine, log), config)
 	if err != nil {
 		return err
 	}
@@ -155,6 +161,7 @@ func (h *hands) mux() *tusk.Mux {
 	} {
 		tusk.HandleKind(m, kind, do)
 	}
+	tusk.HandleKind(m, doLarge, h.large)
 	return m
 }
 
