@@ -2,6 +2,7 @@ package couchbase
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/couchbase/gocb/v2"
@@ -10,10 +11,17 @@ import (
 // resync is how often a handle compares its clock with the server's.
 const resync = 30 * time.Second
 
+// clock is what a handle knows of the server's.
+type clock struct {
+	offset   atomic.Int64  // from this process's, in microseconds
+	synced   atomic.Int64  // when it was last learnt; 0: never
+	learning chan struct{} // full while somebody learns it for the first time
+}
+
 // sync learns the server's clock from the CAS of a write, which is its hybrid clock in nanoseconds. Of several
 // samples the one with the shortest trip counts; its error is half a trip.
 func (s *Store) sync(ctx context.Context) error {
-	best := time.Hour
+	best, offset := time.Hour, int64(0)
 	for range 4 {
 		var done *gocb.MutationResult
 		var begun time.Time
@@ -26,21 +34,40 @@ func (s *Store) sync(ctx context.Context) error {
 			return err
 		}
 		if took := time.Since(begun); took < best {
-			best = took
-			s.offset.Store(int64(done.Cas())/1000 - begun.Add(took/2).UnixMicro())
+			best, offset = took, int64(done.Cas())/1000-begun.Add(took/2).UnixMicro()
 		}
 	}
-	s.synced.Store(time.Now().UnixNano())
+	s.clock.offset.Store(offset)
+	s.clock.synced.Store(time.Now().UnixNano())
 	return nil
 }
 
 // now is the server's clock in microseconds. It goes on by this process's monotonic clock.
 func (s *Store) now(ctx context.Context) int64 {
-	if at := s.synced.Load(); time.Now().UnixNano()-at > int64(resync) &&
-		s.synced.CompareAndSwap(at, time.Now().UnixNano()) {
+	at := s.clock.synced.Load()
+	switch {
+	case at == 0:
+		s.learn(ctx)
+	case time.Now().UnixNano()-at > int64(resync) && s.clock.synced.CompareAndSwap(at, time.Now().UnixNano()):
 		_ = s.sync(ctx) // the offset that is known stays
 	}
-	return s.opened.Add(time.Since(s.opened)).UnixMicro() + s.offset.Load()
+	return s.opened.Add(time.Since(s.opened)).UnixMicro() + s.clock.offset.Load()
+}
+
+// learn learns the server's clock for the first time. This process's own may be wrong by any amount, so nobody goes by
+// it: all wait until the server's is known, or their time is over, or the server refuses what they are about to ask, too.
+func (s *Store) learn(ctx context.Context) {
+	select {
+	case s.clock.learning <- struct{}{}:
+		defer func() { <-s.clock.learning }()
+	case <-ctx.Done():
+		return
+	}
+	for try := 0; s.clock.synced.Load() == 0 && pause(ctx, try) == nil; try++ {
+		if err := s.sync(ctx); err != nil && !unknown(err) {
+			return
+		}
+	}
 }
 
 // instant and micros turn instants of documents into Go's and back; 0 is none.

@@ -36,18 +36,16 @@ type Store struct {
 	patience                 time.Duration // how long a unit is left to its owner
 	handle                   string        // names this handle's statistics
 
-	opened time.Time    // with a monotonic reading
-	offset atomic.Int64 // of the server's clock, in microseconds
-	synced atomic.Int64 // when it was last learnt
+	opened time.Time // with a monotonic reading
+	clock  clock
 
-	tails   tails
-	minds   minds
-	lent    lent
-	sums    sums
-	seen    seen
-	bell    bell
-	counted atomic.Int64 // the term in which turns were last counted
-	swept   atomic.Int64
+	tails tails
+	minds minds
+	lent  lent
+	sums  sums
+	seen  seen
+	bell  bell
+	swept atomic.Int64
 
 	trips                                         *trips
 	claims, conflicts, doubts, completed, queries atomic.Int64
@@ -84,7 +82,7 @@ func Open(ctx context.Context, text string) (*Store, error) {
 		queryTimeout: 30 * time.Second, patience: patience,
 		tasks: scope.Collection("task"), lines: scope.Collection("line"),
 		keys: scope.Collection("key"), meta: scope.Collection("meta"),
-		handle: nonce(), opened: time.Now(),
+		handle: nonce(), opened: time.Now(), clock: clock{learning: make(chan struct{}, 1)},
 	}
 	s.sums.minutes, s.sums.changed = map[int64]map[slice]*store.Stat{}, map[int64]bool{}
 	s.sums.every = sumsEvery

@@ -46,7 +46,7 @@ func (s *Store) turns(ctx context.Context, term int64, groups, heads int) ([]sto
 		return nil, err
 	}
 	level := atPlus
-	if term != 0 && s.counted.Swap(term) != term { // of what others have granted the first round must know
+	if term != 0 { // what others have granted counts, and nobody is seen before who came first
 		level = requestPlus
 	}
 	held := map[turn]int64{}

@@ -99,12 +99,12 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 	s.completed.Add(1)
 	var ready []*task
 	var told []*doc
-	if u := root.header().Unit; u != nil {
-		for i := range u.Effects {
-			d, err := s.redo(ctx, root, &u.Effects[i])
-			if err != nil {
-				return err
-			}
+	if root.header().Unit != nil {
+		done, err := s.redo(ctx, root)
+		if err != nil {
+			return err
+		}
+		for _, d := range done {
 			if d == nil {
 				continue
 			}
@@ -131,23 +131,41 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 	return s.tell(ctx, told)
 }
 
-// redo does one effect of somebody else's unit, if it is not done yet.
-func (s *Store) redo(ctx context.Context, root *doc, e *effect) (*doc, error) {
-	to := &doc{ref: e.ref, body: newBody(e.ref)}
-	if e.Doc != nil {
-		if err := json.Unmarshal(e.Doc, to.body); err != nil {
-			return nil, err
+// redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: it has gone,
+// or was not written here.
+func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
+	effects := root.header().Unit.Effects
+	done := make([]*doc, len(effects))
+	var made []*doc
+	for i := range effects {
+		e := &effects[i]
+		done[i] = &doc{ref: e.ref, body: newBody(e.ref)}
+		if e.Doc != nil {
+			if err := json.Unmarshal(e.Doc, done[i].body); err != nil {
+				return nil, err
+			}
+		}
+		if e.New {
+			made = append(made, done[i])
 		}
 	}
-	if e.New {
-		made, err := s.create(ctx, to)
-		if err == nil && made {
-			err = s.confirm(ctx, root, to)
-		} else if err == nil {
-			err = s.adoptNew(ctx, e.ref)
-		}
-		return to, err
+	err := s.makeAll(ctx, made)
+	if err == nil {
+		err = s.confirm(ctx, root, made)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return done, each(len(effects), func(i int) (err error) {
+		if !effects[i].New {
+			done[i], err = s.rewrite(ctx, root, &effects[i], done[i])
+		}
+		return err
+	})
+}
+
+// rewrite gives a pinned document the content that was decided, and returns it; nil: that is done, or it has gone.
+func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*doc, error) {
 	is, err := s.read(ctx, e.ref)
 	if err != nil || is == nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
 		return nil, err
@@ -158,6 +176,25 @@ func (s *Store) redo(ctx context.Context, root *doc, e *effect) (*doc, error) {
 	}
 	_, err = s.replace(ctx, to, s.durability)
 	return to, err
+}
+
+// makeAll stores the new documents of a unit, those that need others first, or adopts those that somebody else has made
+// for it.
+func (s *Store) makeAll(ctx context.Context, made []*doc) error {
+	for _, level := range levels(made) {
+		if err := each(len(level), func(i int) error { return s.make(ctx, level[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) make(ctx context.Context, d *doc) error {
+	made, err := s.create(ctx, d)
+	if err == nil && !made {
+		err = s.adoptNew(ctx, d.ref)
+	}
+	return err
 }
 
 // adoptNew writes a document that somebody else has made for the unit, unless it has changed since. So who made it, and
@@ -171,19 +208,21 @@ func (s *Store) adoptNew(ctx context.Context, r ref) error {
 	return err
 }
 
-// confirm takes a document back that was made too late: somebody else had made it for the same unit, and it has come
-// and gone since. Who completes a unit writes what is there already, so a document that was made in time is not as its
-// maker has left it.
-func (s *Store) confirm(ctx context.Context, root, made *doc) error {
-	if made.cas == 0 { // somebody else has made it
-		return nil
-	}
+// confirm takes documents back that were made too late: somebody else had made them for the same unit, and they have
+// come and gone since. Whoever carries a unit out, its owner too, writes what is there already, so a document that was
+// made in time is not as its maker has left it.
+func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	is, err := s.read(ctx, root.ref)
 	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
 		return err
 	}
-	_, err = s.remove(ctx, made)
-	return err
+	return each(len(made), func(i int) error {
+		if made[i].cas == 0 { // somebody else has made it
+			return nil
+		}
+		_, err := s.remove(ctx, made[i])
+		return err
+	})
 }
 
 // clear takes the unit off its root. Who comes too late finds that done.
@@ -350,7 +389,7 @@ func (w *work) writeRoot(root *doc, u *unit, others, made []*doc, now int64) err
 // stored first: a task that others need may end as soon as it is free again, and they must be there to be told.
 func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	s, ctx := w.s, w.ctx
-	if err := s.insertLevels(ctx, levels(made)); err != nil {
+	if err := s.makeAll(ctx, made); err != nil {
 		return err
 	}
 	err := each(len(others), func(i int) (err error) {
@@ -365,5 +404,5 @@ func (w *work) carryOut(root *doc, others, made []*doc, now int64) error {
 	if err != nil || s.now(ctx)-now < s.patience.Microseconds()/2 {
 		return err
 	}
-	return each(len(made), func(i int) error { return s.confirm(ctx, root, made[i]) })
+	return s.confirm(ctx, root, made)
 }

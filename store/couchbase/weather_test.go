@@ -61,7 +61,7 @@ func TestNothingIsLostUnderFaults(t *testing.T) {
 		w.batter = func(round int) {
 			if round%4 == 0 {
 				w.f.JumpClock([]time.Duration{2 * time.Second, -time.Second}[round/4%2])
-				w.b.synced.Store(0)
+				w.b.clock.synced.Store(0)
 			}
 		}
 		w.play()

@@ -1,0 +1,62 @@
+package couchbase
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocbcore/v10/memd"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+)
+
+// ahead fails unless an instant is by the server's clock, which is a day ahead of this process's.
+func ahead(t *testing.T, what string, now int64) {
+	t.Helper()
+	if by := instant(now).Sub(time.Now()); (by - 24*time.Hour).Abs() > time.Minute {
+		t.Errorf("%s: the time is %v ahead", what, by)
+	}
+}
+
+// A process whose clock is a day wrong goes by it for no moment: whoever asks for the time before the server's is known
+// waits for that.
+func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
+	f := newFake(t, 1)
+	f.JumpClock(24 * time.Hour)
+	s := openFake(t, f)
+	var asked atomic.Bool
+	second := make(chan int64, 1)
+	f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
+		if key == "clock" && asked.CompareAndSwap(false, true) {
+			go func() { second <- s.now(context.Background()) }()
+			select {
+			case now := <-second:
+				second <- now
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		return cbfake.Sound
+	}})
+	first := s.now(context.Background())
+	ahead(t, "the first", first)
+	ahead(t, "the second", <-second)
+}
+
+// A process whose first look at the server's clock fails looks again.
+func TestTheClockIsLearntAfterAFailure(t *testing.T) {
+	f := newFake(t, 1)
+	f.JumpClock(24 * time.Hour)
+	s := openFake(t, f)
+	ctx, cancel := context.WithCancel(context.Background())
+	f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
+		if key == "clock" {
+			cancel()
+			return cbfake.LoseRequest
+		}
+		return cbfake.Sound
+	}})
+	s.now(ctx)
+	f.Set(cbfake.Faults{})
+	ahead(t, "the next", s.now(context.Background()))
+}

@@ -1,0 +1,69 @@
+package couchbase
+
+import (
+	"hash/crc32"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// vbucketOf is the hash by which clients find the node of a document.
+func (r *rig) vbucketOf(id store.ID) int {
+	return int(crc32.ChecksumIEEE([]byte(id.String()))>>16) & 0x7fff % r.f.Vbuckets()
+}
+
+// beside makes a task whose document is in the same vbucket as another's, or in a different one.
+func (r *rig) beside(name string, other store.ID, same bool, change func(n *store.NewTask)) store.NewTask {
+	for {
+		if n := r.task(name, change); (r.vbucketOf(n.ID) == r.vbucketOf(other)) == same {
+			return n
+		}
+	}
+}
+
+// The index is behind, and an index that knows of what the leader has written need not know of what others wrote before
+// it. The leader gives no turn to a task while an older one waits that it cannot see.
+func TestTurnsKeepTheirOrderWhileTheIndexIsBehind(t *testing.T) {
+	r := newRig(t, 1)
+	_, err := r.b.Turns(r.ctx(), r.term, 10, 10) // it has led for a while
+	r.must("turns", err)
+	r.f.Set(cbfake.Faults{Lag: time.Hour})
+	first := r.task("first", inTurns)
+	_, err = r.a.Enqueue(r.ctx(), []store.NewTask{first})
+	r.must("enqueue", err)
+	second := r.beside("second", first.ID, false, inTurns)
+	_, err = r.a.Enqueue(r.ctx(), []store.NewTask{second})
+	r.must("enqueue", err)
+	r.add(r.beside("leader's", second.ID, true, nil)) // an index that knows of this one knows of the second
+	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
+	r.must("turns", err)
+	if len(turns) != 1 || !slices.Equal(turns[0].Waiting, []store.ID{first.ID, second.ID}) {
+		t.Errorf("first is %v, second %v, and these wait: %+v", first.ID, second.ID, turns)
+	}
+}
+
+// A leader whose first round had no answer knows in the next one what the leader before it has granted.
+func TestTurnsThatAnotherLeaderGrantedCountAfterAFailedRound(t *testing.T) {
+	r := newRig(t, 1)
+	r.f.Set(cbfake.Faults{Lag: time.Hour})
+	x := r.task("x", inTurns)
+	r.add(x)
+	n, err := r.a.Grant(r.ctx(), r.term, []store.ID{x.ID})
+	if r.must("grant", err); n != 1 {
+		t.Fatalf("%d turns are granted", n)
+	}
+	within := r.b.queryTimeout
+	r.b.queryTimeout = time.Nanosecond
+	if _, err := r.b.Turns(r.ctx(), r.term, 10, 10); err == nil {
+		t.Fatal("the round has an answer")
+	}
+	r.b.queryTimeout = within
+	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
+	r.must("turns", err)
+	if len(turns) != 1 || turns[0].Held != 1 || len(turns[0].Waiting) != 0 {
+		t.Errorf("the turn that was granted does not count: %+v", turns)
+	}
+}
