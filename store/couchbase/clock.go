@@ -55,7 +55,7 @@ func (s *Store) now(ctx context.Context) int64 {
 }
 
 // learn learns the server's clock for the first time. This process's own may be wrong by any amount, so nobody goes by
-// it: all wait until the server's is known, or their time is over, or the server refuses what they are about to ask, too.
+// it: all wait until the server's is known, or their time is over, or the server refuses what they are about to ask.
 func (s *Store) learn(ctx context.Context) {
 	select {
 	case s.clock.learning <- struct{}{}:

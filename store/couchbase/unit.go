@@ -131,8 +131,8 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 	return s.tell(ctx, told)
 }
 
-// redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: it has gone,
-// or was not written here.
+// redo does what is left to be done of somebody else's unit, and returns the documents of its effects; nil: one has
+// gone, or was not written here.
 func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	effects := root.header().Unit.Effects
 	done := make([]*doc, len(effects))
