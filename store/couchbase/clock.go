@@ -2,6 +2,8 @@ package couchbase
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -64,10 +66,16 @@ func (s *Store) learn(ctx context.Context) {
 		return
 	}
 	for try := 0; s.clock.synced.Load() == 0 && pause(ctx, try) == nil; try++ {
-		if err := s.sync(ctx); err != nil && !unknown(err) {
+		if err := s.sync(ctx); err != nil && (!unknown(err) || missing(err)) {
 			return
 		}
 	}
+}
+
+// missing reports whether a request has waited in vain for a collection that is not there.
+func missing(err error) bool {
+	var late *gocb.TimeoutError
+	return errors.As(err, &late) && slices.Contains(late.RetryReasons, gocb.KVCollectionOutdatedRetryReason)
 }
 
 // instant and micros turn instants of documents into Go's and back; 0 is none.
