@@ -85,7 +85,7 @@ var commitsAfter = [...]time.Duration{3 * time.Millisecond, 15 * time.Millisecon
 // ringAfter rings for tasks in a user's transaction, a few times after a while. To notify
 // inside of it would have all such transactions of the server commit one after the other.
 func (s *Store) ringAfter(have *survey) {
-	if s.quiet {
+	if s.quiet || have.turns {
 		return
 	}
 	s.bell.mu.Lock()

@@ -17,14 +17,15 @@ import (
 const copyFrom = 64 // tasks from which COPY is quicker than an insert
 
 // How many columns a COPY has: of tasks that have only what they must have, of others,
-// and of packs.
+// of packs, and of tasks that wait for their turn.
 const (
 	copyLeast = 4
 	copyMore  = 8
 	copyPacks = 9
+	copyLined = 11
 )
 
-// copy stores plain tasks by COPY, in one round trip: the rows follow the
+// copy stores tasks that are plain, or that stand in line, by COPY, in one round trip: the rows follow the
 // command without waiting for its answer.
 func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask, have *survey) error {
 	s.trips.Add(1)
@@ -52,6 +53,8 @@ func rowsOf(tasks []store.NewTask, have *survey, least int) (*copyRows, string) 
 	r := &copyRows{tasks: tasks, least: least, columns: copyLeast}
 	name := "copy"
 	switch {
+	case have.lined:
+		name, r.columns = "copy_lined", copyLined
 	case havePack(tasks, least):
 		name, r.columns = "copy_packs", copyPacks
 	case have.more:
@@ -139,8 +142,13 @@ func appendRow(b []byte, l *lanes, tasks []store.NewTask, columns byte) []byte {
 		b = appendField(b, t.Settings)
 		b = appendTime(b, t.ExpiresAt)
 	}
-	if columns == copyPacks {
+	switch columns {
+	case copyPacks:
 		b = appendPack(b, tasks)
+	case copyLined:
+		b = appendField(b, nullIfEmpty(t.Partition))
+		b = append(b, 0, 0, 0, 2, 0, byte(store.Pending)) // state
+		b = append(b, 0, 0, 0, 1, 1)                      // turn
 	}
 	return b
 }

@@ -39,19 +39,24 @@ type survey struct {
 	lanes  []int64 // as they come, mostly one
 	queues []string
 	plain  bool  // all go straight into the log, and say nothing rare
+	lined  bool  // all go straight into line for their turn, and say nothing else that is rare
+	turns  bool  // all run only in their turn: there is nothing to claim yet
 	more   bool  // some say more than they have to
 	doubts uuids // those that need others than those of the call
 }
 
 func surveyOf(tasks []store.NewTask) *survey {
-	s, needs := &survey{plain: true}, false
+	s, needs := &survey{plain: true, lined: true, turns: true}, false
 	for i := range tasks {
 		t := &tasks[i]
 		if i == 0 || t.Queue != tasks[i-1].Queue || t.Priority != tasks[i-1].Priority {
 			s.lanes, s.queues = append(s.lanes, laneOf(t.Queue, t.Priority)), append(s.queues, t.Queue)
 		}
 		needs = needs || len(t.Needs) > 0
-		s.plain = s.plain && t.Key == "" && t.RunAt.IsZero() && t.Delay <= 0 && t.ExpiresIn <= 0 && !isRare(t) && !needs
+		ready := t.Key == "" && t.RunAt.IsZero() && t.Delay <= 0 && t.ExpiresIn <= 0 && !needs
+		s.plain = s.plain && ready && !isRare(t)
+		s.lined = s.lined && ready && t.Turn && t.Workflow.IsZero()
+		s.turns = s.turns && t.Turn
 		s.more = s.more || t.Tenant != "" || len(t.Tags) > 0 || len(t.Settings) > 0 || !t.ExpiresAt.IsZero()
 	}
 	if needs {
@@ -60,8 +65,11 @@ func surveyOf(tasks []store.NewTask) *survey {
 	return s
 }
 
-// ringFor tells listeners of the queues of tasks.
+// ringFor tells listeners of the queues of tasks. A grant does so for those that wait for their turn.
 func (s *Store) ringFor(have *survey) {
+	if have.turns {
+		return
+	}
 	for i, queue := range have.queues {
 		if i == 0 || queue != have.queues[i-1] {
 			s.ring(queue)
@@ -85,7 +93,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	var results []store.Enqueued
-	if len(tasks) >= s.copyFrom && have.plain {
+	if len(tasks) >= s.copyFrom && (have.plain || have.lined) {
 		err = s.copy(ctx, c, tasks, have)
 		results = added(tasks)
 	} else {

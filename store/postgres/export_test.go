@@ -77,5 +77,13 @@ func (s *Store) CompletedTwice(ctx context.Context) (n int64, err error) {
 // IsBusy reports whether a statement gave up waiting for others.
 func IsBusy(err error) bool { return isBusy(err) }
 
+// Rung reports whether anybody has been told of tasks of a queue, or is to be.
+func (s *Store) Rung(queue string) bool {
+	s.bell.mu.Lock()
+	defer s.bell.mu.Unlock()
+	r := s.bell.queues[queue]
+	return r != nil && (r.later || !r.at.IsZero())
+}
+
 // Trips is how many round trips the engine has made.
 func (s *Store) Trips() int64 { return s.trips.Load() }

@@ -52,7 +52,7 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	return [][]*store.Outcome{plain, more}
 }
 
-// flush writes outcomes by one call of the function finish_plain, finish_lease, finish or finish_more; when
+// flush writes outcomes by one call of the function finish_plain, finish_lease, finish, finish_turns or finish_more; when
 // that finds tasks that are lost or held it writes nothing, and is called again without
 // them. When it has waited too long for a lock, halves are written one after the other:
 // what one outcome waits for, others do not.
@@ -61,14 +61,19 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		f := flushOf(rest)
 		name, args := f.call()
 		var x *extras
-		if hasExtras(rest[0]) {
+		list := finalNotes(rest)
+		switch {
+		case !hasExtras(rest[0]):
+		case len(f.odds) == 0 && len(list) == 0 && !slices.ContainsFunc(rest, bringsMore):
+			name, args = "finish_turns", append(f.args(), idsOfAll(rest))
+		default:
 			x = extrasOf(rest)
 			if err := s.nameLanes(ctx, ownSession{s}, x.survey, true); err != nil {
 				return nil, nil, err
 			}
 			name, args = "finish_more", append(f.args(), x.args()...)
 		}
-		if list := finalNotes(rest); len(list) > 0 {
+		if len(list) > 0 {
 			n, err := notesOf(list)
 			if err != nil {
 				return nil, nil, err
@@ -116,6 +121,14 @@ func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []
 		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[attempt{o.Task.ID, o.Task.Lease}] })
 	}
 	return lost, held, nil
+}
+
+func idsOfAll(outcomes []*store.Outcome) uuids {
+	ids := make(uuids, len(outcomes))
+	for i, o := range outcomes {
+		ids[i] = o.Task.ID
+	}
+	return ids
 }
 
 // flushApart writes the halves of a batch by themselves: some of it is held, or brings

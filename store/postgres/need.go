@@ -89,9 +89,10 @@ type extras struct {
 }
 
 // hasExtras reports whether an outcome says more than how an attempt ended.
-func hasExtras(o *store.Outcome) bool {
-	return len(o.Then) > 0 || o.State == store.Pending || o.Task.Turn
-}
+func hasExtras(o *store.Outcome) bool { return o.Task.Turn || bringsMore(o) }
+
+// bringsMore reports whether that is more than a turn to give back.
+func bringsMore(o *store.Outcome) bool { return len(o.Then) > 0 || o.State == store.Pending }
 
 // goesOn reports whether what comes with an outcome is to be dropped if the task is
 // cancelled instead of going on.

@@ -164,6 +164,22 @@ var turnClauses = []clause{
 			}
 		}
 	}},
+	{"turn/an end that is refused gives no turn back, those beside it do", func(t *T) {
+		worker := t.worker()
+		t.grant(t.addMany(3, inTurn("a", ""))...)
+		tasks := t.take(worker, 3)
+		t.mustEnd(to(store.Available, &tasks[1]))
+		if lost := t.end(to(store.Completed, &tasks[0]), to(store.Completed, &tasks[1]), to(store.Completed, &tasks[2])); len(lost) != 1 || lost[0] != tasks[1].ID {
+			t.Errorf("lost %v", lost)
+		}
+		if got := t.held("a"); got != 1 {
+			t.Errorf("held %d", got)
+		}
+		t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		if got := t.held("a"); got != 0 {
+			t.Errorf("ended: held %d", got)
+		}
+	}},
 	{"turn/a task that was put off waits for its turn again, unless it kept it", func(t *T) {
 		worker := t.worker()
 		again, kept := t.addOne(inTurn("a", "")), t.addOne(inTurn("b", ""))

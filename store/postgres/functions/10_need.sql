@@ -537,6 +537,31 @@ create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language s
   where h.id = any(_ids) and not (h.id = any(_keep) and not exists (select from tusk.dead d where d.id = h.id))
 $$;
 
+-- Plain completions, like finish, of tasks with limits: they give back their turns.
+create function tusk_fn.finish_turns(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
+  _firsts uuid[], _counts int[], _ends int[], _ago int[],
+  _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
+  _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
+  _key_queues bigint[], _keys text[], _key_ids uuid[], _yield uuid[])
+returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
+as $$
+declare
+  _refused boolean := false; -- then nothing was written
+begin
+  for token, id, held, queue in
+    select f.token, f.id, f.held, f.queue
+    from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays,
+      _attempts, _crashes, _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids) f
+  loop
+    _refused := _refused or id is not null or held is not null;
+    return next;
+  end loop;
+  if not _refused then
+    delete from tusk.turn h where h.id = any(_yield);
+  end if;
+end $$;
+
 -- Has tasks that have just gone to pending wait for what they need. Needs are of
 -- the child whose number is in _of. Returns the queues of those that need nothing.
 create function tusk_fn.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[], _new_keys text[])

@@ -27,6 +27,10 @@ copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at) from st
 -- name: copy_packs
 copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed) from stdin (format binary)
 
+-- name: copy_lined
+-- Tasks that stand in line for their turn from now on.
+copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn) from stdin (format binary)
+
 -- name: put
 -- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,
 -- $12 keys, $13 what to do on conflict, $14 source times

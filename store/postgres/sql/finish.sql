@@ -21,6 +21,11 @@ select token, id, held, queue
 from tusk_fn.finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
   $24)
 
+-- name: finish_turns
+select token, id, held, queue
+from tusk_fn.finish_turns($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+  $23, $24, $25)
+
 -- name: finish_noted
 -- Notes are stored only when all ends were accepted.
 with f as materialized (

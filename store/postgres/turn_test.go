@@ -1,0 +1,70 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Many tasks that only wait for their turn get in line by one COPY, in the order given;
+// nobody is told before they are granted, and a flush gives back their turns by one statement.
+func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
+	ctx := t.Context()
+	s, pool := fresh(t)
+	term := lead(t, s)
+	tasks := newTasks(100, "limited")
+	for i := range tasks {
+		tasks[i].Turn, tasks[i].Tenant, tasks[i].Partition = true, "acme", "p"
+		tasks[i].Tags, tasks[i].Settings, tasks[i].ExpiresAt = []string{"a", "b"}, []byte(`{"x":1}`), time.Unix(4e9, 0).UTC()
+	}
+	if _, err := s.Enqueue(ctx, tasks); err != nil {
+		t.Fatal(err)
+	}
+	if s.Rung("limited") {
+		t.Error("told of tasks that cannot run yet")
+	}
+	if n := number(t, pool, `
+		select count(*) from tusk.waiting w
+		where w.state = 2 and w.turn and w.tenant = 'acme' and w.partition = 'p' and w.tags = '{a,b}' and w.settings = '{"x":1}'
+			and w.expires_at = to_timestamp(4e9) and w.attempt = 0 and w.crashes = 0 and w.line = w.run_at and w.line = w.enqueued_at`); n != 100 {
+		t.Errorf("%d of 100 stand in line as they are", n)
+	}
+	turns, err := s.Turns(ctx, term, 10, 1000)
+	if err != nil || len(turns) != 1 {
+		t.Fatal(turns, err)
+	}
+	for i, id := range turns[0].Waiting {
+		if id != tasks[i].ID {
+			t.Fatalf("task %d is not the one given", i)
+		}
+	}
+	if n, err := s.Grant(ctx, term, turns[0].Waiting); err != nil || n != 100 {
+		t.Fatal(n, err)
+	}
+	if !s.Rung("limited") {
+		t.Error("not told of tasks that may run")
+	}
+	w := store.Beat{Worker: store.Worker{ID: newID()}, TTL: time.Hour}
+	if _, err := s.Extend(ctx, w); err != nil {
+		t.Fatal(err)
+	}
+	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w.Worker.ID, Queues: []string{"limited"}, Limit: 1000, Token: store.NewToken()})
+	if err != nil || len(claimed) != 100 {
+		t.Fatal(len(claimed), err)
+	}
+	outcomes := make([]store.Outcome, len(claimed))
+	for i := range claimed {
+		outcomes[i] = store.Outcome{Task: &claimed[i], State: store.Completed, Attempt: claimed[i].Attempt}
+	}
+	before := s.Trips()
+	if lost, err := s.Finish(ctx, outcomes); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if n := s.Trips() - before; n != 1 {
+		t.Errorf("%d round trips, want 1", n)
+	}
+	if n := number(t, pool, "select count(*) from tusk.turn"); n != 0 {
+		t.Errorf("%d turns are held by nobody", n)
+	}
+}
