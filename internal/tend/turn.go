@@ -52,7 +52,6 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	looked := time.Since(began)
 	if time.Since(t.read) > settingsAge || t.unused && len(groups) > 0 {
 		if err := l.readLimits(ctx, len(groups) > 0); err != nil {
 			return 0, err
@@ -74,7 +73,7 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	}
 	t.learn(short)
 	if granted > 0 {
-		return max(turnBusy, looked), nil // what looking took; grants are the tasks' own cost
+		return max(turnBusy, time.Since(began)), nil // half of the time is enough for one chore
 	}
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
 }
