@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -18,13 +17,10 @@ import (
 const lockTime = 2 * time.Second
 
 // Claim implements store.Leaser.
-func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task, err error) {
+	defer says(&err, "claim")
 	c := &claim{s: s, ctx: ctx, r: r, worker: r.Worker.String(), token: r.Token.String()}
-	tasks, err := c.do()
-	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
-	}
-	return tasks, nil
+	return c.do()
 }
 
 // claim is one request.
@@ -115,11 +111,7 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	docs := make([]*doc, len(meant))
-	err = each(len(meant), func(i int) (err error) {
-		docs[i], err = s.load(c.ctx, ref{inTask, meant[i]})
-		return err
-	})
+	docs, err := readEach(c.ctx, inTask, meant, s.load)
 	if err != nil {
 		return nil, err
 	}

@@ -270,6 +270,13 @@ func (s *seen) state() *gocb.MutationState {
 	return state
 }
 
+// says names the verb in whose course an error came up.
+func says(err *error, verb string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", verb, *err)
+	}
+}
+
 // each does n things, 32 at a time, and returns the first error.
 func each(n int, do func(i int) error) error {
 	if n == 1 {

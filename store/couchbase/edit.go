@@ -2,14 +2,14 @@ package couchbase
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Edit implements store.Editor.
-func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err error) {
+	defer says(&err, "edit")
 	edited := make([]store.Edited, len(e.IDs))
 	works := make([]*work, len(e.IDs))
 	c := e.Change
@@ -24,11 +24,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("edit: %w", err)
+			return nil, err
 		}
 	}
-	if err := s.finishUp(ctx, works...); err != nil {
-		return nil, fmt.Errorf("edit: %w", err)
-	}
-	return edited, nil
+	return edited, s.finishUp(ctx, works...)
 }

@@ -9,20 +9,13 @@ import (
 )
 
 // Enqueue implements store.Enqueuer.
-func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
+// It stores tasks in parts, each of which is written as one, and lines them up when all are stored, so that those of a
+// lane keep their order.
+func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.Enqueued, err error) {
+	defer says(&err, "enqueue")
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("enqueue: %w: %w", store.ErrNotCommitted, err)
+		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
-	results, err := s.enqueue(ctx, tasks)
-	if err != nil {
-		return nil, fmt.Errorf("enqueue: %w", err)
-	}
-	return results, nil
-}
-
-// enqueue stores tasks in parts, each of which is written as one, and lines them up when all are stored, so that
-// those of a lane keep their order.
-func (s *Store) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	results := make([]store.Enqueued, len(tasks))
 	works := make([]*work, len(tasks))
 	for _, wave := range waves(tasks) {

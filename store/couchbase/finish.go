@@ -3,7 +3,6 @@ package couchbase
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -12,15 +11,8 @@ import (
 var errLost = errors.New("the lease is not open")
 
 // Finish implements store.Leaser. Each outcome is one write of its task where nothing follows from it.
-func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
-	lost, err := s.finish(ctx, outcomes)
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
-	return lost, nil
-}
-
-func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	defer says(&err, "finish")
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -24,15 +23,8 @@ type leader struct {
 }
 
 // Lead implements store.Keeper.
-func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
-	l, err := s.lead(ctx, c)
-	if err != nil {
-		return store.Leadership{}, fmt.Errorf("lead: %w", err)
-	}
-	return l, nil
-}
-
-func (s *Store) lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
+func (s *Store) Lead(ctx context.Context, c store.Candidate) (_ store.Leadership, err error) {
+	defer says(&err, "lead")
 	me, u := c.ID.String(), nonce()
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
@@ -99,20 +91,12 @@ func (s *Store) leads(ctx context.Context, term int64) error {
 }
 
 // Admit implements store.Keeper.
-func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
-	did, err := s.admit(ctx, term, limit)
-	if err != nil {
-		return did, fmt.Errorf("admit: %w", err)
-	}
-	return did, nil
-}
-
-func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admitted, err error) {
+	defer says(&err, "admit")
 	did := store.Admitted{Next: -1}
 	if err := s.leads(ctx, term); err != nil {
 		return did, err
 	}
-	var err error
 	if did.Cancelled, err = s.cancelDoomed(ctx, limit); err != nil {
 		return did, err
 	}
@@ -203,15 +187,8 @@ func (s *Store) doom(ctx context.Context, id store.ID) (did bool, err error) {
 }
 
 // Rescue implements store.Keeper.
-func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
-	tasks, err := s.rescue(ctx, term, limit)
-	if err != nil {
-		return nil, fmt.Errorf("rescue: %w", err)
-	}
-	return tasks, nil
-}
-
-func (s *Store) rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
+func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Task, err error) {
+	defer says(&err, "rescue")
 	if err := s.leads(ctx, term); err != nil {
 		return nil, err
 	}
@@ -339,11 +316,7 @@ func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*tas
 // and what it meant to lease and did not is lined up again: only the leases of the dead are known to be all.
 func (s *Store) heldBy(ctx context.Context, id string, w *worker, token string) ([]*task, error) {
 	meant := w.Leases[token]
-	docs := make([]*doc, len(meant))
-	err := each(len(meant), func(i int) (err error) {
-		docs[i], err = s.peek(ctx, ref{inTask, meant[i]})
-		return err
-	})
+	docs, err := readEach(ctx, inTask, meant, s.peek)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -18,15 +17,9 @@ import (
 const forgetAfter = 24 * time.Hour
 
 // Prune implements store.Keeper.
-func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (int, error) {
-	n, err := s.prune(ctx, term, &keep, limit)
-	if err != nil {
-		return n, fmt.Errorf("prune: %w", err)
-	}
-	return n, nil
-}
-
-func (s *Store) prune(ctx context.Context, term int64, keep *store.Retention, limit int) (deleted int, err error) {
+func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, limit int) (deleted int, err error) {
+	defer says(&err, "prune")
+	keep := &given
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}

@@ -3,7 +3,6 @@ package couchbase
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,15 +11,9 @@ import (
 
 // List implements store.Reader. Ids are read by key; all else is asked of an index, and judged again by the
 // documents.
-func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
-	page, err := s.list(ctx, &f)
-	if err != nil {
-		return nil, fmt.Errorf("list: %w", err)
-	}
-	return page, nil
-}
-
-func (s *Store) list(ctx context.Context, f *store.Filter) ([]store.Task, error) {
+func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, err error) {
+	defer says(&err, "list")
+	f := &given
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -60,7 +53,7 @@ func (s *Store) list(ctx context.Context, f *store.Filter) ([]store.Task, error)
 	slices.SortFunc(found, func(a, b *task) int { return cmp.Compare(b.ID, a.ID) })
 	found = found[:min(len(found), limit)]
 	page := make([]store.Task, len(found))
-	err := each(len(found), func(i int) (err error) {
+	err = each(len(found), func(i int) (err error) {
 		page[i] = found[i].answer(f.Detail)
 		if f.NoArgs {
 			page[i].Args = nil
@@ -75,11 +68,7 @@ func (s *Store) list(ctx context.Context, f *store.Filter) ([]store.Task, error)
 
 // readAll returns those of some tasks that a filter means.
 func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*task, error) {
-	docs := make([]*doc, len(ids))
-	err := each(len(ids), func(i int) (err error) {
-		docs[i], err = s.peek(ctx, ref{inTask, ids[i]})
-		return err
-	})
+	docs, err := readEach(ctx, inTask, ids, s.peek)
 	var found []*task
 	for _, d := range docs {
 		if d != nil && d.task().matches(f) {
@@ -124,7 +113,8 @@ func among[T comparable](wanted []T, got T) bool {
 }
 
 // Count implements store.Reader.
-func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
+func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
+	defer says(&err, "count")
 	type count struct {
 		Queue  string `json:"q"`
 		State  string `json:"st"`
@@ -133,32 +123,22 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 	}
 	var counts []store.Count
 	now := s.now(ctx)
-	err := query(ctx, s, queryCount, nil, atPlus, func(c count) {
+	err = query(ctx, s, queryCount, nil, atPlus, func(c count) {
 		of := store.Count{Queue: c.Queue, State: states[c.State], Tasks: c.N}
 		if c.State == "a" {
 			of.Oldest = max(time.Duration(now-c.Oldest)*time.Microsecond, 0)
 		}
 		counts = append(counts, of)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("count: %w", err)
-	}
 	slices.SortFunc(counts, func(a, b store.Count) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
 	})
-	return counts, nil
+	return counts, err
 }
 
 // Workers implements store.Reader.
-func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
-	workers, err := s.workers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("workers: %w", err)
-	}
-	return workers, nil
-}
-
-func (s *Store) workers(ctx context.Context) ([]store.Worker, error) {
+func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
+	defer says(&err, "workers")
 	ids, err := s.listed(ctx, s.meta, directory)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/couchbase/gocb/v2"
@@ -39,24 +38,13 @@ func (r *record) version() int64 {
 }
 
 // Records implements store.Recorder.
-func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	records, err := s.records(ctx, kind)
-	if err != nil {
-		return nil, fmt.Errorf("records: %w", err)
-	}
-	return records, nil
-}
-
-func (s *Store) records(ctx context.Context, kind string) ([]store.Record, error) {
+func (s *Store) Records(ctx context.Context, kind string) (_ []store.Record, err error) {
+	defer says(&err, "records")
 	ids, err := s.listed(ctx, s.meta, recordList(kind))
 	if err != nil {
 		return nil, err
 	}
-	docs := make([]*doc, len(ids))
-	err = each(len(ids), func(i int) (err error) {
-		docs[i], err = s.peek(ctx, ref{inMeta, ids[i]})
-		return err
-	})
+	docs, err := readEach(ctx, inMeta, ids, s.peek)
 	var records []store.Record
 	for _, d := range docs {
 		if d == nil || d.body.(*record).Body == nil {
@@ -71,20 +59,20 @@ func (s *Store) records(ctx context.Context, kind string) ([]store.Record, error
 }
 
 // PutRecord implements store.Recorder. The record's write decides; the tasks follow from it.
-func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
-	err := ctx.Err()
-	if err == nil && p.Term != 0 {
-		err = s.leads(ctx, p.Term)
+func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []store.Enqueued, err error) {
+	defer says(&err, "put record")
+	if err := s.mayGoOn(ctx, p.Term); err != nil {
+		return 0, nil, err
 	}
-	var version int64
-	var results []store.Enqueued
-	if err == nil {
-		version, results, err = s.put(ctx, &p)
+	return s.put(ctx, &p)
+}
+
+// mayGoOn fails unless the term, if there is one, is the one that runs.
+func (s *Store) mayGoOn(ctx context.Context, term int64) error {
+	if term == 0 || ctx.Err() != nil {
+		return ctx.Err()
 	}
-	if err != nil {
-		return 0, nil, fmt.Errorf("put record: %w", err)
-	}
-	return version, results, nil
+	return s.leads(ctx, term)
 }
 
 func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
@@ -172,10 +160,10 @@ func (s *Store) forget(ctx context.Context, d *doc) error {
 }
 
 // UpdateRecords implements store.Recorder.
-func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) ([]store.Updated, error) {
-	err := ctx.Err()
-	if err == nil && term != 0 {
-		err = s.leads(ctx, term)
+func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutRecord) (_ []store.Updated, err error) {
+	defer says(&err, "update records")
+	if err := s.mayGoOn(ctx, term); err != nil {
+		return nil, err
 	}
 	updated := make([]store.Updated, len(puts))
 	put := func(i int) error {
@@ -187,18 +175,13 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		return err
 	}
 	beside, after := apart(puts)
-	if err == nil {
-		err = each(len(beside), func(i int) error { return put(beside[i]) })
-	}
+	err = each(len(beside), func(i int) error { return put(beside[i]) })
 	for _, i := range after {
 		if err == nil {
 			err = put(i)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("update records: %w", err)
-	}
-	return updated, nil
+	return updated, err
 }
 
 // apart tells puts that can be written beside each other from those that bring a key which one before them brings,

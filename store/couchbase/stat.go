@@ -207,9 +207,10 @@ func (s *Store) between(ctx context.Context, from, until string, each func(id st
 }
 
 // Stats implements store.Reader.
-func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
+func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (_ []store.Stat, err error) {
+	defer says(&err, "stats")
 	if err := s.writeSums(ctx); err != nil {
-		return nil, fmt.Errorf("stats: %w", err)
+		return nil, err
 	}
 	all, until := store.NewSums(f), statPrefix+"~"
 	if !f.Until.IsZero() {
@@ -219,7 +220,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	if f.From.Unix() > 0 {
 		from = statKey(f.From.Unix()/60, "")
 	}
-	err := s.between(ctx, from, until, func(id string, m json.RawMessage) error {
+	err = s.between(ctx, from, until, func(id string, m json.RawMessage) error {
 		var minute int64
 		var lines []sumDoc
 		if _, err := fmt.Sscanf(id, statPrefix+"%d|", &minute); err != nil {
@@ -238,10 +239,7 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("stats: %w", err)
-	}
-	return all.Stats(), nil
+	return all.Stats(), err
 }
 
 func ceilMinute(t time.Time) int64 {
@@ -252,17 +250,10 @@ func ceilMinute(t time.Time) int64 {
 }
 
 // Errors implements store.Reader.
-func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
-	groups, err := s.errorGroups(ctx, f)
-	if err != nil {
-		return nil, fmt.Errorf("errors: %w", err)
-	}
-	return groups, nil
-}
-
-func (s *Store) errorGroups(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
+func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.ErrorGroup, err error) {
+	defer says(&err, "errors")
 	var groups []store.ErrorGroup
-	err := s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
+	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
 		var g groupDoc
 		err := json.Unmarshal(m, &g)
 		if (f.Queue == "" || f.Queue == g.Queue) && (f.Kind == "" || f.Kind == g.Kind) && !g.Last.Before(f.Since) {

@@ -2,7 +2,6 @@ package couchbase
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -17,18 +16,17 @@ const (
 )
 
 // Maintain implements store.Maintainer.
-func (s *Store) Maintain(ctx context.Context, term int64) error {
+func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
+	defer says(&err, "maintain")
 	if err := s.leads(ctx, term); err != nil {
-		return fmt.Errorf("maintain: %w", err)
+		return err
 	}
 	if at := s.swept.Load(); time.Since(s.opened)-time.Duration(at) < sweepEvery && at > 0 {
 		return nil
 	}
 	s.swept.Store(int64(time.Since(s.opened)))
-	if _, err := s.sweep(ctx, sweepAfter); err != nil {
-		return fmt.Errorf("maintain: %w", err)
-	}
-	return nil
+	_, err = s.sweep(ctx, sweepAfter)
+	return err
 }
 
 // sweep completes what was recorded and left undone, and lines up again what stands in no page that is still to be

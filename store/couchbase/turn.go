@@ -3,7 +3,6 @@ package couchbase
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -29,20 +28,9 @@ func (a turn) compare(b turn) int {
 }
 
 // Turns implements store.Keeper.
-func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
-	turns, err := s.turns(ctx, term, groups, heads)
-	if err != nil {
-		return nil, fmt.Errorf("turns: %w", err)
-	}
-	return turns, nil
-}
-
-func (s *Store) turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
-	if term != 0 {
-		if err := s.leads(ctx, term); err != nil {
-			return nil, err
-		}
-	} else if err := ctx.Err(); err != nil {
+func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []store.Turns, err error) {
+	defer says(&err, "turns")
+	if err := s.mayGoOn(ctx, term); err != nil {
 		return nil, err
 	}
 	level := atPlus
@@ -60,7 +48,7 @@ func (s *Store) turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	slices.SortFunc(waiting, func(a, b turnCount) int { return cmp.Or(cmp.Compare(a.Since, b.Since), a.compare(b.turn)) })
 	waiting = waiting[:min(len(waiting), groups)]
 	answer := make([]store.Turns, len(waiting))
-	err := each(len(waiting), func(i int) error {
+	err = each(len(waiting), func(i int) error {
 		of := waiting[i].turn
 		answer[i] = store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]}
 		return query(ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads}, level,
@@ -83,15 +71,8 @@ func (s *Store) turns(ctx context.Context, term int64, groups, heads int) ([]sto
 // Grant implements store.Keeper. No write spans the term and a task, so a grant first marks its tasks as having
 // their turn, then looks at the term again, and only then makes them available: either it sees the next leader's
 // term, or that leader, who counts afterwards, sees the marks.
-func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
-	n, err := s.grant(ctx, term, ids)
-	if err != nil {
-		return n, fmt.Errorf("grant: %w", err)
-	}
-	return n, nil
-}
-
-func (s *Store) grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
+func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
+	defer says(&err, "grant")
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}

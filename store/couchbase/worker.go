@@ -11,6 +11,7 @@ import (
 	"github.com/couchbase/gocb/v2"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // worker is the document of a worker. It lives while g is there: whatever a living worker alone may do is written
@@ -54,6 +55,19 @@ func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, e
 	return w, cas, nil
 }
 
+// standing is how a worker stands, and its last beat.
+func (w *worker) standing() (is rules.Standing, last int64) {
+	switch {
+	case w == nil:
+		return rules.Unheard, 0
+	case w.G != nil:
+		return rules.Living, w.Seq
+	case w.Left:
+		return rules.SignedOff, w.Seq
+	}
+	return rules.Dead, w.Seq
+}
+
 // mutate changes parts of a document of the collection meta. With a CAS a lost answer is no refusal: the caller
 // looks.
 func (s *Store) mutate(ctx context.Context, key string, cas gocb.Cas, specs ...gocb.MutateInSpec) error {
@@ -64,34 +78,25 @@ func (s *Store) mutate(ctx context.Context, key string, cas gocb.Cas, specs ...g
 }
 
 // Extend implements store.Leaser.
-func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
-	stops, err := s.extend(ctx, &b)
-	if err != nil {
-		return nil, fmt.Errorf("extend: %w", err)
-	}
-	return stops, nil
-}
-
-func (s *Store) extend(ctx context.Context, b *store.Beat) ([]store.Stop, error) {
+func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, err error) {
+	defer says(&err, "extend")
+	b := &given
 	id := b.Worker.ID.String()
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return nil, err
 		}
 		w, cas, err := s.readWorker(ctx, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case w == nil && b.TTL <= 0:
-			return nil, nil
+		}
+		is, last := w.standing()
+		if counts, err := rules.Beat(b, is, last); err != nil || !counts {
+			return nil, err
+		}
+		switch {
 		case w == nil:
 			err = s.register(ctx, b)
-		case w.G == nil && w.Left && b.TTL <= 0:
-			return nil, nil
-		case w.G == nil:
-			return nil, store.ErrWorkerDead
-		case b.Seq > 0 && b.Seq <= w.Seq:
-			return nil, store.ErrLate
 		case b.TTL <= 0:
 			if err := s.note(ctx, b.Notes); err != nil {
 				return nil, err
