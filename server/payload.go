@@ -236,7 +236,7 @@ func (c *call) largeArgs(l *tusk.Lent) *LargeContent {
 }
 
 type leasedArgsInput struct {
-	LeaseID string `header:"Lease-Id" rule:"lease" doc:"needed: the lease_id of the task"`
+	LeaseID string `header:"Lease-Id" rule:"header" doc:"needed: the lease_id of the task"`
 	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
 }
 

@@ -174,7 +174,7 @@ func TestPartsThatAreWrongAreRefused(t *testing.T) {
 	large(sumOf("x"), sumOf("x")).problem(t, 422, "invalid_json")
 	large(sumOf("11"), sumOf("1"), sumOf("1")).want(t, 201, nil)
 	k.do("POST", "/api/v1/tasks/large", object{"task": object{"kind": "k", "args": 1}, "upload": object{"id": id, "parts": []string{sumOf("1")}, "sha256": sumOf("1")}}).problem(t, 422, "args_twice")
-	for _, header := range [][]string{{"Lease-Id", "x"}, {"Lease-Id", strings.Repeat("0", 70)}, {"Range", strings.Repeat("0", 65)}, {"Range", "\u00e9"}} {
+	for _, header := range [][]string{{"Lease-Id", "\u00e9"}, {"Range", strings.Repeat("0", 65)}, {"Range", "\u00e9"}} {
 		k.do("GET", "/api/v1/lease/args", nil, header...).problem(t, 400, "invalid_header")
 	}
 	without := start(t)

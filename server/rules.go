@@ -41,6 +41,7 @@ func init() {
 		"id":            text(36, 36, idPattern),
 		"optional-id":   text(0, 36, "("+idPattern+")?"),
 		"lease":         text(69, 69, idPattern+`\.[0-9a-fA-F]{32}`),
+		"header":        text(0, 255, "[ -~]*"),
 		"range":         text(0, 64, "[ -~]*"),
 		"sum":           text(64, 64, `[0-9a-f]{64}`),
 		"person":        text(1, 64, access.NamePattern),
