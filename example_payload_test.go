@@ -2,6 +2,8 @@ package tusk_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -55,4 +57,33 @@ func ExampleContent() {
 	// Output:
 	// added <nil>
 	// 100000 true 700006 null]
+}
+
+// Large JSON that comes in parts, over a connection that breaks, is put together when all of them are there.
+func ExampleClient_WritePart() {
+	ctx := context.Background()
+	client, _ := tusk.NewClient(memory.New(), &tusk.ClientConfig{Payloads: &shelfOf{objects: map[string][]byte{}}})
+	sum := func(text string) string {
+		hash := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(hash[:])
+	}
+	parts := []string{`{"words":"` + strings.Repeat("many ", 40_000), strings.Repeat("more ", 40_000) + `"}`}
+	upload := tusk.Upload{Owner: "importer", ID: tusk.NewID(), SHA256: sum(strings.Join(parts, ""))}
+	for _, part := range parts {
+		if client.HasPart(ctx, upload, sum(part)) != nil { // it did not come before
+			n, err := client.WritePart(ctx, upload, sum(part), strings.NewReader(part))
+			fmt.Println(n, err)
+		}
+		upload.Parts = append(upload.Parts, sum(part))
+	}
+	whole, _ := client.Uploaded(ctx, upload)
+	defer whole.Close()
+	e, err := client.Enqueue(ctx, tusk.StreamArgs{Name: "import", JSON: whole}, nil)
+	task, _ := client.Get(ctx, e.ID)
+	args, _ := client.ArgsOf(task)
+	fmt.Println(e.Result, err, args.SHA256() == upload.SHA256)
+	// Output:
+	// 200010 <nil>
+	// 200002 <nil>
+	// added <nil> true
 }

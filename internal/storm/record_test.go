@@ -28,6 +28,7 @@ type record struct {
 	holds   []event
 	clocks  []event           // when the server's clock was set, and to what
 	larges  map[tusk.ID]int64 // the version of large args
+	begins  int64
 	ends    int64
 	resyncs bool // processes look at the server's clock each half minute
 }
@@ -93,6 +94,9 @@ func newRecord(events []event) *record {
 			answers[key{e.file, e.Call}] = e
 		}
 		r.ends = max(r.ends, e.At)
+		if r.begins == 0 || e.At < r.begins {
+			r.begins = e.At
+		}
 	}
 	r.lapse(events)
 	asked := map[key]int64{}
