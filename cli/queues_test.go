@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 )
@@ -36,6 +37,9 @@ func TestAQueueStaysListedUntilItIsRemoved(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- worker.Run(ctx) }()
 		<-done
+		for begun := time.Now(); !worker.Leads() && time.Since(begun) < 30*time.Second; { // who leads notes names
+			time.Sleep(5 * time.Millisecond)
+		}
 		stop()
 		if err := <-ended; err != nil {
 			t.Fatal(err)

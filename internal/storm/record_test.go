@@ -257,7 +257,8 @@ func (r *record) ahead(at int64) (by int64) {
 	return by
 }
 
-// over is when a lease may have ended first; the end of time if never.
+// over is when a lease may have ended first; the end of time if never. A crash may have forgotten a lease
+// whose claim was answered only after it.
 func (r *record) over(p *past, c claimed) int64 {
 	end := int64(math.MaxInt64)
 	for _, x := range p.releases {
@@ -266,8 +267,8 @@ func (r *record) over(p *past, c claimed) int64 {
 		}
 	}
 	for _, crash := range r.crashes {
-		if crash.until > c.at {
-			end = min(end, max(crash.from, c.at))
+		if crash.until > c.asked {
+			end = min(end, max(crash.from, c.asked))
 		}
 	}
 	return end
