@@ -29,7 +29,9 @@ func TestNoBodyIsReadBeyondItsLimit(t *testing.T) {
 			continue
 		}
 		n++
-		s.do(r.Method, filledPath(r.Path), large).problem(t, 413, "body_too_large")
+		if !r.Takes { // parts of uploads have a limit of their own
+			s.do(r.Method, filledPath(r.Path), large).problem(t, 413, "body_too_large")
+		}
 		s.as(stranger, r.Method, filledPath(r.Path), large).problem(t, 403, "forbidden") // and not read
 		s.as("", r.Method, filledPath(r.Path), large).problem(t, 401, "unauthenticated")
 	}
