@@ -14,22 +14,6 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// trip does something once, when half of what it reads has been read.
-type trip struct {
-	r    io.Reader
-	left int
-	do   func()
-}
-
-func (t *trip) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	if t.left -= n; t.left <= 0 && t.do != nil {
-		t.do()
-		t.do = nil
-	}
-	return n, err
-}
-
 // A real object store is killed while large args are written to it. What was stored can be read, what
 // was not has left nothing that refers to it, and a sweep beside it takes nothing that is needed.
 func TestAnObjectStoreThatIsKilledLosesNoArgs(t *testing.T) {
@@ -61,9 +45,9 @@ func killedWhileItTakesArgs(t *testing.T, server *placetest.Server) {
 	var kept []tusk.ID
 	var texts []string
 	for n := range 4 {
-		args := &trip{strings.NewReader(text(n)), size / 2, nil}
+		args := &placetest.Trip{R: strings.NewReader(text(n)), Left: size / 2}
 		if n%2 == 1 {
-			args.do = func() {
+			args.Do = func() {
 				server.Kill()
 				if err := server.Again(); err != nil {
 					t.Error(err)

@@ -118,23 +118,6 @@ func holds(t *testing.T, location func(prefix string) string) {
 	}
 }
 
-// trip does something once, when half of what it reads has been read.
-type trip struct {
-	r    io.Reader
-	left int
-	do   func()
-}
-
-// Read implements io.Reader.
-func (t *trip) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	if t.left -= n; t.left <= 0 && t.do != nil {
-		t.do()
-		t.do = nil
-	}
-	return n, err
-}
-
 func isWhole(t *testing.T, server *placetest.Server) {
 	b := reach(t, server.URL("a"), patience)
 	if err := put(t.Context(), b, "kept", "kept"); err != nil {
@@ -142,7 +125,7 @@ func isWhole(t *testing.T, server *placetest.Server) {
 	}
 	const size = 20 << 20
 	o := &blob.WriterOptions{ContentType: "text/plain", BufferSize: 8 << 20, MaxConcurrency: 1}
-	err := b.Upload(t.Context(), "half", &trip{strings.NewReader(strings.Repeat("x", size)), size / 2, func() {
+	err := b.Upload(t.Context(), "half", &placetest.Trip{R: strings.NewReader(strings.Repeat("x", size)), Left: size / 2, Do: func() {
 		server.Kill()
 		if err := server.Again(); err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ package placetest
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -205,4 +206,21 @@ func (s *Server) log() string { return filepath.Join(s.dir, "server.log") }
 func (s *Server) stop() {
 	s.Kill()
 	_ = s.front.listener.Close()
+}
+
+// Trip does something once, when so much has been read.
+type Trip struct {
+	R    io.Reader
+	Left int // bytes until then
+	Do   func()
+}
+
+// Read implements io.Reader.
+func (t *Trip) Read(p []byte) (int, error) {
+	n, err := t.R.Read(p)
+	if t.Left -= n; t.Left <= 0 && t.Do != nil {
+		t.Do()
+		t.Do = nil
+	}
+	return n, err
 }
