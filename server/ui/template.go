@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -20,7 +21,9 @@ import (
 	"github.com/tuskqueue/tusk/why"
 )
 
-type templates map[string]*template.Template
+// templates are the pages by name. Each is parsed, together with the layout, when it is first shown:
+// all of them take 10 MB.
+type templates map[string]func() (*template.Template, error)
 
 // page is what every template gets.
 type page struct {
@@ -107,24 +110,21 @@ func theme(r *http.Request) string {
 	return "auto"
 }
 
-// parse reads every page together with the layout.
-func (p *pages) parse() (templates, error) {
-	all := templates{}
+func (p *pages) makeTemplates() (templates, error) {
 	entries, err := files.ReadDir("templates")
 	if err != nil {
 		return nil, err
 	}
+	all := templates{}
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), ".html")
 		if name == "layout" || name == "parts" {
 			continue
 		}
-		t, err := template.New(name).Option("missingkey=error").Funcs(p.functions()).
-			ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+e.Name())
-		if err != nil {
-			return nil, err
-		}
-		all[name] = t
+		all[name] = sync.OnceValues(func() (*template.Template, error) {
+			return template.New(name).Option("missingkey=error").Funcs(p.functions()).
+				ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+e.Name())
+		})
 	}
 	return all, nil
 }

@@ -115,7 +115,7 @@ func New(client *tusk.Client, o Options) (http.Handler, error) {
 	}
 	p := &pages{Options: o, client: client, trend: trend.New(client, o.Log), mux: http.NewServeMux()}
 	var err error
-	if p.templates, err = p.parse(); err != nil {
+	if p.templates, err = p.makeTemplates(); err != nil {
 		return nil, fmt.Errorf("ui: %w", err)
 	}
 	for _, r := range Routes() {
@@ -330,7 +330,11 @@ func (v *visit) turnedAway(route Route) error {
 
 func (p *pages) render(w http.ResponseWriter, a answer, base page) {
 	var out bytes.Buffer
-	if err := p.templates[a.page].ExecuteTemplate(&out, "layout", base); err != nil {
+	t, err := p.templates[a.page]()
+	if err == nil {
+		err = t.ExecuteTemplate(&out, "layout", base)
+	}
+	if err != nil {
 		p.Log.Error("page", "page", a.page, "error", err)
 		http.Error(w, "this page could not be made", http.StatusInternalServerError)
 		return

@@ -59,6 +59,21 @@ func newClient(t *testing.T, s store.Store) *tusk.Client {
 	return client
 }
 
+func TestEveryPageIsWellFormed(t *testing.T) {
+	all, err := (&pages{}).makeTemplates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 30 {
+		t.Errorf("%d pages", len(all))
+	}
+	for name, page := range all {
+		if _, err := page(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestAnotherProgramMountsThePages(t *testing.T) {
 	client := newClient(t, memory.New())
 	f, stop, err := fixture.Fill(t.Context(), client, true)
