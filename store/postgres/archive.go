@@ -70,7 +70,7 @@ func (s *Store) dueDead(ctx context.Context, keep store.Retention, after dueCurs
 	if err != nil || len(due.Tasks) == 0 {
 		return &dueCursor{}, err
 	}
-	if err := s.addDetails(ctx, due.Tasks, nil); err != nil {
+	if err := s.addDetails(ctx, due.Tasks); err != nil {
 		return nil, err
 	}
 	due.Receipt = receipt.encode()
@@ -100,11 +100,7 @@ func (s *Store) dueFlushes(ctx context.Context, keep store.Retention, after dueC
 		return nil, err
 	}
 	due.Receipt = page.receipt()
-	completed := make(map[store.ID]store.Attempt, len(due.Tasks))
-	for i := range due.Tasks {
-		completed[due.Tasks[i].ID] = due.Tasks[i].Detail.Attempts[0]
-	}
-	return next, s.addDetails(ctx, due.Tasks, completed)
+	return next, s.addDetails(ctx, due.Tasks)
 }
 
 // retentions are a store.Retention as functions of the database take it.

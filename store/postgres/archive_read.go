@@ -65,30 +65,39 @@ func (p *duePage) add(raw [][]byte) {
 	p.flushes = append(p.flushes, f)
 }
 
-// finishedAt says in which flush a task ended, and when.
-type finishedAt struct {
-	*completion
-	at time.Time
+// ended is a run of tasks that ended in one flush, each at its time.
+type ended struct {
+	idRun
+	in *completion
+	at []time.Time
+}
+
+// ends returns the runs of a flush with the times at which their tasks ended.
+func (f *completion) ends() (runs []ended) {
+	ago, at := f.ago, make([]time.Time, 0, f.tasks)
+	for _, run := range f.runs {
+		begin := len(at)
+		for range run.count {
+			end := f.finished
+			if ago.n > 0 {
+				end = end.Add(-time.Duration(int32Of(ago.next())) * time.Millisecond)
+			}
+			if end.Before(f.claimedAt) {
+				end = f.claimedAt
+			}
+			at = append(at, end)
+		}
+		runs = append(runs, ended{run, f, at[begin:]})
+	}
+	return runs
 }
 
 // readFlushes returns the tasks of flushes. Those that were enqueued together lie in packs and
 // are read by the run; the others by their ids.
 func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, error) {
-	ends := make(map[store.ID]finishedAt, p.tasks)
-	var singles []idRun
-	var runs []idRun
+	var singles, runs []ended
 	for _, f := range p.flushes {
-		for _, run := range f.runs {
-			for i := range run.count {
-				end := f.finished
-				if f.ago.n > 0 {
-					end = end.Add(-time.Duration(int32Of(f.ago.next())) * time.Millisecond)
-				}
-				if end.Before(f.claimedAt) {
-					end = f.claimedAt
-				}
-				ends[run.id(i)] = finishedAt{f, end}
-			}
+		for _, run := range f.ends() {
 			if run.count == 1 {
 				singles = append(singles, run)
 			} else {
@@ -97,18 +106,18 @@ func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, erro
 		}
 	}
 	tasks := make([]store.Task, 0, p.tasks)
-	tasks, rest, err := s.readSingles(ctx, p, singles, ends, tasks)
+	tasks, rest, err := s.readSingles(ctx, p, singles, tasks)
 	if err == nil {
-		tasks, rest, err = s.readPacks(ctx, p, append(runs, rest...), ends, tasks)
+		tasks, rest, err = s.readPacks(ctx, p, append(runs, rest...), tasks)
 	}
 	if err == nil { // packs that were taken apart since
-		var apart []idRun
+		var apart []ended
 		for _, run := range rest {
 			for i := range run.count {
-				apart = append(apart, idRun{run.id(i), 1})
+				apart = append(apart, ended{idRun{run.id(i), 1}, run.in, run.at[i : i+1]})
 			}
 		}
-		tasks, rest, err = s.readSingles(ctx, p, apart, ends, tasks)
+		tasks, rest, err = s.readSingles(ctx, p, apart, tasks)
 	}
 	if err == nil && len(rest) > 0 {
 		err = fmt.Errorf("task %v was completed and is not in the log", rest[0].first)
@@ -118,15 +127,15 @@ func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, erro
 
 // readSingles reads tasks that have a row of their own, the latest of each. It returns the
 // runs of which there is none.
-func (s *Store) readSingles(ctx context.Context, p *duePage, runs []idRun, ends map[store.ID]finishedAt, tasks []store.Task) (
-	[]store.Task, []idRun, error,
+func (s *Store) readSingles(ctx context.Context, p *duePage, runs []ended, tasks []store.Task) (
+	[]store.Task, []ended, error,
 ) {
 	if len(runs) == 0 {
 		return tasks, nil, nil
 	}
-	ids := make(uuids, len(runs))
-	for i, run := range runs {
-		ids[i] = run.first
+	ids, ends := make(uuids, len(runs)), make(map[store.ID]*ended, len(runs))
+	for i := range runs {
+		ids[i], ends[runs[i].first] = runs[i].first, &runs[i]
 	}
 	type found struct {
 		at     int
@@ -136,7 +145,6 @@ func (s *Store) readSingles(ctx context.Context, p *duePage, runs []idRun, ends 
 	err := s.queryPinned(ctx, s.sql["due_rows"], func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
-		end := ends[t.ID]
 		f := found{len(tasks), int64Of(raw[17]), int64Of(raw[18])}
 		before, twice := latest[t.ID]
 		switch {
@@ -148,10 +156,10 @@ func (s *Store) readSingles(ctx context.Context, p *duePage, runs []idRun, ends 
 			tasks = append(tasks, store.Task{})
 		}
 		t.Attempt++
-		latest[t.ID], tasks[f.at] = f, end.completed(t)
+		latest[t.ID], tasks[f.at] = f, ends[t.ID].completed(t, 0)
 		return nil
 	}, ids, p.lo)
-	var rest []idRun
+	var rest []ended
 	for _, run := range runs {
 		if _, known := latest[run.first]; !known {
 			rest = append(rest, run)
@@ -161,8 +169,8 @@ func (s *Store) readSingles(ctx context.Context, p *duePage, runs []idRun, ends 
 }
 
 // readPacks reads runs of tasks out of packs. It returns those that are in none.
-func (s *Store) readPacks(ctx context.Context, p *duePage, runs []idRun, ends map[store.ID]finishedAt, tasks []store.Task) (
-	[]store.Task, []idRun, error,
+func (s *Store) readPacks(ctx context.Context, p *duePage, runs []ended, tasks []store.Task) (
+	[]store.Task, []ended, error,
 ) {
 	if len(runs) == 0 {
 		return tasks, nil, nil
@@ -180,11 +188,11 @@ func (s *Store) readPacks(ctx context.Context, p *duePage, runs []idRun, ends ma
 			ExpiresAt: timeOf(raw[4]), Tags: textsOf(raw[5]), Settings: bytesOf(raw[6]), Attempt: 1}
 		for i := range run.count {
 			t.ID, t.Args = run.id(i), bytesOf(args.next())
-			tasks = append(tasks, ends[t.ID].completed(t))
+			tasks = append(tasks, run.completed(t, i))
 		}
 		return nil
 	}, firsts, counts, p.lo)
-	var rest []idRun
+	var rest []ended
 	for i, run := range runs {
 		if !known[i] {
 			rest = append(rest, run)
@@ -193,11 +201,10 @@ func (s *Store) readPacks(ctx context.Context, p *duePage, runs []idRun, ends ma
 	return tasks, rest, err
 }
 
-// completed returns a task of the log as its completion left it.
-func (f finishedAt) completed(t store.Task) store.Task {
-	t.Queue, t.State, t.Crashes, t.ClaimedAt, t.FinishedAt = f.queue, store.Completed, 0, f.claimedAt, f.at
-	t.Detail = &store.Detail{Attempts: []store.Attempt{
-		{Number: t.Attempt, Worker: f.worker, StartedAt: f.claimedAt, EndedAt: f.at, Outcome: store.Completed}}}
+// completed returns a task of the log as its completion left it. It is the i-th of the run.
+func (r *ended) completed(t store.Task, i int) store.Task {
+	t.Queue, t.State, t.Crashes, t.ClaimedAt, t.FinishedAt = r.in.queue, store.Completed, 0, r.in.claimedAt, r.at[i]
+	t.Detail = completedBy(&t, r.in.worker)
 	return t
 }
 

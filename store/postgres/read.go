@@ -45,7 +45,6 @@ func pageOf(limit int) int {
 func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	where, args := s.where(&f)
 	var tasks []store.Task
-	completed := map[store.ID]store.Attempt{} // the last attempts of those that were completed
 	err := s.queryText(ctx, s.listText(&f, where, pageOf(f.Limit)), func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
@@ -53,14 +52,14 @@ func (s *Store) list(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		t.State, t.Reason, t.FinishedAt = stateOf(raw[20]), string(raw[21]), timeOf(raw[22])
 		if worker := idOf(raw[18]); t.State == store.Running {
 			t.Worker = worker
-		} else if worker != (store.ID{}) {
-			completed[t.ID] = store.Attempt{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Completed}
+		} else if worker != (store.ID{}) && f.Detail {
+			t.Detail = completedBy(&t, worker)
 		}
 		tasks = append(tasks, t)
 		return nil
 	}, args...)
 	if err == nil && f.Detail && len(tasks) > 0 {
-		err = s.addDetails(ctx, tasks, completed)
+		err = s.addDetails(ctx, tasks)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
@@ -188,19 +187,35 @@ func numbersOf(states []store.State) []int16 {
 	return numbers
 }
 
-// addDetails fills in what a page about single tasks shows.
-func (s *Store) addDetails(ctx context.Context, tasks []store.Task, completed map[store.ID]store.Attempt) error {
+// addDetails fills in what a page about single tasks shows. A task that has details already has
+// its completion in them, which is the latest of its attempts.
+func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 	byID := make(map[store.ID]*store.Detail, len(tasks))
-	ids := make(uuids, len(tasks))
-	for i, t := range tasks {
-		tasks[i].Detail = &store.Detail{}
-		byID[t.ID], ids[i] = tasks[i].Detail, t.ID
+	ids, completed := make(uuids, len(tasks)), make([]*store.Detail, 0, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Detail == nil {
+			t.Detail = &store.Detail{}
+		} else {
+			completed = append(completed, t.Detail)
+		}
+		byID[t.ID], ids[i] = t.Detail, t.ID
 	}
-	err := s.query(ctx, "details", func(raw [][]byte) error { return readDetail(byID[idOf(raw[1])], raw) }, ids)
-	for id, last := range completed {
-		byID[id].Attempts = append(byID[id].Attempts, last)
+	if err := s.query(ctx, "details", func(raw [][]byte) error { return readDetail(byID[idOf(raw[1])], raw) }, ids); err != nil {
+		return err
 	}
-	return err
+	for _, d := range completed {
+		if last := d.Attempts[0]; len(d.Attempts) > 1 {
+			d.Attempts = append(d.Attempts[1:], last)
+		}
+	}
+	return nil
+}
+
+// completedBy returns the details of a completed task as far as its completion has them.
+func completedBy(t *store.Task, worker store.ID) *store.Detail {
+	return &store.Detail{Attempts: []store.Attempt{
+		{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Completed}}}
 }
 
 // readDetail reads a row of the statement, which says what it is.
