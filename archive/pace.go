@@ -5,21 +5,31 @@ import (
 	"time"
 )
 
-// Archiving works for a slice of time, and then looks whether others need the database. If they
-// do it rests for so many slices, but not where it would fall behind: not in a batch that follows
-// a full one, and not for longer than mostRests after a batch was begun.
+// Archiving works for a slice of time, and then judges by what its requests took whether others
+// need the database. If they do it rests for a multiple of the slice, which doubles from rest to
+// rest, but not where it would fall behind: not in a batch that follows a full one, and not for
+// longer than mostRests after a batch was begun.
 const (
-	slice     = 100 * time.Millisecond
-	rests     = 9
-	mostRests = 5 * time.Minute
+	slice      = 100 * time.Millisecond
+	sliceLeast = 3 // requests
+	slowLeast  = 3 // slices, less those that were not: one may be slow by chance, and a program that starts is
+	slowMost   = 6 // counted: a rest is at most 16 times as long as the slice
+	longRest   = 10 * time.Second
+	mostRests  = 5 * time.Minute
+	crowded    = 1.7 // times as much as the quickest request took for each byte
 )
 
-// pace tells whether others need the database, by how long it takes for an answer to a simple
-// question while this process asks for nothing else.
+// pace tells whether others need the database, by how long requests of one kind take for each
+// byte. Nobody else being there, the mean of a slice is about half as much again as the least.
+// Beside others it is several times as much, since requests wait for the processors and disks.
 type pace struct {
-	least  time.Duration // that an answer has taken
-	looked time.Time
-	until  time.Time // no rest after it
+	least    float64   // nanoseconds that a byte of the quickest request took
+	until    time.Time // no rest after it
+	begun    time.Time // of this slice
+	took     time.Duration
+	bytes    int
+	requests int
+	slow     int // slices, less those that were not
 }
 
 // begin is called at the beginning of a batch, with whether it follows a full one.
@@ -30,34 +40,49 @@ func (p *pace) begin(behind bool) {
 	}
 }
 
-// due reports whether it is time to look.
-func (p *pace) due() bool { return time.Since(p.looked) >= slice && time.Now().Before(p.until) }
+// start begins a slice.
+func (p *pace) start() { p.begun, p.took, p.bytes, p.requests = time.Now(), 0, 0, 0 }
 
-// took takes in how long an answer took, and reports whether others need the database.
-func (p *pace) took(d time.Duration) (busy bool) {
-	busy = p.least > 0 && d > 3*p.least+500*time.Microsecond
-	if p.least == 0 || d < p.least {
-		p.least = d
+// add takes in what a request took, and how large its answer or its argument was.
+func (p *pace) add(took time.Duration, bytes int) {
+	if bytes == 0 {
+		return
 	}
 	p.least += p.least / 1000 // what was once quick need not be possible for ever
-	p.looked = time.Now()
-	return busy
+	if each := float64(took) / float64(bytes); p.least == 0 || each < p.least {
+		p.least = each
+	}
+	p.took, p.bytes, p.requests = p.took+took, p.bytes+bytes, p.requests+1
 }
 
-// rest looks whether others need the database, and leaves it to them for a while if they do.
-func (r *Runner) rest(ctx context.Context) error {
-	begun := time.Now()
-	if _, err := r.o.Store.Records(ctx, recordKind); err != nil {
-		return err
+// due returns how long to rest after so much work.
+func (p *pace) due(worked time.Duration) time.Duration {
+	if worked < slice || p.requests < sliceLeast {
+		return 0
 	}
-	if !r.pace.took(time.Since(begun)) {
+	if float64(p.took) > crowded*p.least*float64(p.bytes) {
+		p.slow = min(p.slow+1, slowMost)
+	} else {
+		p.slow = max(p.slow-1, 0)
+	}
+	p.start()
+	if p.slow < slowLeast || time.Now().After(p.until) {
+		return 0
+	}
+	return min(worked<<(p.slow-slowLeast+1), longRest)
+}
+
+// rest leaves the database to others for a while, if they need it.
+func (p *pace) rest(ctx context.Context) error {
+	d := p.due(time.Since(p.begun))
+	if d == 0 {
 		return nil
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(rests * slice):
-		r.pace.looked = time.Now()
+	case <-time.After(d):
+		p.begun = time.Now()
 		return nil
 	}
 }

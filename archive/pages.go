@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -10,13 +11,13 @@ import (
 // A page is asked for by a number of tasks that makes it about pageMemory large, by the size of
 // the page before.
 const (
-	pageMemory = 2 << 20
+	pageMemory = 1 << 20
 	pageMost   = 5000
 	pageFirst  = 100
 )
 
-// pages returns the first page and those after it. While one is used, the next is read, but where
-// it is time to look whether others need the database.
+// pages returns the first page and those after it. While one is used, the next is read. Between
+// two, others have the database to themselves for a while if they need it.
 func (r *Runner) pages(ctx context.Context, keep store.Retention, page store.Due) iter.Seq2[store.Due, error] {
 	type answer struct {
 		page store.Due
@@ -25,33 +26,32 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, page store.Due
 	return func(yield func(store.Due, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		r.reading.start()
 		for limit := pageFirst; ; {
 			limit = fitting(limit, &page)
-			from, next, rest := page.Next, make(chan answer, 1), r.pace.due()
-			read := func() {
-				page, err := r.engine.Due(ctx, keep, from, limit)
-				next <- answer{page, err}
-			}
-			if from != "" && !rest {
-				go read()
+			from, next := page.Next, make(chan answer, 1)
+			if from != "" {
+				go func() {
+					begun := time.Now()
+					page, err := r.engine.Due(ctx, keep, from, limit)
+					r.reading.add(time.Since(begun), sizeOf(&page))
+					next <- answer{page, err}
+				}()
 			}
 			more := yield(page, nil)
-			if from == "" || !more && rest {
+			if from == "" {
 				return
 			}
 			if !more {
 				cancel()
-				<-next
-				return
-			}
-			if rest {
-				if err := r.rest(ctx); err != nil {
-					yield(store.Due{}, err)
-					return
-				}
-				read()
 			}
 			a := <-next
+			if !more {
+				return
+			}
+			if a.err == nil {
+				a.err = r.reading.rest(ctx)
+			}
 			if a.err != nil {
 				yield(store.Due{}, a.err)
 				return
@@ -63,7 +63,15 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, page store.Due
 
 // fitting returns how many tasks the page after a page should have, which had limit at most.
 func fitting(limit int, page *store.Due) int {
-	size := 0
+	size := sizeOf(page)
+	if size == 0 {
+		return limit
+	}
+	return min(max(len(page.Tasks)*pageMemory/size, 1), pageMost, limit*4)
+}
+
+// sizeOf is about how many bytes the tasks of a page take in memory.
+func sizeOf(page *store.Due) (size int) {
 	for i := range page.Tasks {
 		t := &page.Tasks[i]
 		size += rowSize + len(t.Args)
@@ -71,8 +79,5 @@ func fitting(limit int, page *store.Due) int {
 			size += len(t.Detail.Output)
 		}
 	}
-	if size == 0 {
-		return limit
-	}
-	return min(max(len(page.Tasks)*pageMemory/size, 1), pageMost, limit*4)
+	return size
 }

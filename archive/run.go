@@ -66,7 +66,8 @@ type Runner struct {
 	begun  bool          // a batch has left nothing behind
 	more   bool          // it is due at once: the last one was full
 	loop   *loop.Loop
-	pace   pace
+
+	reading, deleting pace
 
 	noting  sync.Mutex // held while the note is read or written
 	version int64      // of the note, as it was last read or written
@@ -121,26 +122,25 @@ const (
 	look = 5 * time.Second // between two looks at whether something is to be done, at most
 	// A look that finds no task due is repeated soon, and then in twice the time, up to rarely: what
 	// has waited may become due only after an engine was asked for it, and retentions may end.
-	soon   = time.Second
+	soon   = 200 * time.Millisecond
 	rarely = time.Minute
 )
 
 // Step goes on with the batch under way, or begins one when it is due. It returns after what
 // pause the next step is.
 func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
-	begun := time.Now()
 	note, err := r.read(ctx)
 	if err != nil {
 		return 0, err
 	}
-	r.pace.took(time.Since(begun))
 	if note != nil && note.Holder != r.o.ID && time.Since(r.since) < r.o.Patience {
 		return look, nil
 	}
 	if note == nil && !r.more && time.Now().Before(r.next) {
 		return r.idle(ctx)
 	}
-	r.pace.begin(r.more)
+	r.reading.begin(r.more)
+	r.deleting.begin(r.more)
 	r.more = false
 	err = r.holding(ctx, func(ctx context.Context) (err error) {
 		r.more, err = r.work(ctx, note)
@@ -286,17 +286,15 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 		return err
 	}
 	back := returned{}
+	r.deleting.start()
 	err = eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
-		if r.pace.due() {
-			if err := r.rest(ctx); err != nil {
-				return err
-			}
-		}
+		begun := time.Now()
 		ids, err := r.engine.Release(ctx, receipt)
+		r.deleting.add(time.Since(begun), len(receipt))
 		for _, id := range ids {
 			back[id.String()] = true
 		}
-		return err
+		return errors.Join(err, r.deleting.rest(ctx))
 	})
 	if err != nil {
 		return err

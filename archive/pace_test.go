@@ -1,0 +1,42 @@
+package archive
+
+import (
+	"testing"
+	"time"
+)
+
+// slices has a pace work for slices in which each of four requests takes so long for 1,000 bytes,
+// and returns the rests.
+func (p *pace) slices(each ...time.Duration) (rests []time.Duration) {
+	for _, took := range each {
+		for range 4 {
+			p.add(took, 1000)
+		}
+		rests = append(rests, p.due(slice))
+	}
+	return rests
+}
+
+func TestArchivingRestsWhereTheDatabaseIsSlowerThanItCanBe(t *testing.T) {
+	const quick, slow = time.Millisecond, 2 * time.Millisecond
+	var p pace
+	p.begin(false)
+	for i, rest := range p.slices(quick, slow, quick, quick, slow, slow, quick, quick) {
+		if rest > 0 {
+			t.Errorf("slice %d: it rests for %v beside nobody", i, rest)
+		}
+	}
+	var grow []time.Duration
+	for _, rest := range p.slices(slow, slow, slow, slow, slow, slow, slow) {
+		grow = append(grow, rest/slice)
+	}
+	for i, want := range []time.Duration{0, 0, 2, 4, 8, 16, 16} {
+		if grow[i] != want {
+			t.Fatalf("rests of %v slices", grow)
+		}
+	}
+	p.begin(true)
+	if rests := p.slices(slow, slow); rests[0] > 0 || rests[1] > 0 {
+		t.Errorf("it rests for %v although it is behind", rests)
+	}
+}
