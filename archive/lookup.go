@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/parquet-go/parquet-go"
@@ -68,29 +69,45 @@ func (a *Archive) rowOf(ctx context.Context, f File, id string) (*Row, error) {
 	o.object.ctx = ctx
 	defer func() { o.object.parts = nil }()
 	column, groups := o.column("id"), o.parquet.RowGroups()
-	first, _ := f.Strays.group(id)
-	for n := range groups {
-		i := (first + n) % len(groups)
-		group := groups[i]
-		if !o.mayHave(group, column, id) {
-			continue
+	may, err := o.groupsOf(column, id)
+	if err != nil {
+		return nil, err
+	}
+	if named, is := f.Strays.group(id); is && slices.Contains(may, named) {
+		may = append([]int{named}, slices.DeleteFunc(may, func(i int) bool { return i == named })...)
+	}
+	for n, i := range may {
+		try := may[n : n+1]
+		if n+1 < len(may) && may[n+1] == i+1 { // they overlap a little, and one request does for both
+			try = may[n : n+2]
 		}
-		if filter := group.ColumnChunks()[column].BloomFilter(); filter != nil {
-			if may, err := filter.Check(parquet.ValueOf(id)); err != nil {
-				return nil, err
-			} else if !may {
-				continue
-			}
-		}
-		if err := o.loadGroup(i); err != nil {
+		if err := o.load(try); err != nil {
 			return nil, err
 		}
-		row, err := rowIn(group, column, id)
+		row, err := rowIn(groups[i], column, id)
 		if row != nil || err != nil {
 			return row, err
 		}
 	}
 	return nil, ErrNotFound
+}
+
+// groupsOf returns the row groups that may have an id, by their bounds and Bloom filters.
+func (o *opened) groupsOf(column int, id string) (may []int, err error) {
+	for i, group := range o.parquet.RowGroups() {
+		if !o.mayHave(group, column, id) {
+			continue
+		}
+		if filter := group.ColumnChunks()[column].BloomFilter(); filter != nil {
+			if has, err := filter.Check(parquet.ValueOf(id)); err != nil {
+				return nil, err
+			} else if !has {
+				continue
+			}
+		}
+		may = append(may, i)
+	}
+	return may, nil
 }
 
 // rowIn returns the row of an id in a row group; nil: it has none.

@@ -102,20 +102,23 @@ func (a *Archive) open(ctx context.Context, f File) (*opened, error) {
 // gap is how far apart two pieces may be that are read by one request.
 const gap = 256 << 10
 
-// loadGroup reads the pages of a row group: all, or those of some columns.
-func (o *opened) loadGroup(group int, columns ...string) error {
+// load reads the pages of row groups: all, or those of some columns. Groups that are neighbours take
+// one request.
+func (o *opened) load(groups []int, columns ...string) error {
 	var want []extent
-	chunks := o.parquet.Metadata().RowGroups[group].Columns
-	for i := range chunks {
-		c := &chunks[i].MetaData
-		if len(columns) > 0 && !slices.Contains(columns, c.PathInSchema[0]) {
-			continue
+	for _, group := range groups {
+		chunks := o.parquet.Metadata().RowGroups[group].Columns
+		for i := range chunks {
+			c := &chunks[i].MetaData
+			if len(columns) > 0 && !slices.Contains(columns, c.PathInSchema[0]) {
+				continue
+			}
+			begin := c.DataPageOffset
+			if d := c.DictionaryPageOffset; d > 0 && d < begin {
+				begin = d
+			}
+			want = append(want, extent{begin, begin + c.TotalCompressedSize})
 		}
-		begin := c.DataPageOffset
-		if d := c.DictionaryPageOffset; d > 0 && d < begin {
-			begin = d
-		}
-		want = append(want, extent{begin, begin + c.TotalCompressedSize})
 	}
 	slices.SortFunc(want, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	for i := 0; i < len(want); {

@@ -108,7 +108,7 @@ func (s *scan) group(o *opened, f *File, n int, from int64, take take) (stopped 
 		return -1, nil
 	}
 	defer o.object.forget()
-	if err := o.loadGroup(n, probed...); err != nil {
+	if err := o.load([]int{n}, probed...); err != nil {
 		return -1, err
 	}
 	var rows []int64
@@ -126,7 +126,7 @@ func (s *scan) group(o *opened, f *File, n int, from int64, take take) (stopped 
 		return -1, nil
 	}
 	if len(rows) > 0 {
-		if err := o.loadGroup(n); err != nil {
+		if err := o.load([]int{n}); err != nil {
 			return -1, err
 		}
 	}

@@ -141,7 +141,7 @@ func (a *Archive) eachProbe(ctx context.Context, f File, fn func(*probe)) error 
 		return err
 	}
 	for n, group := range o.parquet.RowGroups() {
-		if err := o.loadGroup(n, probed...); err != nil {
+		if err := o.load([]int{n}, probed...); err != nil {
 			return err
 		}
 		if err := eachIn(group, 0, func(_ int64, p *probe) error { fn(p); return nil }); err != nil {
