@@ -261,6 +261,7 @@ type queueWatch struct {
 	queues  []string
 	worker  func() ID // which may be quiet; nil: none is
 	changed func()
+	leads   func(leader ID) // told at each look, where the engine sees it; nil: nobody is
 	loop    *loop.Loop
 
 	mu     sync.Mutex
@@ -294,8 +295,9 @@ func (w *queueWatch) open() (open []string, most map[string]int) {
 
 // settings returns the records of queues, and the limits of all, in one trip where the
 // engine can.
-func (c *Client) settings(ctx context.Context) (queues []store.Record, limits map[string]Limits, err error) {
-	engine, ok := store.As[store.ManyRecorder](c.store)
+func (w *queueWatch) settings(ctx context.Context) (queues []store.Record, limits map[string]Limits, err error) {
+	c := w.client
+	engine, ok := store.As[store.Looker](c.store)
 	if !ok {
 		if queues, err = c.store.Records(ctx, queueRecord); err != nil {
 			return nil, nil, err
@@ -304,13 +306,16 @@ func (c *Client) settings(ctx context.Context) (queues []store.Record, limits ma
 		return queues, limits, err
 	}
 	asked := time.Now()
-	records, err := engine.RecordsOf(ctx, queueRecord, allot.RecordKind)
+	seen, err := engine.Look(ctx, queueRecord, allot.RecordKind)
 	if err != nil {
 		return nil, nil, err
 	}
+	if w.leads != nil {
+		w.leads(seen.Leader)
+	}
 	isLimit := func(r store.Record) bool { return r.Kind == allot.RecordKind }
-	queues = slices.DeleteFunc(slices.Clone(records), isLimit)
-	limits, err = limitsOf(slices.DeleteFunc(records, func(r store.Record) bool { return !isLimit(r) }))
+	queues = slices.DeleteFunc(slices.Clone(seen.Records), isLimit)
+	limits, err = limitsOf(slices.DeleteFunc(seen.Records, func(r store.Record) bool { return !isLimit(r) }))
 	if err == nil {
 		c.limits.take(limits, asked)
 	}
@@ -318,7 +323,7 @@ func (c *Client) settings(ctx context.Context) (queues []store.Record, limits ma
 }
 
 func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
-	records, limits, err := w.client.settings(ctx)
+	records, limits, err := w.settings(ctx)
 	if err != nil {
 		return 0, err
 	}

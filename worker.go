@@ -171,6 +171,7 @@ func (w *Worker) assemble() {
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if !c.NeverLead {
 		w.leader = w.newLeader()
+		w.queues.leads = w.leader.Saw
 	}
 }
 

@@ -181,10 +181,18 @@ type Prompter interface {
 	Prompt() bool
 }
 
-// ManyRecorder is an engine that reads the records of several kinds in one trip.
-type ManyRecorder interface {
-	// RecordsOf returns what Records returns for each kind, the kinds in any order.
-	RecordsOf(ctx context.Context, kinds ...string) ([]Record, error)
+// Looker is an engine that answers in one trip what every process asks again and again.
+type Looker interface {
+	// Look reads the records of some kinds and who leads.
+	Look(ctx context.Context, kinds ...string) (Sight, error)
+}
+
+// Sight is what a Looker sees.
+type Sight struct {
+	Records []Record // what Records returns for each kind, the kinds in any order
+	// Leader is the candidate whose term has not expired: Lead would refuse all others.
+	// Zero: Lead has to be asked.
+	Leader ID
 }
 
 // Meter is an engine that counts what it costs, for benchmarks.

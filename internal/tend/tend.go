@@ -60,6 +60,7 @@ type Leader struct {
 	met   time.Time     // when the store last answered
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
+	other time.Time     // when another process was last seen to lead
 
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
 	plans   plans             // of schedules, read by that chore alone
@@ -122,8 +123,39 @@ func (l *Leader) Resign(ctx context.Context) error {
 	return errors.Join(err, l.carrier.Release(ctx))
 }
 
+// Saw tells who leads, by a look at the store that has just been answered; zero: nobody may.
+// While another process is seen to lead at least every half of a term, this one does not
+// campaign.
+func (l *Leader) Saw(leader store.ID) {
+	l.touch()
+	if !leader.IsZero() && leader != l.o.ID {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.other = time.Now()
+	} else if l.Term() == 0 {
+		l.forgetOther()
+		l.lead.Wake()
+	}
+}
+
+func (l *Leader) forgetOther() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.other = time.Time{}
+}
+
+// follows reports whether another process was seen to lead a moment ago.
+func (l *Leader) follows() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.other.IsZero() && time.Since(l.other) < l.o.TTL/2
+}
+
 func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	before := l.Term()
+	if before == 0 && l.follows() {
+		return l.o.TTL / 3, nil
+	}
 	asked := time.Now()
 	answer, err := l.store.Lead(ctx, store.Candidate{ID: l.o.ID, Term: before, TTL: l.o.TTL})
 	if err != nil {
@@ -152,7 +184,7 @@ func (l *Leader) set(term int64, until time.Time, ahead time.Duration) {
 func (l *Leader) stepDown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.term, l.until = 0, time.Time{}
+	l.term, l.until, l.other = 0, time.Time{}, time.Time{}
 }
 
 // now is the engine's time, as of the last answer to a campaign.

@@ -10,30 +10,42 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-var _ store.ManyRecorder = (*Store)(nil)
+var _ store.Looker = (*Store)(nil)
 
 // Records implements store.Recorder.
 func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error) {
-	return s.records(ctx, "records", kind)
-}
-
-// RecordsOf implements store.ManyRecorder.
-func (s *Store) RecordsOf(ctx context.Context, kinds ...string) ([]store.Record, error) {
-	return s.records(ctx, "records_of", kinds)
-}
-
-func (s *Store) records(ctx context.Context, name string, of any) ([]store.Record, error) {
 	var records []store.Record
-	err := s.query(ctx, name, func(raw [][]byte) error {
-		records = append(records, store.Record{
-			Kind: string(raw[0]), Name: string(raw[1]), Version: int64Of(raw[2]), Body: bytesOf(raw[3]), UpdatedAt: timeOf(raw[4]),
-		})
+	err := s.query(ctx, "records", func(raw [][]byte) error {
+		records = append(records, recordOf(raw))
 		return nil
-	}, of)
+	}, kind)
 	if err != nil {
 		return nil, fmt.Errorf("records: %w", err)
 	}
 	return records, nil
+}
+
+// Look implements store.Looker.
+func (s *Store) Look(ctx context.Context, kinds ...string) (seen store.Sight, err error) {
+	err = s.query(ctx, "look_at", func(raw [][]byte) error {
+		if raw[5] != nil {
+			seen.Leader = idOf(raw[5])
+		}
+		if raw[0] != nil {
+			seen.Records = append(seen.Records, recordOf(raw))
+		}
+		return nil
+	}, kinds)
+	if err != nil {
+		return store.Sight{}, fmt.Errorf("look: %w", err)
+	}
+	return seen, nil
+}
+
+func recordOf(raw [][]byte) store.Record {
+	return store.Record{
+		Kind: string(raw[0]), Name: string(raw[1]), Version: int64Of(raw[2]), Body: bytesOf(raw[3]), UpdatedAt: timeOf(raw[4]),
+	}
 }
 
 // PutRecord implements store.Recorder.

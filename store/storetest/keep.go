@@ -9,6 +9,45 @@ import (
 )
 
 var leadClauses = []clause{
+	{"lead/a look tells who leads, beside the records of several kinds", func(t *T) {
+		engine, ok := store.As[store.Looker](t.Store)
+		if !ok {
+			t.Skip("the engine is no Looker")
+		}
+		look := func(leader store.ID, names ...string) {
+			t.Helper()
+			seen, err := engine.Look(t.ctx(), "one", "two", "none")
+			var got []string
+			for _, r := range seen.Records {
+				got = append(got, r.Kind+" "+r.Name+" "+string(r.Body))
+			}
+			slices.Sort(got)
+			if err != nil || seen.Leader != leader || !slices.Equal(got, names) {
+				t.Errorf("saw %q and leader %v, %v: want %q and %v", got, seen.Leader, err, names, leader)
+			}
+		}
+		lead := func(id store.ID, ttl time.Duration) {
+			t.Helper()
+			if l, err := t.Lead(t.ctx(), store.Candidate{ID: id, TTL: ttl}); err != nil || ttl > 0 && l.Term == 0 {
+				t.Fatal(l, err)
+			}
+		}
+		look(store.ID{})
+		for _, r := range []store.Record{{Kind: "one", Name: "a"}, {Kind: "one", Name: "b"}, {Kind: "two", Name: "a"}, {Kind: "three", Name: "a"}} {
+			r.Body = []byte("1")
+			if _, err := t.put(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := NewID(), NewID()
+		lead(a, time.Minute)
+		look(a, "one a 1", "one b 1", "two a 1")
+		lead(a, 0)
+		look(store.ID{}, "one a 1", "one b 1", "two a 1")
+		lead(b, time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
+		look(store.ID{}, "one a 1", "one b 1", "two a 1")
+	}},
 	{"lead/one candidate leads, keeps its term, and a successor's term is higher", func(t *T) {
 		a, b := NewID(), NewID()
 		ask := func(id store.ID, term int64, ttl time.Duration) store.Leadership {

@@ -1,12 +1,17 @@
 -- name: records
 select kind, name, version, body, updated_at from tusk.record where kind = $1 order by name collate "C"
 
--- name: records_of
--- The same of several kinds; they are looked for one by one, whatever the planner knows.
-select r.kind, r.name, r.version, r.body, r.updated_at
-from (select $1::text[] as kinds offset 0) a
-cross join lateral pg_catalog.unnest(a.kinds) k(kind)
-cross join lateral (select x.* from tusk.record x where x.kind = k.kind order by x.name collate "C" offset 0) r
+-- name: look_at
+-- The same of several kinds, beside who leads, in one row at least. Kinds are looked for one by one, whatever the
+-- planner knows. A term that began ahead of the clock is not told, so that Lead sets it right.
+select r.kind, r.name, r.version, r.body, r.updated_at, l.id
+from (select (select x.id from tusk.leader x
+  where x.expires_at > clock_timestamp() and x.renewed_at <= clock_timestamp() + interval '1 second') as id offset 0) l
+left join (
+  select x.* from (select $1::text[] as kinds offset 0) a
+  cross join lateral pg_catalog.unnest(a.kinds) k(kind)
+  cross join lateral (
+    select y.* from tusk.record y where y.kind = k.kind order by y.name collate "C" offset 0) x) r on true
 
 -- name: hold_lead
 select tusk_fn.hold_lead($1)

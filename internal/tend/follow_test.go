@@ -1,0 +1,53 @@
+package tend
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// A process that sees another one lead does not campaign. It does so at once when nobody is
+// seen to lead any more, and by itself when nothing is seen any more.
+func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := &shaky{Store: memory.New(), before: func(method string) error {
+			if method == "Lead" {
+				asked.Add(1)
+			}
+			return nil
+		}}
+		other := store.ID{9}
+		if _, err := s.Store.Lead(t.Context(), store.Candidate{ID: other, TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		l, kill := lead(s, 1)
+		defer kill()
+		synctest.Wait()
+		asked.Store(0)
+		for range 60 {
+			l.Saw(other)
+			time.Sleep(time.Second)
+		}
+		if n := asked.Load(); n != 0 {
+			t.Errorf("it campaigned %d times while another was seen to lead", n)
+		}
+		time.Sleep(2 * ttl)
+		if asked.Load() == 0 {
+			t.Error("it does not campaign although nothing is seen any more")
+		}
+		l.Saw(other)
+		if _, err := s.Store.Lead(t.Context(), store.Candidate{ID: other}); err != nil {
+			t.Fatal(err)
+		}
+		l.Saw(store.ID{})
+		synctest.Wait()
+		if l.Term() == 0 {
+			t.Error("it does not lead although nobody was seen to")
+		}
+	})
+}
