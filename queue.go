@@ -261,8 +261,13 @@ type queueWatch struct {
 	queues  []string
 	worker  func() ID // which may be quiet; nil: none is
 	changed func()
-	leads   func(leader ID) // told at each look, where the engine sees it; nil: nobody is
 	loop    *loop.Loop
+
+	// Where the engine can look at more with the same trip: nil, or told who leads, and what was
+	// found in the queues that rest.
+	leads  func(leader ID)
+	rests  func() []string
+	looked func(began time.Time, found []string)
 
 	mu     sync.Mutex
 	paused map[string]bool // or this worker is quiet; nil: not known yet
@@ -305,13 +310,20 @@ func (w *queueWatch) settings(ctx context.Context) (queues []store.Record, limit
 		limits, err = c.limits.of(ctx, c)
 		return queues, limits, err
 	}
+	var resting []string
+	if w.rests != nil {
+		resting = w.rests()
+	}
 	asked := time.Now()
-	seen, err := engine.Look(ctx, queueRecord, allot.RecordKind)
+	seen, err := engine.Look(ctx, resting, queueRecord, allot.RecordKind)
 	if err != nil {
 		return nil, nil, err
 	}
 	if w.leads != nil {
 		w.leads(seen.Leader)
+	}
+	if len(resting) > 0 {
+		w.looked(asked, seen.Queues)
 	}
 	isLimit := func(r store.Record) bool { return r.Kind == allot.RecordKind }
 	queues = slices.DeleteFunc(slices.Clone(seen.Records), isLimit)

@@ -169,6 +169,9 @@ func (w *Worker) assemble() {
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
 		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Prompt: prompt, Along: exchanger, Lender: w.finish, Log: w.log})
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
+	if c.Poll >= queueRefresh {
+		w.queues.rests, w.queues.looked = w.source.Rests, w.source.Looked
+	}
 	if !c.NeverLead {
 		w.leader = w.newLeader()
 		w.queues.leads = w.leader.Saw

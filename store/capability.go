@@ -183,8 +183,9 @@ type Prompter interface {
 
 // Looker is an engine that answers in one trip what every process asks again and again.
 type Looker interface {
-	// Look reads the records of some kinds and who leads.
-	Look(ctx context.Context, kinds ...string) (Sight, error)
+	// Look reads the records of some kinds, who leads, and which of some queues may have
+	// available tasks.
+	Look(ctx context.Context, queues []string, kinds ...string) (Sight, error)
 }
 
 // Sight is what a Looker sees.
@@ -193,6 +194,9 @@ type Sight struct {
 	// Leader is the candidate whose term has not expired: Lead would refuse all others.
 	// Zero: Lead has to be asked.
 	Leader ID
+	// Queues are those of which a claim may get a task. When the look began, the others
+	// had none.
+	Queues []string
 }
 
 // Meter is an engine that counts what it costs, for benchmarks.

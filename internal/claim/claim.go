@@ -62,9 +62,11 @@ type Source struct {
 	turn       int
 	hints      *hints
 	sated      atomic.Bool // the last round had room left, and hints are prompt
+	resting    atomic.Bool // it polls in vain, as seldom as it may
 
-	mu    sync.Mutex
-	asked store.Token // of the request that is under way or unanswered; zero: none
+	mu     sync.Mutex
+	asked  store.Token // of the request that is under way or unanswered; zero: none
+	looked time.Time   // when the last look began that found nothing
 }
 
 // The pause after a poll that found fewer than there was room for doubles up to Poll. It is
@@ -86,13 +88,16 @@ func New(s Claimer, o Options) *Source {
 func (c *Source) Loop() *loop.Loop { return c.loop }
 
 // Wake makes it go on at once.
-func (c *Source) Wake() { c.loop.Wake() }
+func (c *Source) Wake() {
+	c.hints.tell()
+	c.loop.Wake()
+}
 
 // Freed says that there is room again: it goes on at once, unless the last look found all
 // that there was and hints tell of more.
 func (c *Source) Freed() {
 	if !c.sated.Load() {
-		c.loop.Wake()
+		c.Wake()
 	}
 }
 
@@ -106,6 +111,9 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	id, alive := c.o.Worker()
 	if !alive {
 		return firstIdle, nil
+	}
+	if left := c.spared(); left > 0 {
+		return left, nil
 	}
 	room, after := c.o.Room()
 	r := c.request(id, room)
@@ -244,6 +252,7 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 	}
 	c.sated.Store(prompt)
 	c.idle = min(max(2*c.idle, first), c.o.Poll)
+	c.resting.Store(c.idle == c.o.Poll)
 	pause := c.idle - rand.N(c.idle/4+1)
 	if !more && !isFew(c.o.Asks()) {
 		return max(pause, c.hints.untilSweep())

@@ -20,6 +20,7 @@ type hints struct {
 	mu    sync.Mutex
 	hot   map[string]bool // queues that may have tasks
 	any   bool            // all may
+	told  bool            // there is room, or another reason to look
 	swept time.Time       // when all were looked at; zero: look again at once
 }
 
@@ -34,10 +35,25 @@ func (h *hints) add(queues ...string) {
 	h.any = h.any || len(queues) == 0
 }
 
+// tell says that a look is worth it, wherever.
+func (h *hints) tell() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = true
+}
+
+// silent reports whether nothing was heard since the last look.
+func (h *hints) silent() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.told && !h.any && len(h.hot) == 0
+}
+
 // choose leaves of what could be asked what is worth it now.
 func (h *hints) choose(asks []Ask) []Ask {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.told = false
 	if isFew(asks) || h.any || time.Since(h.swept) >= h.poll {
 		h.swept, h.any = time.Now(), false
 		clear(h.hot)

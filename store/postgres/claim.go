@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -71,6 +72,21 @@ func askFor(r *store.ClaimRequest) *ask {
 		}
 	}
 	return a
+}
+
+// queuesOf names the queues of lanes.
+func (a *ask) queuesOf(lanes []byte) (queues []string) {
+	if len(lanes) < 20 {
+		return nil
+	}
+	list := arrayOf(lanes)
+	for range list.n {
+		queue := a.names[int64Of(list.next())>>16]
+		if !slices.Contains(queues, queue) {
+			queues = append(queues, queue)
+		}
+	}
+	return queues
 }
 
 // lent says of a task what every one that is claimed has.

@@ -26,16 +26,18 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 }
 
 // Look implements store.Looker.
-func (s *Store) Look(ctx context.Context, kinds ...string) (seen store.Sight, err error) {
+func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
+	a := askFor(&store.ClaimRequest{Queues: queues})
 	err = s.query(ctx, "look_at", func(raw [][]byte) error {
-		if raw[5] != nil {
-			seen.Leader = idOf(raw[5])
-		}
 		if raw[0] != nil {
 			seen.Records = append(seen.Records, recordOf(raw))
 		}
+		if raw[5] != nil {
+			seen.Leader = idOf(raw[5])
+		}
+		seen.Queues = a.queuesOf(raw[6])
 		return nil
-	}, kinds)
+	}, kinds, a.queues)
 	if err != nil {
 		return store.Sight{}, fmt.Errorf("look: %w", err)
 	}

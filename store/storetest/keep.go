@@ -16,7 +16,7 @@ var leadClauses = []clause{
 		}
 		look := func(leader store.ID, names ...string) {
 			t.Helper()
-			seen, err := engine.Look(t.ctx(), "one", "two", "none")
+			seen, err := engine.Look(t.ctx(), nil, "one", "two", "none")
 			var got []string
 			for _, r := range seen.Records {
 				got = append(got, r.Kind+" "+r.Name+" "+string(r.Body))
@@ -33,7 +33,9 @@ var leadClauses = []clause{
 			}
 		}
 		look(store.ID{})
-		for _, r := range []store.Record{{Kind: "one", Name: "a"}, {Kind: "one", Name: "b"}, {Kind: "two", Name: "a"}, {Kind: "three", Name: "a"}} {
+		for _, r := range []store.Record{
+			{Kind: "one", Name: "a"}, {Kind: "one", Name: "b"}, {Kind: "two", Name: "a"}, {Kind: "three", Name: "a"},
+		} {
 			r.Body = []byte("1")
 			if _, err := t.put(r); err != nil {
 				t.Fatal(err)
@@ -47,6 +49,34 @@ var leadClauses = []clause{
 		lead(b, time.Millisecond)
 		time.Sleep(50 * time.Millisecond)
 		look(store.ID{}, "one a 1", "one b 1", "two a 1")
+	}},
+	{"lead/a look tells which queues may have tasks", func(t *T) {
+		engine, ok := store.As[store.Looker](t.Store)
+		if !ok {
+			t.Skip("the engine is no Looker")
+		}
+		look := func(want ...string) {
+			t.Helper()
+			seen, err := engine.Look(t.ctx(), []string{"a", "c", "none"}, "none")
+			slices.Sort(seen.Queues)
+			if err != nil || !slices.Equal(seen.Queues, want) {
+				t.Errorf("saw tasks in %q, %v: want %q", seen.Queues, err, want)
+			}
+		}
+		look()
+		t.addMany(2, queue("a"))
+		t.addOne(queue("c"), priority(-7))
+		t.addOne(queue("d"))
+		look("a", "c")
+		w := t.worker()
+		if n := len(t.take(w, 1, "a")); n != 1 {
+			t.Fatalf("claimed %d tasks, want one", n)
+		}
+		look("a", "c")
+		if n := len(t.take(w, 10, "a", "c")); n != 2 {
+			t.Fatalf("claimed %d tasks, want two", n)
+		}
+		look()
 	}},
 	{"lead/one candidate leads, keeps its term, and a successor's term is higher", func(t *T) {
 		a, b := NewID(), NewID()

@@ -1,0 +1,84 @@
+package claim
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// looks tells a source once a second for a while that nothing was found.
+func looks(s *Source, n int) (asked []string) {
+	for range n {
+		asked = s.Rests()
+		s.Looked(time.Now(), nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	return asked
+}
+
+func TestWhileLooksFindNothingAnIdleSourceDoesNotPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "p", "q")
+		run(t, s, func() {
+			synctest.Wait()
+			if s.Rests() != nil {
+				t.Error("it rests after the first look")
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			before := len(c.requests)
+			if asked := looks(s, 60); !slices.Equal(asked, []string{"p", "q"}) {
+				t.Errorf("it rests on %q, want both queues", asked)
+			}
+			if n := len(c.requests) - before; n > 1 {
+				t.Errorf("%d polls beside looks that found nothing", n)
+			}
+			before = len(c.requests)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := len(c.requests) - before; n < 55 {
+				t.Errorf("%d polls in a minute without looks, want about one a second", n)
+			}
+		})
+	})
+}
+
+func TestAnIdleSourceThatHearsOfSomethingPollsAtOnceWhateverALookFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "p", "q")
+		run(t, s, func() {
+			time.Sleep(10 * time.Second)
+			looks(s, 10)
+			for what, tell := range map[string]func(){
+				"a hint":                    func() { s.Hint("q") },
+				"a hint without a name":     func() { s.Hint() },
+				"room":                      s.Freed,
+				"somebody who woke it":      s.Wake,
+				"a look that found a queue": func() { s.Looked(time.Now(), []string{"p"}) },
+			} {
+				s.Looked(time.Now(), nil)
+				before := len(c.requests)
+				tell()
+				s.Looked(time.Now(), nil)
+				synctest.Wait()
+				if n := len(c.requests) - before; n != 1 {
+					t.Errorf("%d polls after %s, want one", n, what)
+				}
+			}
+			c.stock = 1
+			s.Hint("q")
+			synctest.Wait()
+			if s.Rests() != nil {
+				t.Error("it rests although it has just found something")
+			}
+		})
+	})
+}
