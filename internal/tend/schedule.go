@@ -15,6 +15,7 @@ import (
 
 const (
 	scheduleEvery = 500 * time.Millisecond
+	scheduleIdle  = time.Second // while there are none
 	// A set of schedules that fire in one write has at most so many, and so many bytes of
 	// args, but for a single large one.
 	fireSet   = 500
@@ -52,7 +53,7 @@ type firing struct {
 func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error) {
 	records, err := l.store.Records(ctx, tick.RecordKind)
 	if err != nil || len(records) == 0 {
-		return scheduleEvery, err
+		return scheduleIdle, err
 	}
 	limits, err := l.limits(ctx)
 	if err != nil {

@@ -62,6 +62,8 @@ type Leader struct {
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 	other time.Time     // when another process was last seen to lead
 
+	admitted time.Time // when a task last became available; read by that chore alone
+
 	sweeps  map[string]*sweep // of queues that age, by name; read by that chore alone
 	plans   plans             // of schedules, read by that chore alone
 	named   time.Time         // up to when queues are noted; read by that chore alone

@@ -1,0 +1,48 @@
+package tend
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+func TestWhereNothingBecomesDueTheLeaderLooksForItLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := &shaky{Store: memory.New(), before: func(method string) error {
+			if method == "Admit" {
+				asked.Add(1)
+			}
+			return nil
+		}}
+		_, kill := lead(s, 1)
+		defer kill()
+		looks := func(within time.Duration) int64 {
+			asked.Store(0)
+			time.Sleep(within)
+			synctest.Wait()
+			return asked.Load()
+		}
+		time.Sleep(time.Minute)
+		if n := looks(10 * time.Second); n < 15 || n > 25 {
+			t.Errorf("%d looks in ten seconds while nothing waits, want about twenty", n)
+		}
+		later := store.NewTask{ID: newID(), Kind: "k", Queue: "q", Args: []byte("{}"), Delay: 2 * time.Second}
+		if _, err := s.Store.Enqueue(t.Context(), []store.NewTask{later}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(later.Delay + time.Millisecond)
+		synctest.Wait()
+		waiting, err := s.Store.List(t.Context(), store.Filter{States: []store.State{store.Available}, Limit: 1})
+		if err != nil || len(waiting) != 1 {
+			t.Errorf("%d tasks are available as soon as one is due, %v", len(waiting), err)
+		}
+		if n := looks(9 * time.Second); n < 40 {
+			t.Errorf("%d looks in nine seconds after something was due, want about 45", n)
+		}
+	})
+}
