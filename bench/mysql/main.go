@@ -32,6 +32,7 @@ type options struct {
 	soak           time.Duration
 	json           bool
 	alone          bool
+	idle           int
 }
 
 // contender takes tasks through their life.
@@ -57,6 +58,7 @@ func main() {
 	flag.DurationVar(&o.soak, "soak", 0, "instead run Tusk for so long, with producers, and count deadlocks")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
 	flag.BoolVar(&o.alone, "alone", false, "run Tusk without the article beside it")
+	flag.IntVar(&o.idle, "idle", 0, "instead measure so many processes that wait, and how long a task waits that comes to one, in so many rounds")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -74,6 +76,9 @@ func run(ctx context.Context, o *options) error {
 			return err
 		}
 		defer server.Stop()
+	}
+	if o.idle > 0 {
+		return idle(ctx, server, o)
 	}
 	if o.soak > 0 {
 		return soak(ctx, server, o)

@@ -177,10 +177,7 @@ func (w *work) living(worker store.ID) error {
 func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	queues := all[0].queues
 	was := s.hint(queues)
-	var names, requests []byte
-	for _, queue := range queues {
-		names = append(append(names, byte(len(queue))), queue...)
-	}
+	var requests []byte
 	wanted, got, spans, i := 0, 0, 0, 0
 	for _, c := range all {
 		c.empty()
@@ -200,7 +197,7 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 		}
 		all[i].add(t, claimed)
 		return nil
-	}, "tusk_claim", requests, wanted, names, was.perRow)
+	}, "tusk_claim", requests, wanted, namesOf(queues), was.perRow)
 	if codeOf(err) == codeWorkerDead {
 		return sent, store.ErrWorkerDead
 	}
@@ -219,6 +216,14 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	}
 	s.learn(queues[0], was, is)
 	return sent, nil
+}
+
+// namesOf puts the names of queues in a row, as procedures take them.
+func namesOf(queues []string) (names []byte) {
+	for _, queue := range queues {
+		names = append(append(names, byte(len(queue))), queue...)
+	}
+	return names
 }
 
 // learn takes note of what a claim saw.

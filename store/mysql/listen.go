@@ -11,12 +11,17 @@ import (
 )
 
 // How often idle queues are looked at for what other processes have made available: often
-// while something happens, seldom after ten seconds in which nothing did.
+// while something happens. After ten seconds in which nothing did, the server itself looks, for
+// a while in one statement; or this process does, seldom, if no connection can be spared.
 const (
 	lookOften  = 25 * time.Millisecond
 	lookSeldom = 100 * time.Millisecond
 	quiet      = 10 * time.Second
 	mostLooked = 64 // queues, with one statement
+
+	watchFor   = time.Second // in one statement
+	watchEvery = 25 * time.Millisecond
+	watchEach  = time.Millisecond // more for each queue
 )
 
 // wakes knows who listens in this process, and which queues have nothing for them.
@@ -25,6 +30,7 @@ type wakes struct {
 	listeners map[*listener]bool
 	idle      map[string]time.Time // queues that were found empty, and when
 	found     time.Time            // when something was last found
+	watched   bool                 // the server looks at them
 }
 
 // listener is somebody who wants to be told. ring has room for one ring, which is enough to
@@ -41,22 +47,73 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	s.wakes.join(l)
 	defer s.wakes.leave(l)
-	look := time.NewTicker(lookOften)
-	defer look.Stop()
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { s.keepLooking(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-look.C:
-			s.lookAround(ctx)
 		case <-l.ring:
 			wake(s.wakes.read(l)...)
 		}
 	}
 }
 
-// lookAround looks at the queues that are due. An error is left to the claims, which meet it
-// as well.
+// keepLooking looks at idle queues until the context ends. An error is left to the claims,
+// which meet it as well.
+func (s *Store) keepLooking(ctx context.Context) {
+	look := time.NewTicker(lookOften)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if queues := s.wakes.watch(time.Now(), s.spares()); len(queues) > 0 {
+			found, err := s.watch(ctx, queues)
+			s.wakes.wake(found)
+			s.wakes.watchEnded()
+			if err != nil {
+				pauseFor(ctx, watchFor)
+			}
+		} else {
+			s.lookAround(ctx)
+		}
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// spares reports whether a connection can wait without keeping others.
+func (s *Store) spares() bool {
+	limit := s.db.Stats().MaxOpenConnections
+	return s.spare != nil || limit == 0 || limit >= 4
+}
+
+// watch has the server look at queues for a while, and returns those that have something.
+func (s *Store) watch(ctx context.Context, queues []string) (found map[string]bool, err error) {
+	pause := watchEvery + time.Duration(len(queues))*watchEach
+	found = map[string]bool{}
+	_, err = s.call(ctx, func(rows *sql.Rows) error {
+		var places []byte
+		var unused int
+		err := rows.Scan(&places, &unused)
+		for _, i := range places {
+			found[queues[i]] = true
+		}
+		return err
+	}, "tusk_watch", namesOf(queues), pause.Seconds(), int(watchFor/pause))
+	return found, err
+}
+
+// lookAround looks at the queues that are due.
 func (s *Store) lookAround(ctx context.Context) {
 	queues := s.wakes.due(time.Now())
 	if len(queues) == 0 {
@@ -138,10 +195,31 @@ func (w *wakes) claimed(queues []string, tasks int) {
 	}
 }
 
+// watch returns the idle queues when the server shall look at them: nothing has happened for a
+// while, and it does not already. watchEnded has to follow.
+func (w *wakes) watch(now time.Time, spares bool) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !spares || w.watched || now.Sub(w.found) <= quiet || len(w.idle) == 0 || len(w.idle) > mostLooked {
+		return nil
+	}
+	w.watched = true
+	return slices.Sorted(maps.Keys(w.idle))
+}
+
+func (w *wakes) watchEnded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watched = false
+}
+
 // due returns the queues that are to be looked at now, those first that have waited longest.
 func (w *wakes) due(now time.Time) (queues []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.watched {
+		return nil
+	}
 	pace := lookOften
 	if now.Sub(w.found) > quiet {
 		pace = lookSeldom

@@ -185,4 +185,5 @@ var (
 	_ store.Witness    = (*Store)(nil)
 	_ store.Meter      = (*Store)(nil)
 	_ store.Notifier   = (*Store)(nil)
+	_ store.Looker     = (*Store)(nil)
 )

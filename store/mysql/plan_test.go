@@ -206,6 +206,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"tusk_complete", "delete from tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 32},
 		{"tusk_grant", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
 		{"tusk_grant", "update tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 23},
+		{"tusk_watch", "select 1 from", " limit", "tusk_ready", "PRIMARY", 257, 1 << 30},
 		{"tusk_complete", "delete from tusk_lease", ";", "tusk_lease", "PRIMARY", 16, 1},
 	} {
 		t.Run(test.procedure+": "+test.from, func(t *testing.T) {

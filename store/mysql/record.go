@@ -1,8 +1,11 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"slices"
+	"strings"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -22,6 +25,43 @@ func (s *Store) Records(ctx context.Context, kind string) (records []store.Recor
 		return err
 	}, q("record.all"), []byte(kind))
 	return records, wrap("records", err)
+}
+
+// Look implements store.Looker.
+func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
+	if err := s.ready(ctx); err != nil {
+		return store.Sight{}, wrap("look", err)
+	}
+	parts := []string{list("look.records", "?", len(kinds)), q("look.leader")}
+	var args []any
+	for _, kind := range kinds {
+		args = append(args, []byte(kind))
+	}
+	for _, queue := range queues {
+		parts = append(parts, q("look.queue"))
+		args = append(args, []byte(queue), []byte(queue))
+	}
+	const aRecord, aLeader = 0, 1
+	err = s.query(ctx, func(rows *sql.Rows) error {
+		var what int
+		var of, name, body []byte
+		var number, at int64
+		err := rows.Scan(&what, &of, &name, &number, &body, &at)
+		switch {
+		case what == aRecord:
+			seen.Records = append(seen.Records,
+				store.Record{Kind: string(of), Name: string(name), Version: number, Body: body, UpdatedAt: instant(at)})
+		case what == aLeader && number > 0:
+			copy(seen.Leader[:], of)
+		case what != aLeader:
+			seen.Queues = append(seen.Queues, string(name))
+		}
+		return err
+	}, strings.Join(parts, " union all "), args...)
+	slices.SortFunc(seen.Records, func(a, b store.Record) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return seen, wrap("look", err)
 }
 
 // PutRecord implements store.Recorder.

@@ -58,7 +58,7 @@ func TestADumpWithoutProceduresIsMadeWhole(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
 	s := open(t, dsn)
-	for _, name := range []string{"tusk_claim", "tusk_finish", "tusk_grant"} {
+	for _, name := range []string{"tusk_claim", "tusk_finish", "tusk_grant", "tusk_watch"} {
 		exec(t, s, "drop procedure "+name)
 	}
 	if _, err := s.Count(t.Context()); !errors.Is(err, store.ErrSchemaOld) {
@@ -70,8 +70,8 @@ func TestADumpWithoutProceduresIsMadeWhole(t *testing.T) {
 	if _, err := s.Count(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := number(t, s, "select count(*) from information_schema.routines where routine_schema = database()"); n != 4 {
-		t.Errorf("%d procedures, want 4", n)
+	if n := number(t, s, "select count(*) from information_schema.routines where routine_schema = database()"); n != 5 {
+		t.Errorf("%d procedures, want 5", n)
 	}
 }
 

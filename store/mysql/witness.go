@@ -58,8 +58,7 @@ func newWitness(s *Store) *witness {
 // usable reports whether a connection can be spared. On Galera locks are those of
 // one node, and say nothing.
 func (w *witness) usable() bool {
-	limit := w.store.db.Stats().MaxOpenConnections
-	return !w.store.galera && (w.store.spare != nil || limit == 0 || limit >= 4)
+	return !w.store.galera && w.store.spares()
 }
 
 // watch takes the lock of a worker of this process, and returns the run of the
