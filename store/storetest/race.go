@@ -78,6 +78,7 @@ var raceClauses = []clause{
 		var mu sync.Mutex
 		seen := map[store.ID]int{}
 		var edited atomic.Bool
+		begun := make(chan struct{}) // closed when some have been edited: till then half of them is left alone
 		var all sync.WaitGroup
 		for range claimers {
 			s, worker := t.another(), t.worker()
@@ -91,7 +92,11 @@ var raceClauses = []clause{
 					for _, task := range tasks {
 						seen[task.ID]++
 					}
+					half := len(seen) > n/2
 					mu.Unlock()
+					if half {
+						<-begun
+					}
 					for i := range tasks {
 						if lost, err := finish(t.ctx(), s, []store.Outcome{to(store.Completed, &tasks[i])}); err != nil || len(lost) > 0 {
 							t.Errorf("lost %d, %v", len(lost), err)
@@ -106,6 +111,9 @@ var raceClauses = []clause{
 				if e.Result == store.Changed {
 					changed++
 				}
+			}
+			if i == n {
+				close(begun)
 			}
 		}
 		edited.Store(true)
