@@ -71,6 +71,27 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// folder makes the folder of a storm, for histories and logs. It goes with the test, unless the
+// test fails or the folder is to be kept.
+func folder(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(os.Getenv(envKeep), name)
+	if os.Getenv(envKeep) == "" {
+		dir = filepath.Join(os.TempDir(), "tusk-storm-"+name)
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("histories and logs are in %s", dir)
+			} else if err := os.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 func newStorm(t *testing.T, name string) *storm {
 	t.Helper()
 	s := &storm{t: t, faults: faults, lasts: 12 * time.Second, seed: rand.Uint64N(1 << 32), counts: map[string]int{}, struck: map[string]int{}}
@@ -89,13 +110,7 @@ func newStorm(t *testing.T, name string) *storm {
 		s.seed = n
 	}
 	s.random = &dice{r: rand.New(rand.NewPCG(s.seed, 1))}
-	dir := t.TempDir()
-	if keep := os.Getenv(envKeep); keep != "" {
-		dir = filepath.Join(keep, fmt.Sprintf("%s-%d", name, s.seed))
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := folder(t, fmt.Sprintf("%s-%d", name, s.seed))
 	s.long = os.Getenv(envTime) != ""
 	if f := findFault("F17"); s.long && mayStrike("F17") && f.rages(name) {
 		s.wrong = buildWithWrongClock(t)
