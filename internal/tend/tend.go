@@ -165,7 +165,8 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	l.touch()
-	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now.Sub(asked))
+	// An answer that took its time makes the engine's clock seem late, not early: no tick comes before its time.
+	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now.Sub(time.Now()))
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
 		for _, chore := range l.loops[1:] {
