@@ -51,20 +51,22 @@ func idle(ctx context.Context, server *mysqltest.Server, o *options) error {
 	if err != nil {
 		return err
 	}
-	working, stop := context.WithCancel(ctx)
-	var workers sync.WaitGroup
-	defer func() { stop(); workers.Wait() }()
+	all := make([]*tusk.Worker, o.idle)
 	waits := make(chan time.Duration, o.idle)
-	for i := range o.idle {
+	for i := range all {
 		s, err := tuskmysql.Open(ctx, dsn)
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		w, err := pinged(s, queueOf(i), waits)
-		if err != nil {
+		if all[i], err = pinged(s, queueOf(i), waits); err != nil {
 			return err
 		}
+	}
+	working, stop := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer func() { stop(); workers.Wait() }()
+	for _, w := range all {
 		workers.Go(func() {
 			if err := w.Run(working); err != nil {
 				fmt.Fprintln(os.Stderr, "bench:", err)
@@ -74,7 +76,7 @@ func idle(ctx context.Context, server *mysqltest.Server, o *options) error {
 	if err := rest(ctx, server, other, o); err != nil {
 		return err
 	}
-	var all []time.Duration
+	var took []time.Duration
 	for range o.rounds {
 		if err := sleep(ctx, idleSettles); err != nil {
 			return err
@@ -88,11 +90,11 @@ func idle(ctx context.Context, server *mysqltest.Server, o *options) error {
 			}
 		}
 		for range o.idle {
-			all = append(all, <-waits)
+			took = append(took, <-waits)
 		}
 	}
-	slices.Sort(all)
-	fmt.Printf("enqueue to start: p50 %v, p99 %v, of %d tasks\n", all[len(all)/2], all[len(all)*99/100], len(all))
+	slices.Sort(took)
+	fmt.Printf("enqueue to start: p50 %v, p99 %v, of %d tasks\n", took[len(took)/2], took[len(took)*99/100], len(took))
 	return nil
 }
 

@@ -20,7 +20,7 @@ const (
 	mostLooked = 64 // queues, with one statement
 
 	watchFor   = time.Second // in one statement
-	watchEvery = 25 * time.Millisecond
+	watchEvery = 50 * time.Millisecond
 	watchEach  = time.Millisecond // more for each queue
 )
 
