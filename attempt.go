@@ -84,7 +84,7 @@ func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	h := w.mux.handlers[d.task.Kind]
 	if h == nil {
 		w.log.Warn("run: no handler for this kind, handing the task back", "kind", d.task.Kind, "task", d.task.ID)
-		return lifecycle.ErrUnknownKind
+		return w.strangers.meet(ctx, d.task)
 	}
 	return h.run(ctx, d)
 }

@@ -149,6 +149,28 @@ func TestHandlers(t *testing.T) {
 		}
 		s.stop(stop)
 	})
+	inBubble(t, "what one of two workers cannot run is soon run by the other", func(t *testing.T, s *shop) {
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{NeverLead: true})
+		s.mux = tusk.NewMux()
+		tusk.HandleKind(s.mux, "stranger", func(context.Context, *tusk.Task[json.RawMessage]) error { return nil })
+		_, stopOther := s.work(nil)
+		time.Sleep(time.Minute)
+		tasks := make([]tusk.NewTask, 200)
+		for i := range tasks {
+			tasks[i].Args = tusk.RawArgs{Name: []string{"stranger", "count"}[i%2]}
+		}
+		if _, err := s.client.EnqueueMany(t.Context(), tasks); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		left, err := s.client.List(t.Context(), tusk.Filter{States: []tusk.State{tusk.StateScheduled, tusk.StateAvailable, tusk.StateRunning}})
+		if err != nil || len(left) > 0 {
+			t.Errorf("%d of %d have not run, %v", len(left), len(tasks), err)
+		}
+		s.stop(stop)
+		s.stop(stopOther)
+	})
 	inBubble(t, "a task that has expired is discarded unrun", func(t *testing.T, s *shop) {
 		var ran atomic.Bool
 		tusk.HandleFunc(s.mux, func(context.Context, count) error { ran.Store(true); return nil })

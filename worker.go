@@ -103,8 +103,10 @@ type Worker struct {
 	events broadcast
 	// Tasks that run and whose last worker died.
 	suspects suspects
-	started  atomic.Bool
-	overrun  chan struct{} // filled when too many handlers hang
+	// Tasks that it cannot run.
+	strangers strangers
+	started   atomic.Bool
+	overrun   chan struct{} // filled when too many handlers hang
 }
 
 // NewWorker makes a worker that runs the mux's handlers. Config may be nil. The
@@ -136,6 +138,7 @@ func NewWorker(c *Client, m *Mux, config *WorkerConfig) (*Worker, error) {
 func (w *Worker) assemble() {
 	c, s := w.config, w.client.store
 	w.suspects.worker, w.suspects.client = w.ID, w.client
+	w.strangers.worker, w.strangers.client = w.ID, w.client
 	wrapped := HandlerFunc(func(ctx context.Context, t *Task[json.RawMessage]) error {
 		return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
 	})

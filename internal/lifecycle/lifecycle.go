@@ -56,9 +56,31 @@ var ErrUnknownKind = errors.New("no handler for this kind")
 // ErrWait says that the task waits for children and runs again after them.
 var ErrWait = errors.New("waits for its children")
 
-// unknownKindDelay keeps a task that no handler of this worker knows out of its
-// way, so that it does not come straight back.
-const unknownKindDelay = 5 * time.Second
+// UnknownKindError is ErrUnknownKind with what the worker knows of the task.
+type UnknownKindError struct {
+	Times     int  // how often this worker has handed it back before
+	Elsewhere bool // another living worker has a handler for it
+}
+
+func (e *UnknownKindError) Error() string { return ErrUnknownKind.Error() }
+
+// Unwrap makes errors.Is(err, ErrUnknownKind) true.
+func (e *UnknownKindError) Unwrap() error { return ErrUnknownKind }
+
+// delay keeps the task out of this worker's way. Where another worker has the kind it is soon
+// there, and where nobody has, it costs less each time.
+func (e *UnknownKindError) delay() time.Duration {
+	first, growth, most := 5*time.Second, time.Duration(2), time.Minute
+	if e.Elsewhere {
+		first, growth, most = 100*time.Millisecond, 4, 5*time.Second
+	}
+	for range e.Times {
+		if first *= growth; first >= most {
+			return most
+		}
+	}
+	return first
+}
 
 // After decides what becomes of a task whose attempt ended. random is in [0, 1).
 func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
@@ -73,13 +95,14 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 	var snooze *SnoozeError
 	var stop *StopError
 	var later *RetryError
+	var unknown *UnknownKindError
 	switch err := end.Err; {
 	case errors.As(err, &snooze):
 		out.State, out.Delay, out.Attempt = store.Scheduled, snooze.Delay, t.Attempt-1
 	case errors.Is(err, ErrWait):
 		out.State, out.Attempt = store.Pending, t.Attempt-1
-	case errors.Is(err, ErrUnknownKind):
-		out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, unknownKindDelay, t.Attempt-1, t.Crashes
+	case errors.As(err, &unknown):
+		out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, unknown.delay(), t.Attempt-1, t.Crashes
 	case errors.Is(err, ErrShutdown):
 		out.State, out.Attempt, out.Crashes = store.Available, t.Attempt-1, t.Crashes
 	case errors.Is(err, ErrDeadline):
