@@ -10,7 +10,6 @@ import (
 	"github.com/couchbase/gocb/v2"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // leader is the document that says who leads.
@@ -117,28 +116,20 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 	if n < len(waiting) {
 		did.Next = max(time.Duration(waiting[n].Due-now)*time.Microsecond, 0)
 	}
-	works, admitted := make([]*work, n), make([]bool, n)
-	err = each(n, func(i int) error {
-		works[i] = &work{}
-		return s.do(ctx, works[i], func(b *rules.Batch) error {
-			did, err := b.Admit([]store.ID{idOf(waiting[i].ID)})
-			admitted[i] = len(did) > 0
-			return err
-		})
+	admitted, err := s.doEach(ctx, n, func(i int, w *work) (bool, error) {
+		did, err := w.batch.Admit([]store.ID{idOf(waiting[i].ID)})
+		return len(did) > 0, err
 	})
 	if err != nil {
 		return did, err
 	}
-	for i, w := range works {
-		if !admitted[i] {
-			continue
-		}
-		did.Count++
+	did.Count = len(admitted)
+	for _, w := range admitted {
 		if q := w.ready[0].Queue; !slices.Contains(did.Queues, q) {
 			did.Queues = append(did.Queues, q)
 		}
 	}
-	return did, s.finishUp(ctx, works...)
+	return did, nil
 }
 
 // cancelDoomed cancels pending tasks of which something that they need has failed; those that need them are doomed in
@@ -167,23 +158,19 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 	return cancelled, nil
 }
 
-func (s *Store) doom(ctx context.Context, id store.ID) (did bool, err error) {
-	w := &work{}
-	err = s.do(ctx, w, func(b *rules.Batch) error {
-		n, err := b.Doom([]store.ID{id})
-		if did = n > 0; did || err != nil {
-			return err
+func (s *Store) doom(ctx context.Context, id store.ID) (bool, error) {
+	did, err := s.doEach(ctx, 1, func(_ int, w *work) (bool, error) {
+		n, err := w.batch.Doom([]store.ID{id})
+		if n > 0 || err != nil {
+			return n > 0, err
 		}
 		d, err := w.load(taskRef(id))
 		if d != nil && d.task().Doom != 0 { // it was for nothing
 			d.task().Doom, d.dirty = 0, true
 		}
-		return err
+		return false, err
 	})
-	if err != nil {
-		return did, err
-	}
-	return did, s.finishUp(ctx, w)
+	return len(did) > 0, err
 }
 
 // Rescue implements store.Keeper.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,78 +20,78 @@ const forgetAfter = 24 * time.Hour
 // Prune implements store.Keeper.
 func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, limit int) (deleted int, err error) {
 	defer says(&err, "prune")
-	keep := &given
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
-	if err := s.pruneStats(ctx, keep.Stats); err != nil {
+	if err := s.pruneStats(ctx, given.Stats); err != nil {
 		return 0, err
 	}
 	if err := s.pruneWorkers(ctx); err != nil {
 		return 0, err
 	}
-	own := []string{} // JSON must not say null
-	for queue := range keep.Queues {
-		own = append(own, queue)
-	}
-	slices.Sort(own)
-	others := *keep
-	others.Queues = nil
-	for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
-		for i := -1; i < len(own); i++ {
-			queue, statement, a := "", queryOld, args{"own": own}
-			kept := others.Of("", state)
-			if i >= 0 {
-				queue, statement, a = own[i], queryOldOf, args{"q": own[i]}
-				kept = keep.Of(queue, state)
-			}
-			if kept <= 0 || deleted == limit {
-				continue
-			}
-			a["st"], a["at"], a["n"] = letters[state], s.now(ctx)-kept.Microseconds(), limit-deleted
-			n, err := s.pruneOld(ctx, statement, a, keep)
-			if deleted += n; err != nil {
-				return deleted, err
-			}
+	for _, c := range s.classes(ctx, &given) {
+		if deleted == limit {
+			break
+		}
+		found, err := s.ended(ctx, &c, 0, c.until, limit-deleted)
+		if err != nil {
+			return deleted, err
+		}
+		n, _, err := s.deleteEnded(ctx, found)
+		if deleted += n; err != nil {
+			return deleted, err
 		}
 	}
 	return deleted, nil
 }
 
-// pruneOld deletes the tasks that a statement finds.
-func (s *Store) pruneOld(ctx context.Context, statement string, a args, keep *store.Retention) (deleted int,
-	err error) {
-	var ids []string
-	if err := query(ctx, s, statement, a, atPlus, func(id string) { ids = append(ids, id) }); err != nil {
-		return 0, err
-	}
-	works, did := make([]*work, len(ids)), make([]bool, len(ids))
-	err = each(len(ids), func(i int) error {
-		w := &work{}
-		works[i] = w
-		return s.do(ctx, w, func(b *rules.Batch) error {
-			d, err := w.load(ref{inTask, ids[i]})
-			if did[i] = false; d == nil || err != nil {
-				return err
+// class is what is kept for the same time: tasks of an outcome, and of one queue or of all that have no retention of
+// their own.
+type class struct {
+	state store.State
+	queue string   // empty: all but own
+	own   []string // never nil: JSON must not say null
+	until int64    // what ended by then is kept no longer
+}
+
+// classes returns, in order, those of which not all is kept.
+func (s *Store) classes(ctx context.Context, keep *store.Retention) (all []class) {
+	now, own := s.now(ctx), append([]string{}, slices.Sorted(maps.Keys(keep.Queues))...)
+	for _, state := range []store.State{store.Completed, store.Cancelled, store.Discarded} {
+		for _, queue := range append([]string{""}, own...) {
+			if kept := keep.Of(queue, state); kept > 0 {
+				all = append(all, class{state, queue, own, now - kept.Microseconds()})
 			}
-			t := d.task()
-			kept := keep.Of(t.Queue, t.state())
-			if !t.state().Finished() || kept <= 0 || t.Finished > s.now(ctx)-kept.Microseconds() {
-				return nil // it has changed since the index saw it
-			}
-			did[i] = true
-			return b.Delete([]store.ID{idOf(ids[i])})
-		})
-	})
-	for i := range did {
-		if did[i] {
-			deleted++
 		}
 	}
-	if err != nil {
-		return deleted, err
+	return all
+}
+
+// ended returns tasks of a class that ended after an instant and until another, the first first, as the index knows
+// them.
+func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit int) (found []rules.Ending, err error) {
+	statement, a := queryOldOf, args{"q": c.queue}
+	if c.queue == "" {
+		statement, a = queryOld, args{"own": c.own}
 	}
-	return deleted, s.finishUp(ctx, works...)
+	a["st"], a["after"], a["until"], a["n"] = letters[c.state], after, until, limit
+	type row struct {
+		ID string `json:"id"`
+		At int64  `json:"fin"`
+	}
+	err = query(ctx, s, statement, a, atPlus, func(r row) { found = append(found, rules.Ending{ID: idOf(r.ID), At: r.At}) })
+	return found, err
+}
+
+// deleteEnded deletes each of some tasks that still has the end given, and returns how many it did, and those that
+// have come back since.
+func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted int, back []store.ID, err error) {
+	is := make([][]store.ID, len(ends))
+	did, err := s.doEach(ctx, len(ends), func(i int, w *work) (_ bool, err error) {
+		is[i], err = w.batch.Release(ends[i : i+1])
+		return len(w.batch.Changes()) > 0, err
+	})
+	return len(did), slices.Concat(is...), err
 }
 
 func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {

@@ -21,10 +21,10 @@ const (
 		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl < $before ORDER BY t.avl LIMIT $n"
 	queryTodo = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
 	queryHeld = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
-	queryOld  = "SELECT RAW META(t).id" + fromTask +
-		"t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
-	queryOldOf = "SELECT RAW META(t).id" + fromTask +
-		"t.fin IS VALUED AND t.st = $st AND t.fin <= $at AND t.q = $q ORDER BY t.fin LIMIT $n"
+	queryOld  = "SELECT META(t).id, t.fin" + fromTask + "t.fin IS VALUED AND t.st = $st" +
+		" AND t.fin > $after AND t.fin <= $until AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
+	queryOldOf = "SELECT META(t).id, t.fin" + fromTask + "t.fin IS VALUED AND t.st = $st" +
+		" AND t.fin > $after AND t.fin <= $until AND t.q = $q ORDER BY t.fin LIMIT $n"
 	queryCount = "SELECT t.q, t.st, SUM(t.n) AS n, MIN(t.avl) AS oldest" + fromTask +
 		"t.fin IS NOT VALUED AND t.q IS VALUED GROUP BY t.q, t.st"
 	queryInLine = "SELECT t.q, t.tn, t.pt, COUNT(1) AS n, MIN(t.turn) AS since" + fromTask +

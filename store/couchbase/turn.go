@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // turn is what turns are counted by.
@@ -92,37 +91,23 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 		return 0, err
 	}
 	lost := s.leads(ctx, term)
-	works, did := make([]*work, len(ids)), make([]bool, len(ids))
-	err = each(len(ids), func(i int) error {
-		w := &work{}
-		works[i] = w
-		return s.do(ctx, w, func(b *rules.Batch) error {
-			d, err := w.load(taskRef(ids[i]))
-			if d == nil || err != nil || d.task().Granting != mark {
-				return err
-			}
-			d.task().unmark()
-			d.dirty = true
-			if lost == nil {
-				var n int
-				n, err = b.Grant(ids[i : i+1])
-				did[i] = n > 0
-			}
-			return err
-		})
+	did, err := s.doEach(ctx, len(ids), func(i int, w *work) (bool, error) {
+		d, err := w.load(taskRef(ids[i]))
+		if d == nil || err != nil || d.task().Granting != mark {
+			return false, err
+		}
+		d.task().unmark()
+		d.dirty = true
+		if lost != nil {
+			return false, nil
+		}
+		n, err := w.batch.Grant(ids[i : i+1])
+		return n > 0, err
 	})
 	if err == nil {
 		err = lost
 	}
-	if err != nil {
-		return 0, err
-	}
-	for _, yes := range did {
-		if yes {
-			granted++
-		}
-	}
-	return granted, s.finishUp(ctx, works...)
+	return len(did), err
 }
 
 // once returns ids in order, each once.

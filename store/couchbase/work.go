@@ -56,6 +56,29 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 	}
 }
 
+// doEach runs verbs for n things beside each other, each as a work of its own, does what follows from all, and returns
+// the works that did something.
+func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (did bool, err error)) ([]*work, error) {
+	works, did := make([]*work, n), make([]bool, n)
+	err := each(n, func(i int) error {
+		works[i] = &work{}
+		return s.do(ctx, works[i], func(*rules.Batch) (err error) {
+			did[i], err = verbs(i, works[i])
+			return err
+		})
+	})
+	if err == nil {
+		err = s.finishUp(ctx, works...)
+	}
+	var done []*work
+	for i, w := range works {
+		if did[i] {
+			done = append(done, w)
+		}
+	}
+	return done, err
+}
+
 // load returns a document for this try; nil: there is none.
 func (w *work) load(r ref) (*doc, error) {
 	if d, known := w.docs[r]; known {
