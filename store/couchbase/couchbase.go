@@ -26,7 +26,7 @@ import (
 )
 
 // Store is a queue in a scope of a Couchbase bucket. It implements store.Store, store.Migrator, store.Maintainer,
-// store.Checker, store.Notifier and store.Meter.
+// store.Checker, store.Examiner, store.Notifier, store.Meter and store.Archiver.
 type Store struct {
 	cluster                  *gocb.Cluster
 	bucket, scope            string
