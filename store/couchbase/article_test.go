@@ -90,9 +90,7 @@ func (r *rig) article(tasks, consumers int) int64 {
 }
 
 func (r *rig) articleRound(consumers int, done, lost *atomic.Int64) error {
-	var ids []string
-	err := query(r.ctx(), r.b, articleQuery, args{"now": time.Now().UnixMilli(), "n": consumers}, requestPlus,
-		func(id string) { ids = append(ids, id) })
+	ids, err := query[string](r.ctx(), r.b, articleQuery, args{"now": time.Now().UnixMilli(), "n": consumers}, requestPlus)
 	if err != nil {
 		return err
 	}

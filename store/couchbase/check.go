@@ -58,9 +58,9 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 }
 
 // version returns the server's, such as 7.6.2-3721-enterprise.
-func (s *Store) version(ctx context.Context) (text string, err error) {
-	err = query(ctx, s, queryVersion, nil, atPlus, func(v string) { text = v })
-	return text, err
+func (s *Store) version(ctx context.Context) (string, error) {
+	texts, err := query[string](ctx, s, queryVersion, nil, atPlus)
+	return strings.Join(texts, ""), err
 }
 
 func (s *Store) checkVersion(ctx context.Context) (string, error) {
@@ -80,9 +80,8 @@ func (s *Store) checkVersion(ctx context.Context) (string, error) {
 
 // checkIndexes finds indexes that are missing, or not built.
 func (s *Store) checkIndexes(ctx context.Context) (string, error) {
-	online := map[string]bool{}
-	err := query(ctx, s, queryIndexes, args{"bucket": s.bucket, "scope": s.scope, "state": "online"}, atPlus,
-		func(name string) { online[name] = true })
+	online, err := query[string](ctx, s, queryIndexes, args{"bucket": s.bucket, "scope": s.scope, "state": "online"},
+		atPlus)
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +89,7 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 	for _, step := range steps {
 		for _, statement := range step.statements {
 			if name, is := strings.CutPrefix(statement, "CREATE INDEX `"); is {
-				if name, _, _ = strings.Cut(name, "`"); !online[name] {
+				if name, _, _ = strings.Cut(name, "`"); !slices.Contains(online, name) {
 					missing = append(missing, name)
 				}
 			}
@@ -107,7 +106,7 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 // checkLag measures how long the indexes take to know of everything that was written.
 func (s *Store) checkLag(ctx context.Context) (string, error) {
 	begun := time.Now()
-	err := query(ctx, s, queryDue, args{"n": 1}, requestPlus, func(struct{}) {})
+	_, err := query[struct{}](ctx, s, queryDue, args{"n": 1}, requestPlus)
 	if took := time.Since(begun); err == nil && took > mostLag {
 		return fmt.Sprintf("the indexes needed %v to catch up with the writes: delayed tasks, lists and counts are late by "+
 			"that; give the index service more memory or nodes", took.Round(time.Millisecond)), nil

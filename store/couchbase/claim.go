@@ -2,7 +2,6 @@ package couchbase
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -103,13 +102,14 @@ func (c *claim) again() ([]store.Task, error) {
 	for _, id := range meant {
 		known[id] = true
 	}
-	err = query(c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage}, requestPlus, func(id string) {
+	held, err := query[string](c.ctx, s, queryHeld, args{"w": c.worker, "n": store.MaxPage}, requestPlus)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range held {
 		if !known[id] {
 			meant = append(meant, id)
 		}
-	})
-	if err != nil {
-		return nil, err
 	}
 	docs, err := readEach(c.ctx, inTask, meant, s.load)
 	if err != nil {
@@ -179,14 +179,11 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	s := c.s
 	at, known := s.minds.get(l)
 	if !known {
-		raw, cas, err := s.get(c.ctx, s.lines, l.cursor())
-		if raw == nil || err != nil {
+		is, cas, err := fetch[cursor](c.ctx, s, s.lines, l.cursor())
+		if is == nil || err != nil {
 			return nil, nil, err
 		}
-		at = &mark{cas: cas}
-		if err := json.Unmarshal(raw, &at.cursor); err != nil {
-			return nil, nil, err
-		}
+		at = &mark{*is, cas}
 	}
 	if p, err = s.readPage(c.ctx, l, at.Page); err != nil {
 		return nil, nil, err

@@ -43,6 +43,26 @@ func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
 	ahead(t, "the second", <-second)
 }
 
+// Where there is no schema there is no time to learn, and nobody waits for it until their own is over.
+func TestWithoutASchemaNobodyWaitsForTheClock(t *testing.T) {
+	f, err := cbfake.Start(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	s, err := Open(t.Context(), f.URL()+"?sasl=plain&kv_timeout=100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s.now(ctx)
+	if ctx.Err() != nil {
+		t.Error("who asks for the time waits as long as they may")
+	}
+}
+
 // A process whose first look at the server's clock fails looks again.
 func TestTheClockIsLearntAfterAFailure(t *testing.T) {
 	f := newFake(t, 1)

@@ -6,8 +6,8 @@
 // the sweeps that find what a crash has left behind (sweep.go). A worker's leases are named in its own document
 // before they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
 //
-// The package may touch package store, its rules and the client, and a cluster over it. Data comes from the rooms
-// above through store.Store and ends here.
+// The package may touch package store, its rules, a bell and the client, and a cluster over it. Data comes from the
+// rooms above through store.Store and ends here.
 package couchbase
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"github.com/couchbase/gocb/v2"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -44,7 +45,7 @@ type Store struct {
 	lent  lent
 	sums  sums
 	seen  seen
-	bell  bell
+	bell  bell.Bell
 	swept atomic.Int64
 
 	trips                                         *trips
@@ -299,6 +300,11 @@ func each(n int, do func(i int) error) error {
 		return *err
 	}
 	return nil
+}
+
+// Listen implements store.Notifier. The server has no cheap way to tell other processes of tasks; they poll.
+func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+	return s.bell.Listen(ctx, wake)
 }
 
 // Measure implements store.Meter.

@@ -141,6 +141,19 @@ func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw 
 	return raw, cas, err
 }
 
+// fetch reads a document that changes by itself alone; nil: there is none.
+func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id string) (*T, gocb.Cas, error) {
+	raw, cas, err := s.get(ctx, from, id)
+	if raw == nil || err != nil {
+		return nil, 0, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(raw, v); err != nil {
+		return nil, 0, fmt.Errorf("document %s is damaged: %w", id, err)
+	}
+	return v, cas, nil
+}
+
 // peek returns a document as it is decided to be, for who only wants to know; nil: there is none. It waits for nobody:
 // what a unit has decided stands in its root, and before that nothing has happened.
 func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
@@ -204,15 +217,11 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 
 // listed returns the names of a directory, in order.
 func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
-	raw, _, err := s.get(ctx, in, directory)
-	if raw == nil || err != nil {
+	names, _, err := fetch[map[string]int](ctx, s, in, directory)
+	if names == nil || err != nil {
 		return nil, err
 	}
-	var names map[string]int
-	if err := json.Unmarshal(raw, &names); err != nil {
-		return nil, fmt.Errorf("directory %s is damaged: %w", directory, err)
-	}
-	return slices.Sorted(maps.Keys(names)), nil
+	return slices.Sorted(maps.Keys(*names)), nil
 }
 
 // after returns the document as it will be; nil: there will be none.
@@ -355,12 +364,13 @@ func refusal(err error) error {
 // answerWithin is for how long a request is repeated whose answer is not known.
 const answerWithin = 10 * time.Second
 
-// again repeats what does no harm twice until its answer is known, or the time is over.
+// again repeats what does no harm twice until its answer is known, or the time is over. The client has waited by itself
+// for a collection that is not there.
 func (s *Store) again(ctx context.Context, do func() error) error {
 	begun := time.Now()
 	for try := 1; ; try++ {
 		err := do()
-		if !unknown(err) || time.Since(begun) > answerWithin {
+		if !unknown(err) || missing(err) || time.Since(begun) > answerWithin {
 			return err
 		}
 		s.doubts.Add(1)

@@ -2,7 +2,6 @@ package couchbase
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -68,12 +67,12 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (_ store.Leadership
 	}
 }
 
-func (s *Store) readLeader(ctx context.Context) (l leader, cas gocb.Cas, err error) {
-	raw, cas, err := s.get(ctx, s.meta, "leader")
-	if raw == nil || err != nil {
-		return l, 0, err
+func (s *Store) readLeader(ctx context.Context) (leader, gocb.Cas, error) {
+	l, cas, err := fetch[leader](ctx, s, s.meta, "leader")
+	if l == nil {
+		l = &leader{}
 	}
-	return l, cas, json.Unmarshal(raw, &l)
+	return *l, cas, err
 }
 
 // leads fails unless the term is the one that runs. A chore asks before it writes: there is no write that spans
@@ -103,8 +102,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 		ID  string `json:"id"`
 		Due int64  `json:"due"`
 	}
-	var waiting []due
-	err = query(ctx, s, queryDue, args{"n": limit + 1}, atPlus, func(d due) { waiting = append(waiting, d) })
+	waiting, err := query[due](ctx, s, queryDue, args{"n": limit + 1}, atPlus)
 	if err != nil {
 		return did, err
 	}
@@ -136,8 +134,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admit
 // turn.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
-		var ids []string
-		err := query(ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus, func(id string) { ids = append(ids, id) })
+		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled}, atPlus)
 		if err != nil || len(ids) == 0 {
 			return cancelled, err
 		}
@@ -272,9 +269,7 @@ const combTime = 5 * time.Second
 func (s *Store) comb(ctx context.Context, worker string, w *worker) (held []*task, err error) {
 	ctx, cancel := context.WithTimeout(ctx, combTime)
 	defer cancel()
-	var ids []string
-	err = query(ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage}, requestPlus,
-		func(id string) { ids = append(ids, id) })
+	ids, err := query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage}, requestPlus)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 		return nil
 	})
 	for _, l := range lanes {
-		s.wake(l.queue)
+		s.bell.Ring(l.queue)
 	}
 	return err
 }
@@ -139,12 +139,12 @@ var replaceG = gocb.ReplaceSpec("g", 1, nil)
 // open returns the cursor of a lane, and makes the lane if there is none.
 func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 	for {
-		raw, _, err := s.get(ctx, s.lines, l.cursor())
+		is, _, err := fetch[cursor](ctx, s, s.lines, l.cursor())
 		if err != nil {
 			return c, err
 		}
-		if raw != nil {
-			return c, json.Unmarshal(raw, &c)
+		if is != nil {
+			return *is, nil
 		}
 		// A lane that no board lists is never read, so of all that belongs to lines this alone is as durable as tasks are.
 		if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
@@ -197,12 +197,8 @@ func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err err
 
 // readPage returns a page; nil: there is none.
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
-	raw, _, err := s.get(ctx, s.lines, l.page(n))
-	if raw == nil || err != nil {
-		return nil, err
-	}
-	p := &page{}
-	return p, json.Unmarshal(raw, p)
+	p, _, err := fetch[page](ctx, s, s.lines, l.page(n))
+	return p, err
 }
 
 // seal closes a page once the next one is there.
@@ -278,12 +274,8 @@ func (s *Store) heal(ctx context.Context, l lane, c cursor) error {
 
 // move sets a cursor if it is where it was seen, and not locked. Otherwise somebody else will.
 func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
-	raw, cas, err := s.get(ctx, s.lines, l.cursor())
-	if raw == nil || err != nil {
-		return err
-	}
-	var is cursor
-	if err := json.Unmarshal(raw, &is); err != nil || is != from {
+	is, cas, err := fetch[cursor](ctx, s, s.lines, l.cursor())
+	if is == nil || err != nil || *is != from {
 		return err
 	}
 	_, err = s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,13 +104,11 @@ func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 // Migrations implements store.Migrator.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	taken := map[string]int64{}
-	there := false
-	err := query(ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope}, requestPlus,
-		func(name string) { there = there || name == "meta" })
+	there, err := query[string](ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope}, requestPlus)
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 	}
-	if there { // the client waits long for a collection that is not
+	if slices.Contains(there, "meta") { // the client waits long for a collection that is not
 		raw, _, err := s.get(ctx, s.meta, schema)
 		if err == nil && raw != nil {
 			err = json.Unmarshal(raw, &taken)

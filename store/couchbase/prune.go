@@ -79,7 +79,10 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 		ID string `json:"id"`
 		At int64  `json:"fin"`
 	}
-	err = query(ctx, s, statement, a, atPlus, func(r row) { found = append(found, rules.Ending{ID: idOf(r.ID), At: r.At}) })
+	rows, err := query[row](ctx, s, statement, a, atPlus)
+	for _, r := range rows {
+		found = append(found, rules.Ending{ID: idOf(r.ID), At: r.At})
+	}
 	return found, err
 }
 

@@ -37,8 +37,8 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			before = f.Before.String()
 		}
 		a["before"], a["n"] = before, limit
-		var ids []string
-		if err := query(ctx, s, text, a, atPlus, func(id string) { ids = append(ids, id) }); err != nil {
+		ids, err := query[string](ctx, s, text, a, atPlus)
+		if err != nil {
 			return nil, err
 		}
 		more, err := s.readAll(ctx, f, ids)
@@ -71,7 +71,10 @@ func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*
 	docs, err := readEach(ctx, inTask, ids, s.peek)
 	var found []*task
 	for _, d := range docs {
-		if d != nil && d.task().matches(f) {
+		if d == nil {
+			continue
+		}
+		if t := d.task().answer(false); f.Matches(&t, d.task().Fingerprint) {
 			found = append(found, d.task())
 		}
 	}
@@ -94,24 +97,6 @@ func (s *Store) needStates(ctx context.Context, t *task) ([]store.NeedState, err
 	return needs, nil
 }
 
-func (t *task) matches(f *store.Filter) bool {
-	for _, tag := range f.Tags {
-		if !slices.Contains(t.Tags, tag) {
-			return false
-		}
-	}
-	enqueued := instant(t.Enqueued)
-	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) &&
-		among(f.States, t.state()) &&
-		(f.Key == "" || f.Key == t.Key) && (f.Workflow.IsZero() || f.Workflow.String() == t.Workflow) &&
-		(f.Fingerprint == "" || f.Fingerprint == t.Fingerprint) && (f.Before.IsZero() || t.ID < f.Before.String()) &&
-		!enqueued.Before(f.From) && (f.Until.IsZero() || enqueued.Before(f.Until))
-}
-
-func among[T comparable](wanted []T, got T) bool {
-	return len(wanted) == 0 || slices.Contains(wanted, got)
-}
-
 // Count implements store.Reader.
 func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 	defer says(&err, "count")
@@ -121,15 +106,16 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 		N      int64  `json:"n"`
 		Oldest int64  `json:"oldest"`
 	}
-	var counts []store.Count
 	now := s.now(ctx)
-	err = query(ctx, s, queryCount, nil, atPlus, func(c count) {
+	rows, err := query[count](ctx, s, queryCount, nil, atPlus)
+	var counts []store.Count
+	for _, c := range rows {
 		of := store.Count{Queue: c.Queue, State: states[c.State], Tasks: c.N}
 		if c.State == "a" {
 			of.Oldest = max(time.Duration(now-c.Oldest)*time.Microsecond, 0)
 		}
 		counts = append(counts, of)
-	})
+	}
 	slices.SortFunc(counts, func(a, b store.Count) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
 	})

@@ -263,11 +263,12 @@ func (r *rig) settled() {
 	r.Helper()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		far := r.b.now(r.ctx()) + time.Hour.Microseconds()
-		err := query(r.ctx(), r.b, statement, args{"before": far, "n": 10}, requestPlus, func(id string) {
+		ids, err := query[string](r.ctx(), r.b, statement, args{"before": far, "n": 10}, requestPlus)
+		r.must("query", err)
+		for _, id := range ids {
 			d, _ := r.b.read(r.ctx(), ref{c, id})
 			r.Errorf("%s of %s is left with something to do: %s", id, c, d.raw)
-		})
-		r.must("query", err)
+		}
 	}
 	all, err := r.b.List(r.ctx(), store.Filter{Limit: 1000, Detail: true})
 	r.must("list", err)

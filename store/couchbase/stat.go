@@ -1,12 +1,10 @@
 package couchbase
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -151,15 +149,14 @@ func (s *Store) writeSums(ctx context.Context) error {
 
 // blame counts a failed attempt in its group of errors.
 func (s *Store) blame(ctx context.Context, e *rules.End) error {
-	o, ended := e.Outcome, e.Attempt.EndedAt
-	id, u := errorPrefix+named(e.Task.Queue, e.Task.Kind, o.Fingerprint), nonce()
+	fingerprint, u := e.Outcome.Fingerprint, nonce()
+	id := errorPrefix + named(e.Task.Queue, e.Task.Kind, fingerprint)
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
 		raw, cas, err := s.get(ctx, s.meta, id)
-		g := groupDoc{ErrorGroup: store.ErrorGroup{Fingerprint: o.Fingerprint, Queue: e.Task.Queue, Kind: e.Task.Kind,
-			First: ended}}
+		g := groupDoc{ErrorGroup: store.ErrorGroup{Fingerprint: fingerprint, Queue: e.Task.Queue, Kind: e.Task.Kind}}
 		if err == nil && raw != nil {
 			err = json.Unmarshal(raw, &g)
 		}
@@ -170,13 +167,7 @@ func (s *Store) blame(ctx context.Context, e *rules.End) error {
 			return nil
 		}
 		g.U = u
-		g.Count++
-		if ended.Before(g.First) {
-			g.First = ended
-		}
-		if !ended.Before(g.Last) {
-			g.Last, g.Sample, g.SampleTask = ended, o.Error, e.Task.ID
-		}
+		rules.Blame(&g.ErrorGroup, e)
 		var done *gocb.MutationResult
 		if raw == nil {
 			done, err = s.meta.Insert(id, g, &gocb.InsertOptions{Context: ctx})
@@ -197,13 +188,13 @@ type namedDoc struct {
 }
 
 func (s *Store) between(ctx context.Context, from, until string, each func(id string, m json.RawMessage) error) error {
-	var failed error
-	err := query(ctx, s, queryNames, args{"from": from, "until": until}, atPlus, func(d namedDoc) {
-		if err := each(d.ID, d.M); err != nil && failed == nil {
-			failed = fmt.Errorf("document %s is damaged: %w", d.ID, err)
+	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": from, "until": until}, atPlus)
+	for _, d := range docs {
+		if err := each(d.ID, d.M); err != nil {
+			return fmt.Errorf("document %s is damaged: %w", d.ID, err)
 		}
-	})
-	return errors.Join(err, failed)
+	}
+	return err
 }
 
 // Stats implements store.Reader.
@@ -256,18 +247,13 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 	err = s.between(ctx, errorPrefix, errorPrefix+"~", func(_ string, m json.RawMessage) error {
 		var g groupDoc
 		err := json.Unmarshal(m, &g)
-		if (f.Queue == "" || f.Queue == g.Queue) && (f.Kind == "" || f.Kind == g.Kind) && !g.Last.Before(f.Since) {
-			groups = append(groups, g.ErrorGroup)
-		}
+		groups = append(groups, g.ErrorGroup)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
-		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
-	})
-	groups = groups[:min(len(groups), cmp.Or(max(f.Limit, 0), 100))]
+	groups = f.Page(groups)
 	type failed struct {
 		Fingerprint string `json:"fp"`
 		State       string `json:"st"`
@@ -279,7 +265,8 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 	for i := range groups {
 		fingerprints[i] = groups[i].Fingerprint
 	}
-	err = query(ctx, s, queryFailed, args{"fp": fingerprints}, atPlus, func(n failed) {
+	rows, err := query[failed](ctx, s, queryFailed, args{"fp": fingerprints}, atPlus)
+	for _, n := range rows {
 		for i := range groups {
 			g := &groups[i]
 			if g.Fingerprint != n.Fingerprint || g.Queue != n.Queue || g.Kind != n.Kind {
@@ -291,6 +278,6 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) (_ []store.Erro
 				g.Dead = n.N
 			}
 		}
-	})
+	}
 	return groups, err
 }

@@ -95,9 +95,13 @@ const (
 	requestPlus                    // it knows of all that anybody has written
 )
 
-// rowsOf runs a statement and hands each row on. What an index says is judged again by the document.
-func (s *Store) rowsOf(ctx context.Context, statement string, a args, level consistency, begin func(),
-	row func(*gocb.QueryResult) error) error {
+// placed puts the configured bucket and scope into a statement.
+func (s *Store) placed(statement string) string {
+	return strings.ReplaceAll(statement, "`bucket`.`tusk`", "`"+s.bucket+"`.`"+s.scope+"`")
+}
+
+// query runs a statement whose rows are values of one type. What an index says is judged again by the document.
+func query[R any](ctx context.Context, s *Store, statement string, a args, level consistency) (rows []R, err error) {
 	s.queries.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // of all tries
 	defer cancel()
@@ -107,40 +111,23 @@ func (s *Store) rowsOf(ctx context.Context, statement string, a args, level cons
 	} else if seen := s.seen.state(); seen != nil {
 		options.ConsistentWith = seen
 	}
-	return s.again(ctx, func() error {
-		begin()
+	err = s.again(ctx, func() error {
+		rows = nil
 		found, err := s.cluster.Query(s.placed(statement), options)
 		if err != nil {
 			return err
 		}
 		for found.Next() {
-			if err := row(found); err != nil {
+			var r R
+			if err := found.Row(&r); err != nil {
 				return err
 			}
+			rows = append(rows, r)
 		}
 		return found.Err()
 	})
-}
-
-// placed puts the configured bucket and scope into a statement.
-func (s *Store) placed(statement string) string {
-	return strings.ReplaceAll(statement, "`bucket`.`tusk`", "`"+s.bucket+"`.`"+s.scope+"`")
-}
-
-// query runs a statement whose rows are values of one type, and hands them on once the answer is whole.
-func query[R any](ctx context.Context, s *Store, statement string, a args, level consistency, each func(R)) error {
-	var rows []R
-	err := s.rowsOf(ctx, statement, a, level, func() { rows = nil }, func(found *gocb.QueryResult) error {
-		var r R
-		err := found.Row(&r)
-		rows = append(rows, r)
-		return err
-	})
 	if err != nil {
-		return fmt.Errorf("query: %w", err)
+		return nil, fmt.Errorf("query: %w", err)
 	}
-	for _, r := range rows {
-		each(r)
-	}
-	return nil
+	return rows, nil
 }

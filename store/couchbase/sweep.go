@@ -34,9 +34,7 @@ func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before := s.now(ctx) - age.Microseconds()
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		var ids []string
-		err := query(ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus,
-			func(id string) { ids = append(ids, id) })
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, atPlus)
 		if err != nil {
 			return 0, err
 		}
@@ -109,9 +107,8 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 			before = min(before, d.task().Available)
 		}
 	}
-	var ids []string
-	err = query(ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost}, atPlus,
-		func(id string) { ids = append(ids, id) })
+	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost},
+		atPlus)
 	if err != nil {
 		return 0, err
 	}

@@ -36,12 +36,16 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	if term != 0 { // what others have granted counts, and nobody is seen before who came first
 		level = requestPlus
 	}
-	held := map[turn]int64{}
-	if err := query(ctx, s, queryGranted, nil, level, func(c turnCount) { held[c.turn] = c.N }); err != nil {
+	granted, err := query[turnCount](ctx, s, queryGranted, nil, level)
+	if err != nil {
 		return nil, err
 	}
-	var waiting []turnCount
-	if err := query(ctx, s, queryInLine, nil, level, func(c turnCount) { waiting = append(waiting, c) }); err != nil {
+	held := map[turn]int64{}
+	for _, c := range granted {
+		held[c.turn] = c.N
+	}
+	waiting, err := query[turnCount](ctx, s, queryInLine, nil, level)
+	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(waiting, func(a, b turnCount) int { return cmp.Or(cmp.Compare(a.Since, b.Since), a.compare(b.turn)) })
@@ -50,8 +54,12 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	err = each(len(waiting), func(i int) error {
 		of := waiting[i].turn
 		answer[i] = store.Turns{Queue: of.Queue, Tenant: of.Tenant, Partition: of.Partition, Held: held[of]}
-		return query(ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads}, level,
-			func(id string) { answer[i].Waiting = append(answer[i].Waiting, idOf(id)) })
+		ids, err := query[string](ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads},
+			level)
+		for _, id := range ids {
+			answer[i].Waiting = append(answer[i].Waiting, idOf(id))
+		}
+		return err
 	})
 	for _, w := range waiting {
 		delete(held, w.turn)

@@ -2,9 +2,7 @@ package couchbase
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -40,13 +38,9 @@ func stopPath(id string) string     { return "s.`" + id + "`" }
 
 // readWorker returns a worker's document; nil: there is none.
 func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, error) {
-	raw, cas, err := s.get(ctx, s.meta, workerKey(id))
-	if raw == nil || err != nil {
+	w, cas, err := fetch[worker](ctx, s, s.meta, workerKey(id))
+	if w == nil || err != nil {
 		return nil, 0, err
-	}
-	w := &worker{}
-	if err := json.Unmarshal(raw, w); err != nil {
-		return nil, 0, fmt.Errorf("worker %s is damaged: %w", id, err)
 	}
 	for token, ids := range w.Leases { // an intent whose answer was lost is there twice
 		slices.Sort(ids)

@@ -49,20 +49,13 @@ func (s *Store) record(t *task, e *rules.End) {
 // blame counts a failed attempt in its error group. The task is running, so it
 // is among neither the waiting nor the dead of its former group.
 func (s *Store) blame(t *task, e *rules.End) {
-	o, ended := e.Outcome, e.Attempt.EndedAt
-	at := failure{t.Queue, t.Kind, o.Fingerprint}
+	at := failure{t.Queue, t.Kind, e.Outcome.Fingerprint}
 	g := s.failures[at]
 	if g == nil {
-		g = &store.ErrorGroup{Fingerprint: o.Fingerprint, Queue: t.Queue, Kind: t.Kind, First: ended}
+		g = &store.ErrorGroup{Fingerprint: at.fingerprint, Queue: t.Queue, Kind: t.Kind}
 		s.failures[at] = g
 	}
-	g.Count++
-	if ended.Before(g.First) {
-		g.First = ended
-	}
-	if !ended.Before(g.Last) {
-		g.Last, g.Sample, g.SampleTask = ended, o.Error, t.ID
-	}
+	rules.Blame(g, e)
 	t.group = g
 }
 

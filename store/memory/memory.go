@@ -6,59 +6,65 @@
 // no claim looks at more tasks than it returns. It starts no goroutine and takes
 // the time from time.Now alone, so package testing/synctest can drive it.
 //
-// It may touch package store, its rules and the standard library, and it is the end
-// of the road: data goes nowhere from here but back up in answers.
+// It may touch package store, its rules, a bell and the standard library, and it is the
+// end of the road: data goes nowhere from here but back up in answers.
 package memory
 
 import (
 	"container/heap"
+	"context"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // Store is a database in memory. It implements store.Store and store.Notifier.
 type Store struct {
-	mu        sync.Mutex
-	places    int64                // the last place given away; see task.place
-	tasks     map[store.ID]*task   // all of them, and those that await a rerun
-	order     []*task              // the same by id, the smallest first
-	queues    map[string]*queue    // the available ones
-	waiting   waiting              // the scheduled and the retryable ones
-	finished  map[verdict][]placed // the finished ones, in order of their end
-	keys      map[rules.KeyName]*rules.Key
-	children  map[store.ID][]rules.Edge // open needs, by what is needed
-	doubts    []store.ID                // tasks of which something that they need may have failed
-	turns     map[turn]*turns
-	workers   map[store.ID]*worker
-	counts    map[verdict]int64 // of the unfinished ones
-	leader    leader
-	records   map[string]map[string]store.Record // by kind and name
-	versions  int64                              // the last version given to a record
-	stats     map[slice]*store.Stat
-	failures  map[failure]*store.ErrorGroup
-	listeners map[*listener]bool
-	ends      ends
+	mu       sync.Mutex
+	places   int64                // the last place given away; see task.place
+	tasks    map[store.ID]*task   // all of them, and those that await a rerun
+	order    []*task              // the same by id, the smallest first
+	queues   map[string]*queue    // the available ones
+	waiting  waiting              // the scheduled and the retryable ones
+	finished map[verdict][]placed // the finished ones, in order of their end
+	keys     map[rules.KeyName]*rules.Key
+	children map[store.ID][]rules.Edge // open needs, by what is needed
+	doubts   []store.ID                // tasks of which something that they need may have failed
+	turns    map[turn]*turns
+	workers  map[store.ID]*worker
+	counts   map[verdict]int64 // of the unfinished ones
+	leader   leader
+	records  map[string]map[string]store.Record // by kind and name
+	versions int64                              // the last version given to a record
+	stats    map[slice]*store.Stat
+	failures map[failure]*store.ErrorGroup
+	bell     bell.Bell
+	ends     ends
+}
+
+// Listen implements store.Notifier. It runs in the caller's goroutine and returns the context's error.
+func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
+	return s.bell.Listen(ctx, wake)
 }
 
 // New makes an empty database.
 func New() *Store {
 	return &Store{
-		tasks:     map[store.ID]*task{},
-		queues:    map[string]*queue{},
-		finished:  map[verdict][]placed{},
-		keys:      map[rules.KeyName]*rules.Key{},
-		children:  map[store.ID][]rules.Edge{},
-		turns:     map[turn]*turns{},
-		workers:   map[store.ID]*worker{},
-		counts:    map[verdict]int64{},
-		records:   map[string]map[string]store.Record{},
-		stats:     map[slice]*store.Stat{},
-		failures:  map[failure]*store.ErrorGroup{},
-		listeners: map[*listener]bool{},
+		tasks:    map[store.ID]*task{},
+		queues:   map[string]*queue{},
+		finished: map[verdict][]placed{},
+		keys:     map[rules.KeyName]*rules.Key{},
+		children: map[store.ID][]rules.Edge{},
+		turns:    map[turn]*turns{},
+		workers:  map[store.ID]*worker{},
+		counts:   map[verdict]int64{},
+		records:  map[string]map[string]store.Record{},
+		stats:    map[slice]*store.Stat{},
+		failures: map[failure]*store.ErrorGroup{},
 	}
 }
 
@@ -157,7 +163,7 @@ func (s *Store) put(t *task, state store.State) {
 	switch {
 	case state == store.Available:
 		s.line(t.Queue).push(t.Priority, entry)
-		s.wake(t.Queue)
+		s.bell.Ring(t.Queue)
 	case state == store.Scheduled || state == store.Retryable:
 		heap.Push(&s.waiting, due{entry, t.RunAt})
 	case t.InLine():

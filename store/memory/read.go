@@ -28,7 +28,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 		if len(page) == limit {
 			break
 		}
-		if t.matches(&f) {
+		if f.Matches(&t.Task, t.fingerprint()) {
 			page = append(page, t.answer(f.Detail))
 			if f.NoArgs {
 				page[len(page)-1].Args = nil
@@ -60,23 +60,12 @@ func (s *Store) candidates(f *store.Filter) []*task {
 	return found
 }
 
-func (t *task) matches(f *store.Filter) bool {
-	for _, tag := range f.Tags {
-		if !slices.Contains(t.Tags, tag) {
-			return false
-		}
+// fingerprint is that of the latest failed attempt.
+func (t *task) fingerprint() string {
+	if t.group == nil {
+		return ""
 	}
-	return among(f.Queues, t.Queue) && among(f.Kinds, t.Kind) && among(f.Tenants, t.Tenant) &&
-		among(f.States, t.State) &&
-		(f.Key == "" || f.Key == t.Key) &&
-		(f.Workflow.IsZero() || f.Workflow == t.Workflow) &&
-		(f.Fingerprint == "" || t.group != nil && f.Fingerprint == t.group.Fingerprint) &&
-		!t.EnqueuedAt.Before(f.From) &&
-		(f.Until.IsZero() || t.EnqueuedAt.Before(f.Until))
-}
-
-func among[T comparable](wanted []T, got T) bool {
-	return len(wanted) == 0 || slices.Contains(wanted, got)
+	return t.group.Fingerprint
 }
 
 // answer copies a task, so that nobody outside holds a part of the database.
@@ -156,19 +145,9 @@ func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorG
 	defer s.mu.Unlock()
 	var groups []store.ErrorGroup
 	for _, g := range s.failures {
-		if f.Queue != "" && f.Queue != g.Queue || f.Kind != "" && f.Kind != g.Kind || g.Last.Before(f.Since) {
-			continue
-		}
 		groups = append(groups, *g)
 	}
-	slices.SortFunc(groups, func(a, b store.ErrorGroup) int {
-		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Fingerprint, b.Fingerprint), cmp.Compare(a.Queue, b.Queue))
-	})
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 100
-	}
-	return groups[:min(len(groups), limit)], nil
+	return f.Page(groups), nil
 }
 
 // Workers implements store.Reader.

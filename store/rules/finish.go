@@ -170,3 +170,14 @@ func Count(s *store.Stat, o *store.Outcome, goes store.State, waited time.Durati
 		s.Failed++
 	}
 }
+
+// Blame counts a failed attempt in its group of errors.
+func Blame(g *store.ErrorGroup, e *End) {
+	ended := e.Attempt.EndedAt
+	if g.Count == 0 || ended.Before(g.First) {
+		g.First = ended
+	}
+	if g.Count++; !ended.Before(g.Last) {
+		g.Last, g.Sample, g.SampleTask = ended, e.Outcome.Error, e.Task.ID
+	}
+}
