@@ -226,15 +226,16 @@ func (r *record) order() {
 }
 
 // made is when the engine made a claim, by the machine's clock. The server's is wrong
-// by one of the amounts that it was set to: by that which fits.
+// by one of the amounts that it was set to before: by that which fits best.
 func (r *record) made(c claimed) int64 {
-	const near = int64(5 * time.Second)
+	off := func(at int64) int64 { return max(c.asked-at, at-c.at, 0) }
+	best := c.Claimed
 	for _, set := range r.clocks {
-		if at := c.Claimed - set.Asked; at > c.asked-near && at < c.at+near {
-			return at
+		if at := c.Claimed - set.Asked; set.At <= c.at && off(at) <= off(best) {
+			best = at
 		}
 	}
-	return c.Claimed
+	return best
 }
 
 // reset reports whether the server's clock was set in a span of time. The server takes

@@ -1,0 +1,31 @@
+//go:build unix
+
+package storm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// Where a clock was set twice by less than some seconds, both amounts may seem to fit a claim: that which fits best
+// tells when it was made.
+func TestClaimsAreOrderedByTheClockThatFitsBest(t *testing.T) {
+	const s = int64(time.Second)
+	id := tusk.NewID()
+	claim := func(token string, claimedAt, asked, at int64) claimed {
+		return claimed{item: item{ID: id, Token: token, Claimed: claimedAt}, asked: asked, at: at}
+	}
+	p := &past{id: id, claims: []claimed{
+		claim("second", 121*s+577*s/1000, 115*s+165*s/1000, 115*s+272*s/1000), // by a clock that is 6.3 s ahead
+		claim("first", 118*s+992*s/1000, 114*s+86*s/1000, 114*s+290*s/1000),   // by one that is 4.7 s ahead
+	}}
+	r := &record{tasks: map[tusk.ID]*past{id: p}, clocks: []event{
+		{At: 10 * s, Asked: 19 * s / 100}, {At: 50 * s, Asked: 47 * s / 10}, {At: 103 * s, Asked: 63 * s / 10}}}
+	r.order()
+	if p.claims[0].Token != "first" {
+		t.Errorf("the claim that was made at %v comes before that of %v", time.Duration(r.made(p.claims[0])),
+			time.Duration(r.made(p.claims[1])))
+	}
+}
