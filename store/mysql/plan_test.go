@@ -189,7 +189,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		})
 	}
 	values := strings.NewReplacer("the_queue", "'q'", "the_priority", "0", "the_at", fmt.Sprint(at), "the_place", fmt.Sprint(place), "the_first", "288",
-		"the_last", "310", "the_next", "290", "the_lap", "0", "the_turn", "2", "the_claim", "1", "the_age", "1", "run_place", fmt.Sprint(place), "run_first", "700", "run_last", "719",
+		"the_last", "310", "the_next", "290", "the_lap", "0", "the_turn", "2", "the_claim", "1", "the_age", "1", "run_lap", "0", "run_place", fmt.Sprint(place), "run_first", "700", "run_last", "719",
 		"asked", "2", "taking", "3", "clock", "1", "substring(requests, seen + 17, 16)", "'w'", "substring(leases, 1, 16)", "'t'",
 		"conv(hex(substring(leases, 17, 8)), 16, 10)", "1", "substring(done, 33, 16)", "'w'")
 	for _, test := range []struct {

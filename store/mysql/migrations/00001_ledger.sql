@@ -338,11 +338,12 @@ begin
     -- Leases up to `wanted` available tasks of queues (each the length of its name,
     -- then the name) and returns them in order, passing over what others are taking.
     -- They go to `requests` (token, worker, how many at most), one after the other.
-    -- `per_row`: how many tasks a row of tusk_ready may stand for.
+    -- `per_row`: how many tasks a row of tusk_ready may stand for. Whoever claims is told
+    -- the lap that the lease names, which is that of tusk_ready.
     declare the_queue varbinary(255);
     declare clock, the_at, the_place, run_place bigint;
     declare the_priority, the_first, the_next, the_last, run_first, run_last smallint;
-    declare the_lap, had, asked, seen, share, taking, given int;
+    declare the_lap, run_lap, had, asked, seen, share, taking, given int;
     declare counts, spans longblob default '';
     declare ended tinyint;
     declare rows_ahead cursor for
@@ -354,6 +355,7 @@ begin
         for update skip locked;
     declare continue handler for not found set ended = 1;
     declare exit handler for sqlexception begin rollback; resignal; end;
+    set transaction isolation level read committed; -- whatever the session's is
     start transaction;
     set seen = 0;
     while seen < length(requests) do
@@ -370,8 +372,8 @@ begin
             open rows_ahead;
             cutting: loop
                 fetch rows_ahead into the_priority, the_at, the_place, the_first, the_next, the_last, the_lap;
-                if run_place is not null and (ended or wanted = 0 or the_place <> run_place or the_next <> run_last + 1) then
-                    select clock, place, n, lap, id, queue, kind, priority, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags,
+                if run_place is not null and (ended or wanted = 0 or the_place <> run_place or the_next <> run_last + 1 or the_lap <> run_lap) then
+                    select clock, place, n, run_lap, id, queue, kind, priority, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags,
                         settings, workflow, part, turn, args
                     from tusk_task force index (primary)
                     where place = run_place and n between run_first and run_last
@@ -389,7 +391,7 @@ begin
                     where queue = the_queue and priority = the_priority and at = the_at and place = the_place and first = the_first;
                 end if;
                 if run_place is null then
-                    set run_place = the_place, run_first = the_next;
+                    set run_place = the_place, run_first = the_next, run_lap = the_lap;
                 end if;
                 set run_last = the_next + taking - 1;
                 while taking > 0 do
