@@ -2,40 +2,32 @@ package bulk
 
 import "time"
 
-// pace chooses how many tasks the next page has, so that its tasks cost about half a second: locks
+// pace chooses how many tasks the next page has, so that one takes about half a second: locks
 // are held for no longer, and what is done twice when a process dies is little.
 type pace struct {
-	size int
-	n    int // tasks of the page before, and how long it took
-	took time.Duration
-	each time.Duration // what a task costs, by two pages of different sizes; below 0: not known
+	size  int
+	n     int // tasks of the page before, and how long it took
+	took  time.Duration
+	waits bool // most of the time goes by whatever is on a page
 }
 
-// learn takes note of a page. What it costs is what its tasks cost; the rest of its time goes by
-// however few they are, at a server that is busy or far, and smaller pages would only wait as often.
-// Until that is known all of the time counts, and a page is made larger to find out, but for a slow one.
+// learn takes note of a page. A slow one is halved for what its tasks cost, which pages of two
+// sizes tell. When that is less than half of the time, the page has waited for something else:
+// smaller ones would wait as often, and do less.
 func (p *pace) learn(n int, took time.Duration) {
 	if p.n > 0 && n != p.n {
-		p.each = max(0, (took-p.took)/time.Duration(n-p.n))
+		each := (took - p.took) / time.Duration(n-p.n)
+		p.waits = time.Duration(n)*each < took/2
 	}
 	p.n, p.took = n, took
-	cost, enough := took, slow
-	if p.each >= 0 {
-		cost, enough = time.Duration(n)*p.each, quick
-	}
 	switch {
-	case cost < enough, took < quick:
+	case took < 250*time.Millisecond, took > time.Second && p.waits:
 		p.size = min(p.size*2, mostOnPage)
-	case cost > slow:
+	case took > time.Second:
 		p.size = max(p.size/2, leastOnPage)
 	}
 }
 
-const (
-	quick = 250 * time.Millisecond // a page that costs less is made larger
-	slow  = time.Second            // one that costs more is made smaller
-)
-
 // fail takes note of a page that could not be changed: it may have been too large for the time that it
 // was given.
-func (p *pace) fail() { p.size, p.n, p.each = max(p.size/2, leastOnPage), 0, -1 }
+func (p *pace) fail() { p.size, p.n = max(p.size/2, leastOnPage), 0 }
