@@ -70,7 +70,7 @@ func (e *UnknownKindError) Unwrap() error { return ErrUnknownKind }
 // delay keeps the task out of this worker's way. Where another worker has the kind it is soon
 // there, and where nobody has, it costs less each time.
 func (e *UnknownKindError) delay() time.Duration {
-	first, growth, most := 5*time.Second, time.Duration(2), time.Minute
+	first, growth, most := 5*time.Second, time.Duration(2), 15*time.Second
 	if e.Elsewhere {
 		first, growth, most = 100*time.Millisecond, 4, 5*time.Second
 	}
