@@ -166,7 +166,7 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	}
 	l.touch()
 	// An answer that took its time makes the engine's clock seem late, not early: no tick comes before its time.
-	l.set(answer.Term, asked.Add(l.o.TTL), answer.Now.Sub(time.Now()))
+	l.set(answer.Term, asked.Add(l.o.TTL), time.Until(answer.Now))
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
 		for _, chore := range l.loops[1:] {
