@@ -116,17 +116,20 @@ type claim struct {
 	tasks   []store.Task
 	lease   lease
 	where   map[store.ID]ref
+	early   bool // a task was read as it was before it became available
 }
 
 // empty makes a claim anew that may have got something before it was taken back.
 func (c *claim) empty() {
 	c.tasks = make([]store.Task, 0, min(max(c.request.Limit, 0), 1000))
 	c.where = make(map[store.ID]ref, cap(c.tasks))
-	c.lease = lease{token: c.request.Token, worker: c.request.Worker}
+	c.lease, c.early = lease{token: c.request.Token, worker: c.request.Worker}, false
 }
 
-func (c *claim) add(t *row, claimed int64) {
-	c.lease.claimedAt = claimed
+// add takes in a task that was leased in a lap.
+func (c *claim) add(t *row, claimed int64, lap int32) {
+	c.early = c.early || t.lap != lap
+	t.lap, c.lease.claimedAt = lap, claimed
 	if n := len(c.lease.spans); n > 0 && c.lease.spans[n-1].place == t.place && c.lease.spans[n-1].last+1 == t.n && c.lease.spans[n-1].lap == t.lap {
 		c.lease.spans[n-1].last = t.n
 	} else {
@@ -188,14 +191,15 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	}
 	sent, err = s.call(ctx, func(rows *sql.Rows) error {
 		var claimed int64
-		t, err := readLent(rows, &claimed)
+		var lap int32
+		t, err := readLent(rows, &claimed, &lap)
 		if err != nil {
 			return err
 		}
 		for len(all[i].tasks) == all[i].request.Limit {
 			i++
 		}
-		all[i].add(t, claimed)
+		all[i].add(t, claimed, lap)
 		return nil
 	}, "tusk_claim", requests, wanted, namesOf(queues), was.perRow)
 	if codeOf(err) == codeWorkerDead {
@@ -209,6 +213,11 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 		if len(c.tasks) > 0 {
 			s.leases.add(c.lease, c.where)
 		}
+		if c.early {
+			if err := s.reread(ctx, c); err != nil {
+				return true, err
+			}
+		}
 	}
 	is := hint{false, was.perRow}
 	if got > 0 {
@@ -216,6 +225,17 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	}
 	s.learn(queues[0], was, is)
 	return sent, nil
+}
+
+// reread reads the tasks of a claim again. InnoDB lets a transaction go from where locking reads
+// look a moment before it does from where others do, so a claim may find a task in tusk_ready and
+// read its row as it was before.
+func (s *Store) reread(ctx context.Context, c *claim) error {
+	_, err := s.attempt(ctx, false, func(w *work) (err error) {
+		c.tasks, err = w.open(&c.lease)
+		return err
+	})
+	return err
 }
 
 // namesOf puts the names of queues in a row, as procedures take them.

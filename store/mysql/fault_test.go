@@ -227,6 +227,28 @@ func TestAClaimThatFailsGivesNothing(t *testing.T) {
 	}
 }
 
+// TestATaskThatAClaimReadTooEarlyIsReadAgain makes a task what the transaction before the last had
+// left, until a claim has read it: InnoDB may show it so, for a moment, to whoever reads without a lock.
+func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
+	enqueue(t, s, newTasks(2, "q")...)
+	exec(t, s, `update tusk_task set lap = lap - 1, args = '"before"' where n = 1`)
+	exec(t, s, `create trigger later before insert on tusk_delta for each row update tusk_task set lap = 0, args = '"since"' where lap < 0`)
+	tasks, err := s.Claim(ctx, c)
+	exec(t, s, "drop trigger later")
+	if err != nil || len(tasks) != 2 || string(tasks[1].Args) != `"since"` {
+		t.Fatalf("claimed %v, %v", tasks, err)
+	}
+	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	if n := number(t, s, "select count(*) from tusk_task where state = 6"); n != 2 {
+		t.Errorf("%d of 2 tasks are completed", n)
+	}
+}
+
 // TestWhoeverTellsWhatIsStoredWrites repeats a claim and an enqueue. InnoDB shows others
 // what it has not synced yet; only a commit that writes waits for that.
 func TestWhoeverTellsWhatIsStoredWrites(t *testing.T) {

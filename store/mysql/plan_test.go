@@ -201,7 +201,7 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"tusk_claim", "select dead", "), 1)", "tusk_worker", "PRIMARY", 16, 1},
 		{"tusk_claim", "delete from tusk_ready", ";", "tusk_ready", "PRIMARY", laneKey, 1},
 		{"tusk_claim", "update tusk_ready", ";", "tusk_ready", "PRIMARY", laneKey, 1},
-		{"tusk_claim", "select clock, place", ";", "tusk_task", "PRIMARY", taskKey, 20},
+		{"tusk_claim", "select clock, run_lap, place", ";", "tusk_task", "PRIMARY", taskKey, 20},
 		{"tusk_complete", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},
 		{"tusk_complete", "delete from tusk_turn", ";", "tusk_turn", "PRIMARY", taskKey, 32},
 		{"tusk_grant", "update tusk_task", ";", "tusk_task", "PRIMARY", taskKey, 23},

@@ -92,14 +92,14 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	return r, nil
 }
 
-// readLent reads a task as tusk_claim returns it, and when it was claimed.
-func readLent(rows *sql.Rows, claimed *int64) (*row, error) {
+// readLent reads a task as tusk_claim returns it, when it was claimed, and in which lap.
+func readLent(rows *sql.Rows, claimed *int64, lap *int32) (*row, error) {
 	r := &row{}
 	var id, queue, kind, tenant, key, tags, settings, workflow, part sql.RawBytes
 	var enqueued, run int64
 	var expires sql.NullInt64
 	var turn int8
-	err := rows.Scan(claimed, &r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key,
+	err := rows.Scan(claimed, lap, &r.place, &r.n, &r.lap, &id, &queue, &kind, &r.Priority, &r.Attempt, &r.Crashes, &enqueued, &run, &expires, &tenant, &key,
 		&tags, &settings, &workflow, &part, &turn, &r.Args)
 	if err != nil {
 		return nil, err

@@ -338,8 +338,9 @@ begin
     -- Leases up to `wanted` available tasks of queues (each the length of its name,
     -- then the name) and returns them in order, passing over what others are taking.
     -- They go to `requests` (token, worker, how many at most), one after the other.
-    -- `per_row`: how many tasks a row of tusk_ready may stand for. Whoever claims is told
-    -- the lap that the lease names, which is that of tusk_ready.
+    -- `per_row`: how many tasks a row of tusk_ready may stand for. A task is read without a
+    -- lock, and so may be read as it was before the transaction that made it available: its
+    -- lap is another one than that of tusk_ready, which the lease names.
     declare the_queue varbinary(255);
     declare clock, the_at, the_place, run_place bigint;
     declare the_priority, the_first, the_next, the_last, run_first, run_last smallint;
@@ -373,7 +374,7 @@ begin
             cutting: loop
                 fetch rows_ahead into the_priority, the_at, the_place, the_first, the_next, the_last, the_lap;
                 if run_place is not null and (ended or wanted = 0 or the_place <> run_place or the_next <> run_last + 1 or the_lap <> run_lap) then
-                    select clock, place, n, run_lap, id, queue, kind, priority, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags,
+                    select clock, run_lap, place, n, lap, id, queue, kind, priority, attempt, crashes, enqueued_at, run_at, expires_at, tenant, tkey, tags,
                         settings, workflow, part, turn, args
                     from tusk_task force index (primary)
                     where place = run_place and n between run_first and run_last
