@@ -344,10 +344,20 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	}
 	freed := make([][]*task, len(kids))
 	err := each(len(kids), func(i int) error {
+		kid := ref{inTask, kids[i]}
+		d, err := s.read(ctx, kid)
+		// One that has ended or gone is not told. Tasks may need each other: to load one that has ended and has not told
+		// its children yet would have it tell the other, which would be loaded again, and so on without end.
+		if d == nil || err != nil || d.header().Gone || d.task().state().Finished() {
+			return err
+		}
 		w := &work{}
-		err := s.do(ctx, w, func(b *rules.Batch) error {
+		if h := d.header(); h.Pin == nil && !h.open() {
+			w.have = map[ref]*doc{kid: d}
+		}
+		err = s.do(ctx, w, func(b *rules.Batch) error {
 			w.edges = nil
-			d, err := w.load(ref{inTask, kids[i]})
+			d, err := w.load(kid)
 			if d == nil || err != nil {
 				return err
 			}
