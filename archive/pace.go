@@ -20,8 +20,9 @@ const (
 )
 
 // pace tells whether others need the database, by how long requests of one kind take for each
-// byte. Nobody else being there, the mean of a slice is about half as much again as the least.
-// Beside others it is several times as much, since requests wait for the processors and disks.
+// byte. While nobody else is there, the mean of a slice is mostly less than half as much again as
+// the least. Beside others it is mostly more than twice as much, since requests wait for the
+// processors and disks.
 type pace struct {
 	least    float64   // nanoseconds that a byte of the quickest request took
 	until    time.Time // no rest after it

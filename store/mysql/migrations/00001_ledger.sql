@@ -356,7 +356,6 @@ begin
         for update skip locked;
     declare continue handler for not found set ended = 1;
     declare exit handler for sqlexception begin rollback; resignal; end;
-    set transaction isolation level read committed; -- whatever the session's is
     start transaction;
     set seen = 0;
     while seen < length(requests) do
