@@ -172,7 +172,29 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		})
 	}
 	done.Wait()
+	if errors.Is(errors.Join(errs...), store.ErrWorkerDead) {
+		s.bury(ctx, all, b, errs)
+	}
 	return s.beaten(&b, parts, slices.Concat(stops...), errs)
+}
+
+// bury signs a worker that one ledger has declared dead off at those that this beat reached,
+// so that they do not list it, and rescue what it held, a TTL later. A ledger that this does
+// not reach finds out by itself when the TTL is over.
+func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []error) {
+	b.TTL, b.Notes, b.Holds = 0, nil, nil
+	var done sync.WaitGroup
+	for i, l := range all {
+		if errs[i] != nil && !errors.As(errs[i], new(*store.HeldError)) {
+			continue
+		}
+		done.Go(func() {
+			_, _ = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+				return e.Extend(ctx, b)
+			})
+		})
+	}
+	done.Wait()
 }
 
 // beaten puts the answers to a beat together.
