@@ -2,7 +2,6 @@ package tusk
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -44,13 +43,13 @@ func (s *strangers) meet(ctx context.Context, t *store.Task) error {
 		}
 		s.living, s.looked = living, time.Now()
 	}
-	return &lifecycle.UnknownKindError{Times: times, Elsewhere: s.elsewhere(t)}
-}
-
-// elsewhere reports whether another living worker takes tasks of this queue and kind.
-func (s *strangers) elsewhere(t *store.Task) bool {
+	unknown := &lifecycle.UnknownKindError{Times: times}
 	self := s.worker()
-	return slices.ContainsFunc(s.living, func(w store.Worker) bool {
-		return w.ID != self && w.TakesFrom(t.Queue) && (len(w.Kinds) == 0 || slices.Contains(w.Kinds, t.Kind))
-	})
+	for i := range s.living {
+		if w := &s.living[i]; w.ID != self && w.Takes(t.Queue, t.Kind) {
+			unknown.Elsewhere = true
+			unknown.Free = unknown.Free || w.Running < w.Concurrency
+		}
+	}
+	return unknown
 }

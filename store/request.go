@@ -80,6 +80,11 @@ type Worker struct {
 // TakesFrom reports whether the worker claims tasks of a queue. A quiet one claims none.
 func (w *Worker) TakesFrom(queue string) bool { return !w.Quiet && slices.Contains(w.Queues, queue) }
 
+// Takes reports whether the worker claims tasks of a queue and has a handler for a kind.
+func (w *Worker) Takes(queue, kind string) bool {
+	return w.TakesFrom(queue) && (len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind))
+}
+
 // Note is what a handler records while it runs or when it ends. Nil fields
 // leave what is stored alone; log lines are appended. A note whose lease is not
 // open is dropped.

@@ -60,21 +60,31 @@ var ErrWait = errors.New("waits for its children")
 type UnknownKindError struct {
 	Times     int  // how often this worker has handed it back before
 	Elsewhere bool // another living worker has a handler for it
+	Free      bool // and has a free place
 }
+
+// mostChances is how often a worker meets a task by chance before it concludes that others leave it.
+const mostChances = 20
 
 func (e *UnknownKindError) Error() string { return ErrUnknownKind.Error() }
 
 // Unwrap makes errors.Is(err, ErrUnknownKind) true.
 func (e *UnknownKindError) Unwrap() error { return ErrUnknownKind }
 
-// delay keeps the task out of this worker's way. Where another worker has the kind it is soon
-// there, and where nobody has, it costs less each time.
+// delay keeps the task out of this worker's way. Where another worker has the kind and a free place,
+// the task is soon there, however often chance has brought it here; where that worker is busy, or
+// nobody has the kind, it comes back ever more rarely. A task that a free worker has not taken in
+// mostChances is one that it may not take, as by a limit.
 func (e *UnknownKindError) delay() time.Duration {
 	first, growth, most := 5*time.Second, time.Duration(2), 15*time.Second
+	times := e.Times
 	if e.Elsewhere {
 		first, growth, most = 100*time.Millisecond, 4, 5*time.Second
 	}
-	for range e.Times {
+	if e.Free {
+		times = max(0, times-mostChances)
+	}
+	for range times {
 		if first *= growth; first >= most {
 			return most
 		}
