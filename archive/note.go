@@ -27,6 +27,10 @@ type Note struct {
 	// Drafts are manifests of which it is not known whether they are in their place, or will be.
 	// None of them may count: the manifest that comes instead replaces them.
 	Drafts []store.ID `json:"drafts,omitempty"`
+	// Restore is the request for which tasks have been put back into the database, and Restored
+	// are their ids, 16 bytes each: they are the database's, and are to go out of the files.
+	Restore  store.ID `json:"restore,omitzero"`
+	Restored []byte   `json:"restored,omitempty"`
 }
 
 // read returns the note, and remembers since when it has stood so.

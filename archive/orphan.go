@@ -55,6 +55,9 @@ func (r *Runner) sweepOrphans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if orphans, err = r.unreferenced(ctx, orphans); err != nil { // once more: some may have been restored since
+		return err
+	}
 	swept := 0
 	for _, name := range orphans {
 		if archived[name] {

@@ -216,6 +216,8 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 // resume ends a batch that somebody, or an earlier step, left behind.
 func (r *Runner) resume(ctx context.Context, note *Note) error {
 	switch {
+	case len(note.Restored) > 0:
+		return r.takeOutAfter(ctx, note)
 	case note.Committed:
 		return r.end(ctx, note)
 	case note.Written:

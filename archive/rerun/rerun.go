@@ -64,10 +64,7 @@ type Rerun struct {
 }
 
 // Left is a task that was not run again.
-type Left struct {
-	ID  tusk.ID `json:"id"`
-	Why string  `json:"why"`
-}
+type Left = archive.Left
 
 // Ended reports whether the rerun is over.
 func (r *Rerun) Ended() bool { return r.State != Running }
@@ -79,7 +76,7 @@ const (
 
 func (r *Rerun) leave(id tusk.ID, why string) {
 	if len(r.Left) < mostLeft {
-		r.Left = append(r.Left, Left{id, why})
+		r.Left = append(r.Left, Left{ID: id, Why: why})
 	}
 }
 

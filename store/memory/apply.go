@@ -104,6 +104,10 @@ func (s *Store) change(c rules.Change) {
 		t.Values = false
 		t.Args, t.Tags, t.Settings = bytes.Clone(t.Args), slices.Clone(t.Tags), bytes.Clone(t.Settings)
 	}
+	if t.Restored {
+		s.restore(t)
+		return
+	}
 	if t.HasTurn {
 		s.turnsOf(t.turn()).held++
 	}

@@ -36,6 +36,8 @@ type Row struct {
 
 	// Values says that kind, args, tags, settings or expiry are new.
 	Values bool
+	// Restored says that the task is new and has ended before: its Detail is its history.
+	Restored bool
 	// Place orders the tasks of a batch that go to the end of where their state puts
 	// them, from 1 on. Zero: the task stays where it is.
 	Place int

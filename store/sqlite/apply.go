@@ -50,6 +50,8 @@ func (w *work) applyTasks(changes []rules.Change) error {
 	for _, c := range changes {
 		var err error
 		switch {
+		case c.Before == nil && c.After.Restored:
+			err = w.restore(c.After)
 		case c.Before == nil:
 			err = w.insert(c.After)
 		case c.After == nil:

@@ -61,7 +61,7 @@ type clause struct {
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
 		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses, archiveClauses, crowdClauses)
+		raceCommitClauses, endClauses, archiveClauses, restoreClauses, crowdClauses)
 }
 
 // T is a test of one clause on a database of its own.

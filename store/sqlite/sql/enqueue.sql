@@ -4,6 +4,12 @@ insert into tusk_task (id, kind, priority, state, lane, pos, args, tenant, tags,
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do nothing;
 
+-- name: task.restore
+insert into tusk_task (id, kind, priority, state, args, tenant, tags, key, settings, attempt, crashes, reason, failure,
+                       enqueued_at, run_at, expires_at, claimed_at, finished_at, workflow, partition, open, needed)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)
+returning num;
+
 -- name: task.become
 update tusk_task
 set kind = ?, priority = ?, args = ?, tags = ?, settings = ?, run_at = ?, expires_at = ?

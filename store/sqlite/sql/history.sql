@@ -8,7 +8,7 @@ end;
 create trigger if not exists tusk_attempt_died after insert on tusk_attempt
 when new.error like 'worker ____________________________________ died' begin
   insert into tusk_end (task, kind, state, at, rescued)
-  select t.id, t.kind, new.outcome, new.ended_at, 1 from tusk_task t where t.num = new.task;
+  select t.id, t.kind, new.outcome, new.ended_at, 1 from tusk_task t where t.num = new.task and t.finished_at is null;
 end;
 
 -- name: end.untrigger

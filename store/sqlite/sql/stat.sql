@@ -22,6 +22,9 @@ set count = count + 1, first = min(first, excluded.first),
     last = max(last, excluded.last)
 returning id;
 
+-- name: error.find
+select id from tusk_error where fingerprint = ? and kind = ?;
+
 -- name: error.regroup
 update tusk_error set waiting = waiting + ?, dead = dead + ? where id = ?;
 

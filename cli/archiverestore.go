@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/archive"
+)
+
+// restoreRow is a restore as commands print it.
+type restoreRow struct {
+	ID       string   `json:"id" col:"ID"`
+	State    string   `json:"state" col:"STATE"`
+	By       string   `json:"by" col:"BY"`
+	Expected int64    `json:"expected" col:"EXPECTED"`
+	Restored int64    `json:"restored" col:"RESTORED"`
+	Skipped  int64    `json:"skipped" col:"SKIPPED"`
+	Left     []string `json:"left" one:"LEFT"` // the first tasks that were left alone, and why
+	At       instant  `json:"at" col:"ASKED"`
+	Done     instant  `json:"done_at" col:"DONE"`
+	Error    string   `json:"error" col:"ERROR"`
+}
+
+func restoreOf(t archive.Restore) restoreRow {
+	row := restoreRow{t.ID.String(), string(t.State), t.By, t.Expected, t.Restored, t.Skipped, []string{}, instant(t.At), instant(t.Done), t.Error}
+	for _, l := range t.Left {
+		row.Left = append(row.Left, l.ID.String()+": "+l.Why)
+	}
+	if t.CancelRequested && !t.Ended() {
+		row.State = "stopping"
+	}
+	return row
+}
+
+func newArchiveRestoreCommand(app *App) *cobra.Command {
+	var filter archiveFilter
+	var agreed consent
+	var detach bool
+	c := &cobra.Command{
+		Use:   "restore [ID…] [filter flags]",
+		Short: "Put tasks of the archive back into the database",
+		Long: `Put finished tasks of the archive back into the database, under their own ids and
+with their whole history: those that are named, or all that match. They leave the
+archive with that, and their retention counts anew: finished_at is when they were
+restored, and a line of their log says when they ended. What the database has, or a
+hold holds, is left alone.
+
+A restore is stored. When it is interrupted, tusk archive restores carry ID or a
+tusk serve --archive goes on with it, and no task is lost or there twice.`,
+		Example: `  tusk archive restore 01a204c4-1948-7000-8004-865c4787136d
+  tusk archive restore --state discarded --queue mail --since 7d --dry-run`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t := archive.Restore{By: app.whoami(), Via: "cli"}
+			switch {
+			case len(args) > 0 && (filter.narrow() || filter.all):
+				return usage("leave out the ids or the filter flags", "tasks are named by their ids or by a filter, not both")
+			case len(args) == 0 && !filter.narrow() && !filter.all:
+				return usage("give ids, or a filter such as --state or --queue, or --all", "%s: say which tasks", cmd.CommandPath())
+			}
+			for _, text := range args {
+				id, err := tusk.ParseID(text)
+				if err != nil {
+					return usage("", "%v", err)
+				}
+				t.IDs = append(t.IDs, id)
+			}
+			var err error
+			if t.Query, err = filter.query(); err != nil {
+				return firstProblem(err)
+			}
+			return app.restore(cmd.Context(), t, &agreed, detach)
+		},
+	}
+	agreed.addTo(c)
+	c.Flags().BoolVar(&detach, "detach", false, "store the restore and leave it to a tusk serve --archive")
+	filter.addTo(c)
+	return c
+}
+
+// restoreSum says what a restore does, or would do.
+type restoreSum struct {
+	Matched int64 `json:"matched" col:"MATCHED"`
+	DryRun  bool  `json:"dry_run" one:"DRY_RUN"`
+	restoreRow
+}
+
+func (app *App) restore(ctx context.Context, t archive.Restore, agreed *consent, detach bool) error {
+	return app.withKeeper(ctx, func(client *tusk.Client, a *archive.Archive, r *archive.Runner) error {
+		if err := archive.CanRestore(client.Store()); err != nil {
+			return &Problem{Code: "unsupported", Exit: exitUsage, Text: err.Error(), Hint: "tusk archive rerun"}
+		}
+		matched, err := app.restorable(ctx, a, &t)
+		if err != nil {
+			return err
+		}
+		tasks := count(int(matched), "task")
+		if agreed.dryRun || matched == 0 {
+			return printOne(app, restoreSum{Matched: matched, DryRun: agreed.dryRun, restoreRow: restoreRow{Left: []string{}}})
+		}
+		if len(t.IDs) == 0 {
+			if err := app.confirm(agreed, "put "+tasks+" back into the database"); err != nil {
+				return err
+			}
+		}
+		t.ID, t.Expected = tusk.NewID(), matched
+		begun, err := archive.RequestRestore(ctx, client.Store(), t)
+		if err = app.audited(ctx, client, "archive.restore", t.ID.String(), err); err != nil {
+			return err
+		}
+		if !detach {
+			begun, err = app.carryRestore(ctx, r, begun)
+		}
+		return errors.Join(printOne(app, restoreSum{matched, false, restoreOf(begun)}), err)
+	})
+}
+
+// restorable counts the tasks that are to be restored. Each that is named has to be there.
+func (app *App) restorable(ctx context.Context, a *archive.Archive, t *archive.Restore) (int64, error) {
+	if len(t.IDs) > 0 {
+		for _, id := range t.IDs {
+			if _, err := a.Find(ctx, id); err != nil {
+				return 0, notArchived(id, err)
+			}
+		}
+		return int64(len(t.IDs)), nil
+	}
+	bar := newArchiveBar(app)
+	n, err := a.Count(ctx, t.Query, 0, func(p archive.Progress) { bar.at(p, 0) })
+	bar.end()
+	if err != nil {
+		return 0, err
+	}
+	app.note("restore: %s", count(int(n.Tasks), "task")+map[bool]string{true: " matches", false: " match"}[n.Tasks == 1])
+	app.noteSealed(n.Sealed)
+	return n.Tasks, nil
+}
+
+// carryRestore carries a restore on, with a bar, until it is over. An interrupt leaves it.
+func (app *App) carryRestore(ctx context.Context, r *archive.Runner, t archive.Restore) (archive.Restore, error) {
+	bar := newProgress(app, t.Expected)
+	seen := int64(0)
+	ended, err := r.Restore(ctx, t.ID, func(now archive.Restore) {
+		at := now.Restored + now.Skipped
+		bar.add(at-seen, int(at))
+		seen = at
+	})
+	bar.end()
+	if ctx.Err() != nil {
+		app.note("interrupted: tusk archive restores carry %s goes on with it, or cancel ends it", t.ID)
+	}
+	if ended.ID.IsZero() {
+		ended = t
+	}
+	return ended, err
+}
+
+func newArchiveRestoresCommand(app *App) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "restores",
+		Short: "Watch, carry on and cancel restores",
+	}
+	get := func(ctx context.Context, client *tusk.Client, id tusk.ID) (archive.Restore, error) {
+		return archive.ReadRestore(ctx, client.Store(), id)
+	}
+	c.AddCommand(
+		newListCommand(app, "List restores, oldest first", "there is no restore",
+			func(ctx context.Context, client *tusk.Client) ([]restoreRow, error) {
+				all, err := archive.Restores(ctx, client.Store())
+				return rowsOf(all, restoreOf), err
+			}),
+		app.restoreCommand("show ID", "Show a restore", get),
+		app.restoreCommand("carry ID", "Carry a restore on until it is over",
+			func(ctx context.Context, client *tusk.Client, id tusk.ID) (t archive.Restore, err error) {
+				if t, err = get(ctx, client, id); err != nil {
+					return t, err
+				}
+				err = app.withKeeper(ctx, func(_ *tusk.Client, _ *archive.Archive, r *archive.Runner) error {
+					t, err = app.carryRestore(ctx, r, t)
+					return err
+				})
+				return t, err
+			}),
+		app.restoreCommand("cancel ID", "Stop a restore; what it has put back stays",
+			func(ctx context.Context, client *tusk.Client, id tusk.ID) (archive.Restore, error) {
+				err := archive.CancelRestore(ctx, client.Store(), id)
+				if err = app.audited(ctx, client, "archive.restore.cancel", id.String(), err); err != nil {
+					return archive.Restore{}, err
+				}
+				return get(ctx, client, id)
+			}))
+	return c
+}
+
+// restoreCommand does one thing with a restore and prints how that stands.
+func (app *App) restoreCommand(use, short string, do func(context.Context, *tusk.Client, tusk.ID) (archive.Restore, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  between(1, 1, "ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := tusk.ParseID(args[0])
+			if err != nil {
+				return usage("", "%v", err)
+			}
+			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
+				t, err := do(cmd.Context(), client, id)
+				if errors.Is(err, archive.ErrNoSuchRestore) {
+					return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error()}
+				}
+				if t.ID.IsZero() {
+					return err
+				}
+				return errors.Join(printOne(app, restoreOf(t)), err)
+			})
+		},
+	}
+}
