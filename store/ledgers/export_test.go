@@ -36,6 +36,14 @@ func Where(t *testing.T, s *Store, id store.ID) int {
 	return found[id].no
 }
 
+// Leave signs a worker off at one ledger alone.
+func Leave(ctx context.Context, s *Store, no int, worker store.ID) error {
+	_, err := ask(ctx, (*s.all.Load())[no], func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+		return e.Extend(ctx, store.Beat{Worker: store.Worker{ID: worker}})
+	})
+	return err
+}
+
 // ServerName is what people call a server.
 func (s *Store) ServerName(i int) string { return s.servers()[i].name }
 

@@ -77,6 +77,21 @@ func TestAnUrgentTaskIsClaimedWithinOneRoundOfTheLedgers(t *testing.T) {
 	}
 }
 
+// What a worker holds elsewhere would otherwise be rescued a TTL later.
+func TestAWorkerThatIsDeadInOneLedgerIsDeadInAll(t *testing.T) {
+	s := open(t, three.DSN(t))
+	w := worker(t, s)
+	if err := ledgers.Leave(t.Context(), s, 1, w); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: w}, TTL: time.Minute}); !errors.Is(err, store.ErrWorkerDead) {
+		t.Errorf("a beat is answered with %v", err)
+	}
+	if all, err := s.Workers(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("still listed: %+v, %v", all, err)
+	}
+}
+
 func TestTasksSpreadOverAllLedgersAndThoseOfACallLieTogether(t *testing.T) {
 	s := open(t, three.DSN(t))
 	ctx := context.Background()
