@@ -150,9 +150,10 @@ func (s *Store) repeat(ctx context.Context, c *claim) error {
 		if err != nil || len(found) == 0 {
 			return err
 		}
-		c.tasks, err = w.open(found[0])
+		unseen := 0
+		c.tasks, unseen, err = w.open(found[0])
 		w.echoes = len(c.tasks) > 0
-		if err == nil && !w.echoes {
+		if err == nil && !w.echoes && unseen == 0 {
 			w.deleteLeases([]leaseKey{found[0].key()})
 		}
 		return err
@@ -189,7 +190,7 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 		requests = append(append(requests, c.request.Token[:]...), c.request.Worker[:]...)
 		requests = binary.BigEndian.AppendUint32(requests, uint32(limit))
 	}
-	sent, err = s.call(ctx, func(rows *sql.Rows) error {
+	leased, sent, err := s.call(ctx, func(rows *sql.Rows) error {
 		var claimed int64
 		var lap int32
 		t, err := readLent(rows, &claimed, &lap)
@@ -208,34 +209,59 @@ func (s *Store) take(ctx context.Context, all []*claim) (sent bool, err error) {
 	if err != nil || len(queues) == 0 {
 		return sent, err
 	}
+	early := false
 	for _, c := range all {
-		got, spans = got+len(c.tasks), spans+len(c.lease.spans)
-		if len(c.tasks) > 0 {
-			s.leases.add(c.lease, c.where)
-		}
-		if c.early {
-			if err := s.reread(ctx, c); err != nil {
+		got, early = got+len(c.tasks), early || c.early
+	}
+	early = early || got < leased
+	for _, c := range all {
+		whole := true
+		if early {
+			if whole, err = s.reread(ctx, c); err != nil {
 				return true, err
 			}
 		}
+		if whole && len(c.tasks) > 0 {
+			s.leases.add(c.lease, c.where)
+		}
+		spans += len(c.lease.spans)
 	}
 	is := hint{false, was.perRow}
-	if got > 0 {
-		is = hint{got == wanted, min(max(got/spans, 1), maxSpan)}
+	if leased > 0 {
+		is = hint{leased == wanted, min(max(leased/max(spans, 1), 1), maxSpan)}
 	}
 	s.learn(queues[0], was, is)
 	return sent, nil
 }
 
-// reread reads the tasks of a claim again. InnoDB lets a transaction go from where locking reads
-// look a moment before it does from where others do, so a claim may find a task in tusk_ready and
-// read its row as it was before.
-func (s *Store) reread(ctx context.Context, c *claim) error {
-	_, err := s.attempt(ctx, false, func(w *work) (err error) {
-		c.tasks, err = w.open(&c.lease)
-		return err
-	})
-	return err
+// reread reads a lease and its tasks again until all of them are there. InnoDB lets a transaction
+// go from where locking reads look before it does from where others do: a moment, or longer where
+// the server's thread has to wait for a processor in between. So a claim may find a task in
+// tusk_ready and read its row as it was before, or none. What is still missing after many tries is
+// not remembered as part of the lease, and comes back as a stray.
+func (s *Store) reread(ctx context.Context, c *claim) (whole bool, err error) {
+	for n := 1; !whole && err == nil && n <= tries; n++ {
+		if n > 1 {
+			pause(ctx, n)
+		}
+		_, err = s.attempt(ctx, false, func(w *work) error {
+			c.empty()
+			found, err := w.readLeases(list("lease.read", "?", 1), c.request.Token[:])
+			if whole = err == nil && len(found) == 0; err != nil || whole {
+				return err
+			}
+			c.lease = *found[0]
+			refs := refsOf(c.lease.spans)
+			c.tasks, _, err = w.open(&c.lease)
+			if whole = err == nil && len(c.tasks) == len(refs); whole {
+				for i, r := range refs {
+					c.where[c.tasks[i].ID] = r
+				}
+			}
+			return err
+		})
+	}
+	return whole, err
 }
 
 // namesOf puts the names of queues in a row, as procedures take them.

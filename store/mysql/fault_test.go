@@ -249,6 +249,62 @@ func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestATaskThatAClaimDoesNotSeeYetIsReadAgain hides the row of a task until a claim has looked for it.
+func TestATaskThatAClaimDoesNotSeeYetIsReadAgain(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
+	added := newTasks(3, "q")
+	enqueue(t, s, added...)
+	exec(t, s, "create table hidden as select * from tusk_task where n = 0")
+	exec(t, s, "delete from tusk_task where n = 0")
+	exec(t, s, "create trigger later before insert on tusk_delta for each row insert ignore into tusk_task select * from hidden")
+	tasks, err := s.Claim(ctx, c)
+	exec(t, s, "drop trigger later")
+	if err != nil || len(tasks) != 3 || tasks[0].ID != added[0].ID {
+		t.Fatalf("claimed %v, %v", tasks, err)
+	}
+	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	if n := number(t, s, "select count(*) from tusk_task where state = 6"); n != 3 {
+		t.Errorf("%d of 3 tasks are completed", n)
+	}
+}
+
+// A claim that cannot see all that it leased takes what it sees. The rest is a stray, and not lost
+// with the lease when the others have ended.
+func TestATaskThatAClaimNeverSeesIsNotLost(t *testing.T) {
+	s := fresh(t)
+	ctx := t.Context()
+	c := store.ClaimRequest{Worker: startWorker(t, s), Queues: []string{"q"}, Limit: 3, Token: store.NewToken()}
+	enqueue(t, s, newTasks(3, "q")...)
+	exec(t, s, "create table hidden as select * from tusk_task where n = 0")
+	exec(t, s, "delete from tusk_task where n = 0")
+	first := c.Token
+	tasks, err := s.Claim(ctx, c)
+	if err != nil || len(tasks) != 2 {
+		t.Fatalf("claimed %v, %v", tasks, err)
+	}
+	exec(t, s, "insert into tusk_task select * from hidden")
+	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	for range 20 { // enough for the leases that are over to be deleted together
+		enqueue(t, s, newTasks(1, "q")...)
+		c.Token = store.NewToken()
+		if tasks, err = s.Claim(ctx, c); err != nil || len(tasks) != 1 {
+			t.Fatalf("claimed %v, %v", tasks, err)
+		}
+		if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
+			t.Errorf("lost %v, %v", lost, err)
+		}
+	}
+	if n := number(t, s, "select count(*) from tusk_lease where token = ?", first[:]); n != 1 {
+		t.Errorf("%d leases name the task", n)
+	}
+}
+
 // TestWhoeverTellsWhatIsStoredWrites repeats a claim and an enqueue. InnoDB shows others
 // what it has not synced yet; only a commit that writes waits for that.
 func TestWhoeverTellsWhatIsStoredWrites(t *testing.T) {

@@ -286,7 +286,8 @@ func (w *work) complete(procedure string) error {
 	for _, l := range w.buried {
 		leases = binary.BigEndian.AppendUint64(append(leases, l.token[:]...), uint64(l.claimedAt))
 	}
-	return w.call(nil, procedure, done, len(w.plain), w.sums.encode(), leases)
+	_, err := w.call(nil, procedure, done, len(w.plain), w.sums.encode(), leases)
+	return err
 }
 
 // endBytes is how long an end is as tusk_complete takes it.

@@ -51,18 +51,21 @@ func (w *work) readLeases(text string, args ...any) (found []*lease, err error) 
 }
 
 // open returns the tasks that a lease still holds, in the order in which they
-// were claimed.
-func (w *work) open(l *lease) (tasks []store.Task, err error) {
+// were claimed, and how many of its tasks have no row, or none yet.
+func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 	found, err := w.read("task.read", l.spans)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, r := range refsOf(l.spans) {
-		if t := found[ref{r.place, r.n, 0}]; t != nil && t.lap == r.lap && t.State == store.Available {
+		switch t := found[ref{r.place, r.n, 0}]; {
+		case t == nil:
+			unseen++
+		case t.lap == r.lap && t.State == store.Available:
 			tasks = append(tasks, t.lent(l))
 		}
 	}
-	return tasks, nil
+	return tasks, unseen, nil
 }
 
 // read reads the tasks of spans, whatever their lap.

@@ -101,10 +101,9 @@ func (s *Store) spares() bool {
 func (s *Store) watch(ctx context.Context, queues []string) (found map[string]bool, err error) {
 	pause := watchEvery + time.Duration(len(queues))*watchEach
 	found = map[string]bool{}
-	_, err = s.call(ctx, func(rows *sql.Rows) error {
+	_, _, err = s.call(ctx, func(rows *sql.Rows) error {
 		var places []byte
-		var unused int
-		err := rows.Scan(&places, &unused)
+		err := rows.Scan(&places)
 		for _, i := range places {
 			found[queues[i]] = true
 		}

@@ -115,7 +115,7 @@ func (w *work) openOf(leases []*lease, limit int) (tasks []store.Task, err error
 		if slices.Contains(over, l.key()) {
 			continue
 		}
-		open, err := w.open(l)
+		open, _, err := w.open(l)
 		if err != nil {
 			return nil, err
 		}

@@ -219,20 +219,22 @@ func (s *Store) isolate() []stmt {
 	return []stmt{{text: "set transaction isolation level read committed"}}
 }
 
-// call runs a procedure that is a transaction by itself, and reports whether it was
-// sent.
-func (s *Store) call(ctx context.Context, each func(*sql.Rows) error, name string, args ...any) (sent bool, err error) {
+// call runs a procedure that is a transaction by itself. It returns how many tasks it was about,
+// and whether it was sent.
+func (s *Store) call(
+	ctx context.Context, each func(*sql.Rows) error, name string, args ...any,
+) (tasks int, sent bool, err error) {
 	conn, err := s.conn(ctx)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	defer conn.Close()
 	t := session{store: s, ctx: ctx, on: conn, multi: s.multi, begin: s.isolate()}
-	err = t.call(each, name, args...)
+	tasks, err = t.call(each, name, args...)
 	if err != nil {
 		abandon(ctx, conn)
 	}
-	return !errors.Is(err, driver.ErrBadConn), err
+	return tasks, !errors.Is(err, driver.ErrBadConn), err
 }
 
 // errInterrupted says that a procedure has not said that it ended. Whether it did is
@@ -240,23 +242,23 @@ func (s *Store) call(ctx context.Context, each func(*sql.Rows) error, name strin
 var errInterrupted = fmt.Errorf("a procedure was interrupted: %w", driversql.ErrInvalidConn)
 
 // call runs a procedure, and sees to it that it ran to its end: killed on the way, it
-// has no error for the client once it has sent anything.
-func (s *session) call(each func(*sql.Rows) error, name string, args ...any) error {
+// has no error for the client once it has sent anything. It returns how many tasks it was about.
+func (s *session) call(each func(*sql.Rows) error, name string, args ...any) (tasks int, err error) {
 	ended := ""
-	err := s.ask(func(rows *sql.Rows) error {
+	err = s.ask(func(rows *sql.Rows) error {
 		columns, err := rows.Columns()
 		if err != nil {
 			return err
 		}
-		if len(columns) == 1 {
-			return rows.Scan(&ended)
+		if columns[0] == "ended" {
+			return rows.Scan(&ended, &tasks)
 		}
 		return each(rows)
 	}, "call "+name+"("+strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ")+")", args...)
 	if err == nil && ended != name {
-		return errInterrupted
+		return 0, errInterrupted
 	}
-	return err
+	return tasks, err
 }
 
 // abandon rolls back, or drops the connection, which has the same effect.

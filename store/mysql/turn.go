@@ -173,7 +173,7 @@ func (w *work) grantAll(ids []store.ID) (granted int, err error) {
 		w.sums.count(r.Queue, store.Pending, -1)
 		w.sums.count(r.Queue, store.Available, +1)
 	}
-	if err := w.call(nil, "tusk_grant", encodeSpans(spansOf(refs)), len(refs), w.now); err != nil {
+	if _, err := w.call(nil, "tusk_grant", encodeSpans(spansOf(refs)), len(refs), w.now); err != nil {
 		return len(waiting), w.judge(err)
 	}
 	for _, r := range waiting {

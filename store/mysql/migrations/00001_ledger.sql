@@ -340,13 +340,15 @@ begin
     -- They go to `requests` (token, worker, how many at most), one after the other.
     -- `per_row`: how many tasks a row of tusk_ready may stand for. A task is read without a
     -- lock, and so may be read as it was before the transaction that made it available: its
-    -- lap is another one than that of tusk_ready, which the lease names.
+    -- lap is another one than that of tusk_ready, which the lease names, or it is not there
+    -- yet. So the end tells how many tasks were leased.
     declare the_queue varbinary(255);
     declare clock, the_at, the_place, run_place bigint;
     declare the_priority, the_first, the_next, the_last, run_first, run_last smallint;
     declare the_lap, run_lap, had, asked, seen, share, taking, given int;
     declare counts, spans longblob default '';
     declare ended tinyint;
+    declare asked_for int default wanted;
     declare rows_ahead cursor for
         select priority, at, place, first, next, last, lap
         from tusk_ready force index (primary)
@@ -419,7 +421,7 @@ begin
         insert into tusk_delta (at, body) values (clock, concat('{"counts":[', counts, ']}'));
     end if;
     commit;
-    select 'tusk_claim' as ended;
+    select 'tusk_claim' as ended, asked_for - wanted as tasks;
 end
 -- +goose StatementEnd
 
@@ -459,7 +461,7 @@ begin
         delete from tusk_lease where token = substring(leases, 1, 16) and claimed_at = conv(hex(substring(leases, 17, 8)), 16, 10);
         set leases = substring(leases, 25);
     end while;
-    select 'tusk_complete' as ended;
+    select 'tusk_complete' as ended, changed as tasks;
 end
 -- +goose StatementEnd
 
@@ -484,7 +486,7 @@ begin
     end while; */
     /*M!100600 set statement innodb_lock_wait_timeout = 0 for */ call tusk_complete(done, tasks, delta, leases);
     commit;
-    select 'tusk_finish' as ended;
+    select 'tusk_finish' as ended, tasks;
 end
 -- +goose StatementEnd
 
@@ -514,7 +516,7 @@ begin
     if changed <> tasks then
         signal sqlstate '45000' set mysql_errno = 45002, message_text = 'some tasks wait no longer';
     end if;
-    select 'tusk_grant' as ended;
+    select 'tusk_grant' as ended, changed as tasks;
 end
 -- +goose StatementEnd
 
@@ -543,8 +545,8 @@ begin
         end if;
         do sleep(pause);
     end loop;
-    select found, looks;
-    select 'tusk_watch' as ended;
+    select found;
+    select 'tusk_watch' as ended, 0 as tasks;
 end
 -- +goose StatementEnd
 
