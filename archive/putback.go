@@ -321,8 +321,13 @@ func (r *Runner) restoreAll(ctx context.Context) error {
 	for i := len(all) - 1; i >= 0; i-- {
 		t := all[i]
 		for !t.Ended() && time.Now().Before(end) {
-			if t, err = r.restore(ctx, t.ID); err != nil {
-				return fmt.Errorf("restore %v: %w", all[i].ID, err)
+			t, err = r.restore(ctx, t.ID)
+			if errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) || ctx.Err() != nil {
+				return err
+			}
+			if err != nil { // the request says why; it keeps nothing else from its turn
+				r.o.Log.Warn("restore", "id", all[i].ID, "error", err)
+				break
 			}
 			if t.Ended() {
 				r.o.Log.Info("restore", "id", t.ID, "state", t.State, "tasks", t.Restored, "skipped", t.Skipped)

@@ -198,6 +198,21 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	}
 	s.do("DELETE", "/api/v1/archive/retention/No-Queue", nil).problem(t, 400, "invalid_name")
 	s.do("DELETE", "/api/v1/archive/retention/mine", nil).want(t, 200, &status)
+	var restored server.Restore
+	s.do("POST", "/api/v1/archive/restores", object{"filter": object{"tenant": []string{"nobody"}}, "dry_run": true}).want(t, 202, &restored)
+	if restored.State != "counted" || restored.Expected != 0 {
+		t.Errorf("%+v", restored)
+	}
+	s.do("POST", "/api/v1/archive/restores", object{}).problem(t, 422, "all_or_filter")
+	s.do("POST", "/api/v1/archive/restores", object{"filter": object{"args": "x"}}).problem(t, 422, "invalid_filter")
+	s.do("POST", "/api/v1/archive/restores", object{"ids": []string{tusk.NewID().String()}}).want(t, 202, &restored)
+	path := "/api/v1/archive/restores/" + restored.ID
+	s.step(func() bool {
+		s.do("GET", path, nil).want(t, 200, &restored)
+		return restored.State == "done" && restored.Skipped == 1 && restored.Restored == 0
+	})
+	s.do("POST", path+"/cancel", nil).want(t, 200, &restored)
+	s.do("GET", "/api/v1/archive/restores/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
 	s.do("PUT", "/api/v1/archive/retention", object{"keep": "1us"}).want(t, 200, &status)
 	s.do("PUT", "/api/v1/archive/holds/case-1", object{"tenant": "acme", "queue": "mine", "reason": "a letter"}).want(t, 200, nil)
 	s.do("PUT", "/api/v1/archive/holds/case-2", object{}).problem(t, 422, "all_or_filter")
@@ -242,7 +257,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, action := range []string{"archive.keep", "archive.hold", "archive.unhold", "archive.erase", "archive.prune"} {
+	for _, action := range []string{"archive.keep", "archive.hold", "archive.unhold", "archive.erase", "archive.prune", "archive.restore", "archive.restore.cancel"} {
 		if !strings.Contains(string(log), `"`+action+`"`) {
 			t.Errorf("the audit log does not tell of %s", action)
 		}

@@ -304,9 +304,9 @@ type Restorer interface {
 	// Restore stores finished tasks, with Detail, under their own ids, in one transaction with a
 	// record, which it writes as PutRecord does. A task that exists is left alone, and its id is
 	// returned. Each of the others is as it was, but for FinishedAt, which is now: its retention
-	// counts from there, and it has another end than the one that was handed over. It does not
-	// become the holder of its key; nothing waits for it that did not before; and neither
-	// statistics nor counts of failures nor a Historian tell of it.
+	// counts from there, and it has another end than the one that was handed over, whose receipt
+	// does not release it. It does not become the holder of its key; nothing waits for it that did
+	// not before; and neither statistics nor counts of failures nor a Historian tell of it.
 	//
 	// Errors: ErrConflict when the record's stored version is another; then nothing is stored.
 	Restore(ctx context.Context, note Record, tasks []Task) (version int64, exist []ID, err error)

@@ -33,7 +33,8 @@ func (w *work) apply(b *rules.Batch) error {
 			}
 		}
 	}
-	w.insert(fresh)
+	w.insert(slices.DeleteFunc(slices.Clone(fresh), func(r *row) bool { return r.Restored }))
+	w.putBack(fresh)
 	w.addLabels(fresh...)
 	w.writeNeeds(b)
 	keys, _ := b.Keys()
@@ -55,7 +56,11 @@ func placeOf(c rules.Change) int {
 func (w *work) create(changes []rules.Change) (fresh []*row) {
 	for _, c := range changes {
 		if c.Before == nil && c.After != nil {
-			fresh = append(fresh, &row{Row: *c.After, fresh: true})
+			r := &row{Row: *c.After, fresh: true}
+			if r.Restored {
+				w.remember(r)
+			}
+			fresh = append(fresh, r)
 		}
 	}
 	w.settleDown(fresh)

@@ -18,6 +18,8 @@ type delta struct {
 	groups map[group]*failures
 	ended  map[counted]*ended
 
+	restored map[counted]*ended // tasks that an archive gave back: nobody is told
+
 	rescued map[counted]*ended // tasks whose worker died, by what became of them
 	told    []toldEnds         // both, in the order in which they were stored: of deltas that were read
 }
@@ -88,6 +90,11 @@ func (d *delta) stat(queue, kind string, ended int64) *store.Stat {
 // finish lists tasks that finished.
 func (d *delta) finish(queue string, state store.State, refs ...ref) {
 	listEnds(&d.ended, counted{queue, state}, refs)
+}
+
+// restore lists finished tasks that an archive gave back.
+func (d *delta) restore(queue string, state store.State, refs ...ref) {
+	listEnds(&d.restored, counted{queue, state}, refs)
 }
 
 // rescue lists tasks that were taken back from a dead worker.
@@ -164,7 +171,8 @@ type deltaJSON struct {
 	Groups []groupJSON `json:"errors,omitempty"`
 	Ended  []endedJSON `json:"ended,omitempty"`
 
-	Rescued []endedJSON `json:"rescued,omitempty"`
+	Restored []endedJSON `json:"restored,omitempty"`
+	Rescued  []endedJSON `json:"rescued,omitempty"`
 }
 
 type endedJSON struct {
@@ -220,8 +228,8 @@ func (d *delta) encode() []byte {
 			j.Groups = append(j.Groups, groupJSON{g[:], f.Queue, f.Kind, f.Fingerprint, f.Count, f.Waiting, f.Dead, f.First, f.Last, f.Sample, f.SampleTask})
 		}
 	}
-	j.Ended, j.Rescued = endsJSON(d.ended), endsJSON(d.rescued)
-	if j.Counts == nil && j.Stats == nil && j.Groups == nil && j.Ended == nil {
+	j.Ended, j.Restored, j.Rescued = endsJSON(d.ended), endsJSON(d.restored), endsJSON(d.rescued)
+	if j.Counts == nil && j.Stats == nil && j.Groups == nil && j.Ended == nil && j.Restored == nil {
 		return nil
 	}
 	body, err := json.Marshal(j)
@@ -263,14 +271,15 @@ func (d *delta) read(at int64, body []byte) error {
 		}
 	}
 	for _, e := range j.Ended {
-		spans, err := decodeSpans(e.Tasks)
-		if err != nil {
+		if err := d.list(at, e); err != nil {
 			return err
 		}
-		d.finish(e.Queue, e.State, refsOf(spans)...)
-		of := d.ended[counted{e.Queue, e.State}]
-		of.last = max(of.last, at)
 		if err := d.tell(at, e, false); err != nil {
+			return err
+		}
+	}
+	for _, e := range j.Restored {
+		if err := d.list(at, e); err != nil {
 			return err
 		}
 	}
@@ -279,5 +288,17 @@ func (d *delta) read(at int64, body []byte) error {
 		copy(id[:], g.ID)
 		d.group(id).add(&failures{g.Queue, g.Kind, g.Fingerprint, g.Count, g.Waiting, g.Dead, g.First, g.Last, g.Sample, g.SampleTask})
 	}
+	return nil
+}
+
+// list adds tasks that finished, as a delta that was stored at some time names them.
+func (d *delta) list(at int64, e endedJSON) error {
+	spans, err := decodeSpans(e.Tasks)
+	if err != nil {
+		return err
+	}
+	d.finish(e.Queue, e.State, refsOf(spans)...)
+	of := d.ended[counted{e.Queue, e.State}]
+	of.last = max(of.last, at)
 	return nil
 }

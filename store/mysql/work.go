@@ -30,6 +30,7 @@ type work struct {
 	where    map[store.ID]ref            // of tasks that were found, but not locked yet
 	exact    map[store.ID]bool           // tasks of which it matters whether they are available or running
 	lent     map[store.ID]*attempt       // tasks whose attempts end
+	groups   map[group]bool              // groups of errors that are known, for tasks that are restored
 	dropping days                        // finished tasks of these are not to be seen
 
 	after []func() // what to do once it has been committed

@@ -6,6 +6,12 @@ insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt,
     expires_at, claimed_at, finished_at, worker, tenant, tkey, tags, settings, workflow, part, needs, needed, awaits, turn, args)
 values :rows
 
+-- name: task.restore
+insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at,
+    expires_at, claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, needs, needed,
+    awaits, turn, args)
+values :rows
+
 -- name: task.become
 update tusk_task force index (primary)
 set kind = ?, expires_at = ?, tags = ?, settings = ?, args = ?

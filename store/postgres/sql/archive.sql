@@ -37,3 +37,6 @@ select place, held from tusk_fn.release_flushes($1, $2, $3, $4, $5)
 
 -- name: release_dead
 select tusk_fn.release_dead($1, $2)
+
+-- name: restore
+select tusk_fn.restore($1, $2, $3, $4)

@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+var _ store.Restorer = (*Store)(nil)
+
+// restoring is a task that an archive has kept, as the function restore reads it.
+type restoring struct {
+	Place     int             `json:"place"`
+	ID        store.ID        `json:"id"`
+	State     int16           `json:"state"`
+	Lane      int64           `json:"lane"`
+	RunAt     time.Time       `json:"run_at"`
+	Enqueued  time.Time       `json:"enqueued_at"`
+	Attempt   int             `json:"attempt"`
+	Crashes   int             `json:"crashes"`
+	Kind      string          `json:"kind"`
+	Expires   *time.Time      `json:"expires_at"`
+	Claimed   *time.Time      `json:"claimed_at"`
+	Tenant    *string         `json:"tenant"`
+	Key       *string         `json:"key"`
+	Tags      []string        `json:"tags"`
+	Failure   *string         `json:"failure"`
+	Reason    string          `json:"reason"`
+	Workflow  *store.ID       `json:"workflow"`
+	Turn      *bool           `json:"turn"`
+	Partition *string         `json:"partition"`
+	Progress  *store.Progress `json:"progress,omitempty"`
+	Logs      []store.LogLine `json:"logs,omitempty"`
+	Attempts  []restoredTry   `json:"attempts"`
+	Needs     []restoredNeed  `json:"needs"`
+}
+
+type restoredTry struct {
+	N           int       `json:"n"`
+	Number      int       `json:"number"`
+	Worker      store.ID  `json:"worker"`
+	StartedAt   time.Time `json:"started_at"`
+	EndedAt     time.Time `json:"ended_at"`
+	State       int16     `json:"state"`
+	Error       string    `json:"error"`
+	Trace       string    `json:"trace"`
+	Fingerprint string    `json:"fingerprint"`
+}
+
+type restoredNeed struct {
+	Place  int      `json:"place"`
+	Parent store.ID `json:"parent"`
+	Policy int16    `json:"policy"`
+}
+
+// Restore implements store.Restorer. Tasks go to those that ended in another way than by plain
+// completion, and have all of their attempts with them.
+func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID, err error) {
+	rows, have := make([]restoring, len(tasks)), &survey{}
+	args, settings, outputs := make([][]byte, len(tasks)), make([][]byte, len(tasks)), make([][]byte, len(tasks))
+	for i := range tasks {
+		t := &tasks[i]
+		if !t.State.Finished() {
+			return 0, nil, fmt.Errorf("restore: task %v is %v: only finished tasks can be restored", t.ID, t.State)
+		}
+		rows[i] = restoringOf(t, i+1)
+		have.lanes, have.queues = append(have.lanes, rows[i].Lane), append(have.queues, t.Queue)
+		if args[i], settings[i] = t.Args, t.Settings; args[i] == nil {
+			args[i] = []byte{}
+		}
+		if t.Detail != nil {
+			outputs[i] = t.Detail.Output
+		}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		return 0, nil, fmt.Errorf("restore: %w", err)
+	}
+	err = s.repeat(ctx, func() error {
+		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+		}
+		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			if version, _, err = s.putRecord(ctx, tx, store.PutRecord{Record: note}, have); err != nil {
+				return translate(err)
+			}
+			var there uuids
+			err := tx.QueryRow(ctx, s.sql["restore"], text, args, settings, outputs).Scan(&there)
+			exist = nil
+			for _, id := range there {
+				exist = append(exist, id)
+			}
+			return translate(err)
+		})
+	})
+	if err != nil {
+		return 0, nil, fmt.Errorf("restore: %w", translate(err))
+	}
+	return version, exist, nil
+}
+
+func restoringOf(t *store.Task, place int) restoring {
+	r := restoring{Place: place, ID: t.ID, State: int16(t.State), Lane: laneOf(t.Queue, t.Priority), RunAt: t.RunAt, Enqueued: t.EnqueuedAt,
+		Attempt: t.Attempt, Crashes: t.Crashes, Kind: t.Kind, Expires: timeOrNull(t.ExpiresAt), Claimed: timeOrNull(t.ClaimedAt),
+		Tenant: orNull(t.Tenant), Key: orNull(t.Key), Tags: t.Tags, Reason: clean(t.Reason), Attempts: []restoredTry{}, Needs: []restoredNeed{}}
+	if !t.Workflow.IsZero() {
+		r.Workflow = &t.Workflow
+	}
+	if t.Turn {
+		r.Turn, r.Partition = &t.Turn, &t.Partition
+	}
+	if t.Detail == nil {
+		return r
+	}
+	for i, a := range t.Detail.Attempts {
+		try := restoredTry{i, a.Number, a.Worker, a.StartedAt, a.EndedAt, int16(a.Outcome), clean(a.Error), clean(a.Trace), clean(a.Fingerprint)}
+		if try.Error != "" {
+			r.Failure = orNull(try.Fingerprint)
+		}
+		r.Attempts = append(r.Attempts, try)
+	}
+	for i, n := range t.Detail.Needs {
+		r.Needs = append(r.Needs, restoredNeed{i + 1, n.Task, int16(n.OnFailure)})
+	}
+	if p := t.Detail.Progress; p != nil {
+		r.Progress = &store.Progress{Percent: p.Percent, Message: clean(p.Message)}
+	}
+	for _, l := range t.Detail.Logs {
+		l.Level, l.Text = clean(l.Level), clean(l.Text)
+		r.Logs = append(r.Logs, l)
+	}
+	return r
+}
