@@ -120,6 +120,17 @@ func TestATaskThatLeftTheDatabaseIsFoundByTheAPIAndOnThePage(t *testing.T) {
 	if a := s.do("POST", "/archive/tasks/"+id+"/rerun", ""); a.status != 303 {
 		t.Errorf("the form: %d %s", a.status, a.body)
 	}
+	if a := s.do("POST", "/archive/tasks/"+id+"/restore", ""); a.status != 303 {
+		t.Errorf("the form that puts it back: %d %s", a.status, a.body)
+	}
+	var back server.RestoreList
+	s.step(func() bool {
+		s.do("GET", "/api/v1/archive/restores", nil).want(t, 200, &back)
+		return len(back.Restores) == 1 && back.Restores[0].State == "done" && back.Restores[0].Restored == 1
+	})
+	if page := s.do("GET", "/archive/keeping", nil).want(t, 200, nil).body; !strings.Contains(page, "Restores") {
+		t.Error(page)
+	}
 }
 
 func TestTheArchiveIsSearchedInPages(t *testing.T) {

@@ -150,6 +150,21 @@ func rerunArchived(v *visit) (answer, error) {
 	return goTo("/tasks/"+e.ID.String(), about), nil
 }
 
+// restoreArchived has the process that archives put a task back into the database.
+func restoreArchived(v *visit) (answer, error) {
+	t, err := v.inArchive()
+	if err != nil {
+		return answer{}, err
+	}
+	if err := archive.CanRestore(v.client.Store()); err != nil {
+		return answer{}, failure(http.StatusConflict, "The engine of this database takes no tasks back from an archive: run it again instead.")
+	}
+	r, err := archive.RequestRestore(v.r.Context(), v.client.Store(),
+		archive.Restore{ID: tusk.NewID(), IDs: []tusk.ID{t.ID}, Expected: 1, By: v.who.Name, Via: v.who.Via})
+	v.detail = r.ID.String()
+	return goTo("/archive/keeping", "started"), err
+}
+
 // rerunFound asks first, with the number of tasks that match, then begins.
 func rerunFound(v *visit) (answer, error) {
 	text := v.r.PostFormValue("query")
@@ -209,6 +224,7 @@ type keepingData struct {
 	Retention archive.Retention
 	Holds     []archive.Hold
 	Erasures  []archive.Erasure
+	Restores  []archive.Restore
 }
 
 // keeping shows what is kept in the archive, and for how long.
@@ -226,8 +242,13 @@ func keeping(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	restores, err := archive.Restores(ctx, s)
+	if err != nil {
+		return answer{}, err
+	}
 	slices.Reverse(erasures)
-	return answer{page: "archivekeeping", title: "Kept in the archive", section: "archive", data: keepingData{retention, holds, erasures}}, nil
+	slices.Reverse(restores)
+	return answer{page: "archivekeeping", title: "Kept in the archive", section: "archive", data: keepingData{retention, holds, erasures, restores}}, nil
 }
 
 func keepArchived(v *visit) (answer, error) {

@@ -99,6 +99,7 @@ func Routes() []Route {
 
 		{Method: "GET", Path: "/archive", Need: access.Read, Large: true, show: searchArchive, only: needsArchive},
 		{Method: "POST", Path: "/archive/tasks/{id}/rerun", Need: access.Operate, Audit: "archive.rerun", show: rerunArchived, only: needsArchive},
+		{Method: "POST", Path: "/archive/tasks/{id}/restore", Need: access.Admin, Audit: "archive.restore", show: restoreArchived, only: needsArchive},
 		{Method: "POST", Path: "/archive/reruns", Need: access.Operate, Audit: "archive.rerun", show: rerunFound, only: needsArchive},
 		{Method: "POST", Path: "/archive/reruns/{id}/cancel", Need: access.Operate, Audit: "archive.rerun.cancel", show: cancelRerun, only: needsArchive},
 		{Method: "GET", Path: "/archive/keeping", Need: access.Admin, show: keeping, only: needsArchive},
