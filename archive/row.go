@@ -34,6 +34,8 @@ type Row struct {
 	ExpiresAt  int64     `parquet:"expires_at,optional,timestamp(microsecond)"`
 	ClaimedAt  int64     `parquet:"claimed_at,optional,timestamp(microsecond)"`
 	FinishedAt int64     `parquet:"finished_at,timestamp(microsecond)"`
+	ChangedAt  int64     `parquet:"changed_at,optional,timestamp(microsecond)"` // while it waited
+	Changed    string    `parquet:"changed,optional,dict"`
 	RanUS      int64     `parquet:"ran_us"` // of all attempts that are kept, in microseconds
 	Attempt    int32     `parquet:"attempt"`
 	Crashes    int32     `parquet:"crashes"`
@@ -110,6 +112,9 @@ func rowOf(t *store.Task) Row {
 	for _, l := range d.Logs {
 		r.Logs = append(r.Logs, Log{micros(l.At), int32(l.Attempt), l.Level, l.Text})
 	}
+	if d.Changed != nil {
+		r.ChangedAt, r.Changed = micros(d.Changed.At), string(d.Changed.How)
+	}
 	if d.Progress != nil {
 		r.Percent, r.Message = d.Progress.Percent, d.Progress.Message
 	}
@@ -146,6 +151,9 @@ func (r *Row) Task(queue string) (t store.Task, err error) {
 	}
 	for _, l := range r.Logs {
 		d.Logs = append(d.Logs, store.LogLine{At: instant(l.At), Attempt: int(l.Attempt), Level: l.Level, Text: l.Text})
+	}
+	if r.ChangedAt != 0 {
+		d.Changed = &store.LastChange{At: instant(r.ChangedAt), How: store.How(r.Changed)}
 	}
 	if r.Percent != 0 || r.Message != "" {
 		d.Progress = &store.Progress{Percent: r.Percent, Message: r.Message}

@@ -20,7 +20,7 @@ func full() store.Task {
 			Attempts: []store.Attempt{
 				{Number: 1, Worker: store.ID{5}, StartedAt: at(1), EndedAt: at(2), Outcome: store.Retryable, Error: "e", Trace: "t", Fingerprint: "f"},
 				{Number: 3, Worker: store.ID{6}, StartedAt: at(3), EndedAt: at(4), Outcome: store.Discarded, Error: "e2", Fingerprint: "f2"}},
-			Output: []byte(`[1]`), Progress: &store.Progress{Percent: 12.5, Message: "half"},
+			Changed: &store.LastChange{At: at(1), How: store.WasMoved}, Output: []byte(`[1]`), Progress: &store.Progress{Percent: 12.5, Message: "half"},
 			Logs:  []store.LogLine{{At: at(3), Attempt: 3, Level: "INFO", Text: "line"}},
 			Needs: []store.NeedState{{Need: store.Need{Task: store.ID{7}, OnFailure: store.WaitOnFailure}, State: store.Completed}, {Need: store.Need{Task: store.ID{8}}}},
 		}}

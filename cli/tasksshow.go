@@ -16,12 +16,19 @@ import (
 type taskView struct {
 	taskRow
 	CancelRequested bool            `json:"cancel_requested"`
+	Changed         *changeRow      `json:"changed"`     // while it waited
 	Needs           int             `json:"needs"`       // tasks that it comes after, or children that it waits for
 	NeedsEnded      int             `json:"needs_ended"` // of those
 	Progress        *store.Progress `json:"progress"`
 	Attempts        []attemptRow    `json:"attempts"`
 	Logs            []logRow        `json:"logs"`
 	Output          json.RawMessage `json:"output"`
+}
+
+// changeRow is when a task was last changed, and how.
+type changeRow struct {
+	At  instant   `json:"at"`
+	How store.How `json:"how"`
 }
 
 type attemptRow struct {
@@ -67,6 +74,9 @@ func viewOf(t tusk.TaskInfo) taskView {
 		return v
 	}
 	v.CancelRequested, v.Progress, v.Output = d.CancelRequested, d.Progress, d.Output
+	if d.Changed != nil {
+		v.Changed = &changeRow{instant(d.Changed.At), d.Changed.How}
+	}
 	v.Needs = len(d.Needs)
 	for _, n := range d.Needs {
 		if n.State == 0 || n.State.Finished() {
@@ -93,6 +103,9 @@ func (app *App) printTask(v taskView) error {
 	out := app.Out
 	if v.CancelRequested {
 		fmt.Fprintln(out, "cancel\trequested")
+	}
+	if v.Changed != nil {
+		fmt.Fprintf(out, "changed\t%s %s\n", v.Changed.How, v.Changed.At)
 	}
 	if v.Needs > 0 {
 		fmt.Fprintf(out, "needs\t%d of %s have ended\n", v.NeedsEnded, count(v.Needs, "task"))

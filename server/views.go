@@ -132,11 +132,18 @@ type Task struct {
 type TaskDetail struct {
 	Task
 	CancelRequested bool            `json:"cancel_requested,omitempty"`
+	Changed         *LastChange     `json:"changed,omitempty" doc:"when it was last changed while it waited, and how"`
 	Progress        *store.Progress `json:"progress,omitempty"`
 	Output          json.RawMessage `json:"output,omitempty"`
 	Attempts        []Attempt       `json:"attempts"`
 	Logs            []store.LogLine `json:"logs"`
 	Archived        bool            `json:"archived,omitempty" doc:"it has left the database, and was found in the archive"`
+}
+
+// LastChange is when and how a task was changed while it waited.
+type LastChange struct {
+	At  time.Time `json:"at"`
+	How string    `json:"how" enum:"reprioritized,moved,rescheduled,retried,replaced"`
 }
 
 // Attempt is one ended run of a task.
@@ -174,6 +181,9 @@ func (s *Server) detailView(t tusk.TaskInfo) TaskDetail {
 		return v
 	}
 	v.CancelRequested, v.Progress, v.Output = d.CancelRequested, d.Progress, s.config.Mask.JSON(d.Output)
+	if c := d.Changed; c != nil {
+		v.Changed = &LastChange{At: utc(c.At), How: string(c.How)}
+	}
 	for _, a := range d.Attempts {
 		v.Attempts = append(v.Attempts, Attempt{a.Number, a.Outcome.String(), utc(a.StartedAt), utc(a.EndedAt),
 			a.Worker.String(), a.Error, a.Trace, a.Fingerprint})

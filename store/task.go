@@ -223,7 +223,26 @@ type Detail struct {
 	Logs            []LogLine // oldest first
 	CancelRequested bool      // running, and told to stop
 	Needs           []NeedState
+	Changed         *LastChange // nil: nobody has changed it while it waited
 }
+
+// LastChange says when a task was last changed while it waited, and how. An edit after which
+// the task is as it was before, and an enqueue that is skipped, change nothing.
+type LastChange struct {
+	At  time.Time `json:"at"` // by the engine's clock
+	How How       `json:"how"`
+}
+
+// How names what a task was changed by.
+type How string
+
+const (
+	WasReprioritized How = "reprioritized"
+	WasMoved         How = "moved"
+	WasRescheduled   How = "rescheduled"
+	WasRetried       How = "retried"  // told to run at once, or again
+	WasReplaced      How = "replaced" // an enqueue with its key gave it new values
+)
 
 // Attempt is one ended run of a task.
 type Attempt struct {

@@ -61,6 +61,8 @@ type task struct {
 	Output      []byte          `json:"out,omitempty"`
 	Progress    *store.Progress `json:"prog,omitempty"`
 	Logs        []store.LogLine `json:"logs,omitempty"`
+	Changed     int64           `json:"chg,omitempty"` // when it was last changed while it waited
+	How         store.How       `json:"how,omitempty"` // and how
 	Fingerprint string          `json:"fp,omitempty"`
 }
 
@@ -164,6 +166,9 @@ func (t *task) answer(detail bool) store.Task {
 
 func (t *task) detail() *store.Detail {
 	d := &store.Detail{Progress: t.Progress, Logs: t.Logs, Output: bytes.Clone(t.Output), CancelRequested: t.Stop != nil}
+	if t.Changed != 0 {
+		d.Changed = &store.LastChange{At: instant(t.Changed), How: t.How}
+	}
 	for _, p := range t.Past {
 		d.Attempts = append(d.Attempts, store.Attempt{Number: p.Number, Worker: idOf(p.Worker), StartedAt: instant(p.Started),
 			EndedAt: instant(p.Ended), Outcome: states[p.State], Error: p.Error, Trace: p.Trace, Fingerprint: p.Fingerprint})
@@ -176,6 +181,9 @@ func (t *task) set(r *rules.Row, now int64) {
 	if r.Values {
 		t.Kind, t.Tags, t.Settings, t.Expires = r.Kind, slices.Clone(r.Tags), bytes.Clone(r.Settings), micros(r.ExpiresAt)
 		t.setArgs(r.Args)
+	}
+	if r.Changed != nil {
+		t.Changed, t.How = micros(r.Changed.At), r.Changed.How
 	}
 	t.Queue, t.Priority, t.Attempt, t.Crashes, t.Reason = r.Queue, r.Priority, r.Attempt, r.Crashes, r.Reason
 	t.unmark()

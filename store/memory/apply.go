@@ -100,6 +100,9 @@ func (s *Store) change(c rules.Change) {
 	}
 	t.Row = *c.After
 	t.Place = 0
+	if t.Changed != nil {
+		t.detail.Changed, t.Changed = t.Changed, nil
+	}
 	if t.Values {
 		t.Values = false
 		t.Args, t.Tags, t.Settings = bytes.Clone(t.Args), slices.Clone(t.Tags), bytes.Clone(t.Settings)

@@ -66,6 +66,7 @@ func (w *work) create(changes []rules.Change) (fresh []*row) {
 	w.settleDown(fresh)
 	for _, r := range fresh {
 		r.Row.Place, r.Values = 0, false
+		w.noteChange(r)
 		w.know(r)
 	}
 	return fresh
@@ -88,6 +89,7 @@ func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 	values := to.Values
 	t.Row = *to
 	t.Row.Place, t.Values = 0, false
+	w.noteChange(t)
 	if lift {
 		w.enter(t)
 	}
@@ -135,7 +137,7 @@ func (w *work) ended(t *row, e *rules.End) {
 	rules.Count(w.sums.stat(o.Task.Queue, o.Task.Kind, at), o, a.Outcome, e.Waited)
 	w.addAttempt(t, a)
 	if o.Note != nil {
-		w.do(q("note.insert"), t.place, t.n, w.next(), encodeNote(o.Note))
+		w.do(q("note.insert"), t.place, t.n, w.next(), encodeNote(noteOf(o.Note)))
 	}
 	w.unstop.add(ref{t.place, t.n, 0})
 	if o.Error != "" {
@@ -143,6 +145,14 @@ func (w *work) ended(t *row, e *rules.End) {
 		if rules.Died(o) {
 			w.sums.rescue(t.Queue, a.Outcome, t.ref)
 		}
+	}
+}
+
+// noteChange writes down that a waiting task was changed.
+func (w *work) noteChange(r *row) {
+	if r.Changed != nil {
+		w.changed = append(w.changed, r.place, r.n, encodeNote(noteJSON{Changed: r.Changed}))
+		r.Changed = nil
 	}
 }
 

@@ -120,6 +120,9 @@ func readNote(rows *sql.Rows, of func(ref) *store.Detail) error {
 	if n.Output != nil {
 		d.Output = n.Output
 	}
+	if n.Changed != nil {
+		d.Changed = n.Changed
+	}
 	d.Logs = append(d.Logs, n.Logs...)
 	return nil
 }

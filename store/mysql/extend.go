@@ -119,21 +119,28 @@ func (w *work) note(notes []store.Note) error {
 	}
 	for i := range notes {
 		if f := found[i]; f != nil {
-			w.do(q("note.add"), w.next(), encodeNote(&notes[i]), f.place, f.n, f.lap)
+			w.do(q("note.add"), w.next(), encodeNote(noteOf(&notes[i])), f.place, f.n, f.lap)
 		}
 	}
 	return nil
 }
 
-// noteJSON is a note as it is stored.
+// noteJSON is a note as it is stored. That a task was changed has a row of its own, which the
+// next change writes anew.
 type noteJSON struct {
 	Progress *store.Progress `json:"progress,omitempty"`
 	Output   []byte          `json:"output,omitempty"`
 	Logs     []store.LogLine `json:"logs,omitempty"`
+
+	Changed *store.LastChange `json:"changed,omitempty"`
 }
 
-func encodeNote(n *store.Note) []byte {
-	body, err := json.Marshal(noteJSON{n.Progress, n.Output, n.Logs})
+func noteOf(n *store.Note) noteJSON {
+	return noteJSON{Progress: n.Progress, Output: n.Output, Logs: n.Logs}
+}
+
+func encodeNote(n noteJSON) []byte {
+	body, err := json.Marshal(n)
 	if err != nil {
 		panic(err) // texts, numbers and instants always encode
 	}

@@ -22,6 +22,7 @@ type gathered struct {
 	toStop   []any            // of tusk_stop: rows to be inserted
 	unstop   ordered[ref]     // and to be deleted
 	attempts []any            // of tusk_attempt
+	changed  []any            // of tusk_note: when tasks were changed, and how
 	needed   ordered[ref]     // tasks that others turned out to need
 	erased   ordered[ref]     // tasks that go with all that belongs to them
 }
@@ -105,6 +106,7 @@ func (w *work) pour() {
 	w.drop("stops.delete", g.unstop.take())
 	w.insertValues("stop.add", "(?, ?, ?, ?)", 4, g.toStop)
 	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attemptColumns, g.attempts)
+	w.insertValues("note.changed", "(?, ?, 0, ?)", 3, g.changed)
 	w.pourNeeded(g.needed.take())
 	erased := g.erased.take()
 	for _, name := range belongings {

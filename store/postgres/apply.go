@@ -37,6 +37,7 @@ func (w *work) apply(b *rules.Batch) error {
 	if err := w.putTasks(&batch, changes, b.Now); err != nil {
 		return err
 	}
+	w.noteChanges(&batch, changes, b.Now)
 	w.stopTasks(&batch, changes)
 	w.writeKeys(&batch, b)
 	w.writeNeeds(&batch, b)
@@ -112,6 +113,20 @@ func laneOfRow(r *rules.Row) int64 { return hashOfAny(r.Queue)<<16 + int64(r.Pri
 func (l *lanesOf) add(r *rules.Row) {
 	if lane := laneOfRow(r); !slices.Contains(l.lanes, lane) {
 		l.lanes, l.queues = append(l.lanes, lane), append(l.queues, r.Queue)
+	}
+}
+
+// noteChanges writes down that waiting tasks were changed, and how.
+func (w *work) noteChanges(batch *pgx.Batch, changes []rules.Change, now time.Time) {
+	var ids uuids
+	var how []string
+	for _, c := range changes {
+		if r := c.After; r != nil && r.Changed != nil {
+			ids, how = append(ids, r.ID), append(how, string(r.Changed.How))
+		}
+	}
+	if len(ids) > 0 {
+		w.queue(batch, "note_changes", ids, how, now)
 	}
 }
 

@@ -228,6 +228,9 @@ func readDetail(d *store.Detail, raw [][]byte) error {
 		})
 	case 2:
 		d.Output = bytesOf(raw[12])
+		if raw[16] != nil {
+			d.Changed = &store.LastChange{At: timeOf(raw[16]), How: store.How(raw[17])}
+		}
 		if raw[11] != nil {
 			if err := json.Unmarshal(jsonb(raw[11]), &d.Progress); err != nil {
 				return err

@@ -43,7 +43,11 @@ func (b *Batch) edit(id store.ID, c *store.Change) (store.Edited, error) {
 	if err != nil || r == nil {
 		return store.Edited{ID: id, Result: store.Missing}, err
 	}
+	was := *r
 	result, err := b.change(r, c)
+	if how := howOf[c.Op]; how != "" && result == store.Changed && !waitsAs(r, &was) {
+		b.changed(r, how)
+	}
 	edited := store.Edited{ID: id, Result: result, State: r.State}
 	switch {
 	case result != store.Changed:
@@ -53,6 +57,18 @@ func (b *Batch) edit(id store.ID, c *store.Change) (store.Edited, error) {
 		edited.State = store.Cancelled
 	}
 	return edited, err
+}
+
+// howOf names what changes do to a task that waits afterwards.
+var howOf = map[store.Op]store.How{
+	store.Reprioritize: store.WasReprioritized, store.Move: store.WasMoved, store.Reschedule: store.WasRescheduled, store.Retry: store.WasRetried,
+}
+
+// waitsAs reports whether a task waits for the same time in the same place as it did. Not every
+// engine keeps more of a time than its microseconds.
+func waitsAs(r, was *Row) bool {
+	return r.State == was.State && r.Queue == was.Queue && r.Priority == was.Priority &&
+		r.RunAt.Truncate(time.Microsecond).Equal(was.RunAt.Truncate(time.Microsecond))
 }
 
 func (b *Batch) change(r *Row, c *store.Change) (store.EditResult, error) {

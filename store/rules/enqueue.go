@@ -130,6 +130,7 @@ func (b *Batch) await(k *Key, n *store.NewTask) error {
 			return err
 		}
 		b.become(r, n)
+		b.changed(r, store.WasReplaced)
 		return nil
 	}
 	r := b.newRow(n)
@@ -149,6 +150,7 @@ func (b *Batch) replace(r *Row, n *store.NewTask) {
 	due := r.RunAt
 	stays := r.State == store.Available && r.Priority == n.Priority && !RunAt(n.RunAt, n.Delay, b.Now).After(b.Now)
 	b.become(r, n)
+	b.changed(r, store.WasReplaced)
 	if stays {
 		r.RunAt = due
 		return

@@ -34,6 +34,8 @@ type Row struct {
 	Stopping   bool   // running, and somebody asked it to stop
 	StopReason string // the reason that they gave
 
+	// Changed is what the batch notes about the task for its Detail; nil: nothing.
+	Changed *store.LastChange
 	// Values says that kind, args, tags, settings or expiry are new.
 	Values bool
 	// Restored says that the task is new and has ended before: its Detail is its history.
@@ -205,6 +207,9 @@ func (b *Batch) key(name KeyName) (*Key, error) {
 	}
 	return &b.named[name].after, nil
 }
+
+// changed notes that a waiting task is another than it was, and by what.
+func (b *Batch) changed(r *Row, how store.How) { r.Changed = &store.LastChange{At: b.Now, How: how} }
 
 // put gives a task a state, at the end of where the tasks of that state are.
 func (b *Batch) put(r *Row, state store.State) {

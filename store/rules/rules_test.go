@@ -214,6 +214,43 @@ func TestTheRules(t *testing.T) {
 			b.finish(1, store.Outcome{State: store.Completed})
 			return []check{{"result", b.enqueue(store.NewTask{ID: id(2), Key: "x"}).Result, store.Added}}
 		},
+		"a change of a waiting task is noted with its time and kind, one that leaves it as it was is not": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x", Delay: time.Hour})
+			due := b.tasks[id(1)].RunAt
+			noted := func(c store.Change) store.LastChange {
+				b.tasks[id(1)].Changed = nil
+				b.now = b.now.Add(time.Second)
+				b.edit(1, c)
+				if noted := b.tasks[id(1)].Changed; noted != nil {
+					return *noted
+				}
+				return store.LastChange{}
+			}
+			at := func(n int, how store.How) store.LastChange {
+				return store.LastChange{At: b.now.Add(time.Duration(n) * time.Second), How: how}
+			}
+			want := []store.LastChange{{}, {}, {}, at(4, store.WasReprioritized), at(5, store.WasMoved), at(6, store.WasRescheduled), at(7, store.WasRetried), {}}
+			var checks []check
+			for i, c := range []store.Change{{Op: store.Reprioritize}, {Op: store.Move, Queue: "q"}, {Op: store.Reschedule, RunAt: due},
+				{Op: store.Reprioritize, Priority: 1}, {Op: store.Move, Queue: "r"}, {Op: store.Reschedule, Delay: time.Minute}, {Op: store.Retry}, {Op: store.Cancel}} {
+				checks = append(checks, check{fmt.Sprintf("%v, the %d.", c.Op, i+1), noted(c), want[i]})
+			}
+			return checks
+		},
+		"what replaces a task, also one that awaits a run's end, is noted": func(b *book) []check {
+			b.enqueue(store.NewTask{ID: id(1), Key: "x"})
+			skipped := b.enqueue(store.NewTask{ID: id(2), Key: "x"}).Result
+			before := b.tasks[id(1)].Changed
+			b.enqueue(store.NewTask{ID: id(3), Key: "x", OnConflict: store.Replace})
+			first := *b.tasks[id(1)].Changed
+			b.claim(1)
+			b.enqueue(store.NewTask{ID: id(4), Key: "x", OnConflict: store.Rerun})
+			awaiting := b.tasks[id(4)].Changed
+			b.enqueue(store.NewTask{ID: id(5), Key: "x", OnConflict: store.Rerun})
+			replaced := store.LastChange{At: b.now, How: store.WasReplaced}
+			return []check{{"skipped", skipped, store.Skipped}, {"before", before == nil, true}, {"replaced", first, replaced},
+				{"awaiting", awaiting == nil, true}, {"replaced too", *b.tasks[id(4)].Changed, replaced}}
+		},
 		"what replaces a task that has not begun keeps its id": func(b *book) []check {
 			b.enqueue(store.NewTask{ID: id(1), Key: "x", Args: []byte("1")})
 			second := b.enqueue(store.NewTask{ID: id(2), Key: "x", Args: []byte("2"), OnConflict: store.Replace})

@@ -59,6 +59,9 @@ func (w *work) applyTasks(changes []rules.Change) error {
 		default:
 			err = w.change(w.rows[c.Before.ID], c.After)
 		}
+		if err == nil && c.After != nil && c.After.Changed != nil {
+			_, err = w.run("note.changed", c.After.Changed.At, string(c.After.Changed.How), c.After.ID)
+		}
 		if err != nil {
 			return err
 		}

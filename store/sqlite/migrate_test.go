@@ -37,14 +37,14 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	}
 	for range 2 {
 		steps, err := s.Migrate(t.Context(), -1)
-		if err != nil || len(steps) != 1 || steps[0].Name != "ledger" || steps[0].AppliedAt.IsZero() {
+		if err != nil || len(steps) != 2 || steps[0].Name != "ledger" || steps[1].AppliedAt.IsZero() {
 			t.Fatal(steps, err)
 		}
 		if again, err := s.Migrate(t.Context(), -1); err != nil || len(again) != 0 {
 			t.Error(again, err)
 		}
 		all, err := s.Migrations(t.Context())
-		if err != nil || len(all) != 1 || all[0].AppliedAt.IsZero() || all[0].SQL == "" {
+		if err != nil || len(all) != 2 || all[1].AppliedAt.IsZero() || all[1].SQL == "" {
 			t.Error(all, err)
 		}
 		if _, err := s.Enqueue(t.Context(), newTasks(3)); err != nil {
@@ -53,10 +53,10 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 		if got := len(claim(t, s, register(t, s), 10)); got != 3 {
 			t.Errorf("claimed %d", got)
 		}
-		if steps, err := s.Migrate(t.Context(), 0); err != nil || len(steps) != 1 {
+		if steps, err := s.Migrate(t.Context(), 0); err != nil || len(steps) != 2 {
 			t.Fatal(steps, err)
 		}
-		if all, err := s.Migrations(t.Context()); err != nil || len(all) != 1 || !all[0].AppliedAt.IsZero() {
+		if all, err := s.Migrations(t.Context()); err != nil || len(all) != 2 || !all[0].AppliedAt.IsZero() {
 			t.Error(all, err)
 		}
 		if _, err := s.Count(t.Context()); !errors.Is(err, store.ErrSchemaMissing) {
@@ -74,7 +74,7 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 		{"a table of that name", "create table tusk_task (a)", store.ErrSchemaForeign},
 		{"a version table of another kind", "create table tusk_migration (a)", store.ErrSchemaForeign},
 		{"a newer one", newer, store.ErrSchemaNew},
-		{"one without its tables", versioned + "insert into tusk_migration (version_id, is_applied) values (1, 1)", store.ErrSchemaForeign},
+		{"one without its tables", versioned + "insert into tusk_migration (version_id, is_applied) values (1, 1), (2, 1)", store.ErrSchemaForeign},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tusk.db")
@@ -95,5 +95,5 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 
 const (
 	versioned = "create table tusk_migration (id integer primary key, version_id integer, is_applied integer, tstamp text);"
-	newer     = versioned + "insert into tusk_migration (version_id, is_applied) values (0, 1), (1, 1), (2, 1)"
+	newer     = versioned + "insert into tusk_migration (version_id, is_applied) values (0, 1), (1, 1), (2, 1), (3, 1)"
 )

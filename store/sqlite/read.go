@@ -202,6 +202,9 @@ func (l *list) readDetail(t *stored) error {
 		if !note.null(1) {
 			t.Detail.Progress = &store.Progress{Percent: note.float(1), Message: note.text(2)}
 		}
+		if !note.null(3) {
+			t.Detail.Changed = &store.LastChange{At: note.time(3), How: store.How(note.text(4))}
+		}
 	}
 	err = l.each(l.ctx, "list.logs", func(r row) error {
 		t.Detail.Logs = append(t.Detail.Logs, store.LogLine{At: r.time(0), Attempt: int(r.int(1)), Level: r.text(2), Text: r.text(3)})

@@ -246,6 +246,9 @@ func (h *history) detailLine(d *store.Detail) string {
 	for _, n := range d.Needs {
 		fmt.Fprintf(&b, ", needs %s, on failure %d: %v", h.name(n.Task), n.OnFailure, n.State)
 	}
+	if c := d.Changed; c != nil {
+		fmt.Fprintf(&b, ", %s, at a time %v", c.How, !c.At.IsZero())
+	}
 	for i, a := range d.Attempts {
 		if a.Error == "" && i < len(d.Attempts)-1 {
 			continue // an engine may keep it, or not

@@ -60,7 +60,7 @@ type clause struct {
 
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses, exchangeClauses, needClauses, turnClauses,
-		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
+		leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses, readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
 		raceCommitClauses, endClauses, archiveClauses, restoreClauses, crowdClauses)
 }
 

@@ -2,6 +2,10 @@
 insert into tusk_stop (place, n, lap, reason) values :rows
 on duplicate key update lap = values(lap), reason = values(reason)
 
+-- name: note.changed
+insert into tusk_note (place, n, seq, body) values :rows
+on duplicate key update body = values(body)
+
 -- name: stop.over
 select s.place, s.n, s.lap
 from tusk_stop s left join tusk_task t force index (primary) on t.place = s.place and t.n = s.n and t.lap = s.lap and t.state = 3

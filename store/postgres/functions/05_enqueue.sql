@@ -48,6 +48,13 @@ create function tusk_fn.tenant_key(_tenant text, _key text) returns text languag
   select octet_length(coalesce(_tenant, '')) || ':' || coalesce(_tenant, '') || _key
 $$;
 
+-- Notes that tasks were changed while they waited, and how. Whoever calls it has locked them.
+create function tusk_fn.note_changes(_ids uuid[], _how text[], _at timestamptz) returns void language sql volatile as $$
+  insert into tusk.note (id, changed_at, changed)
+  select c.id, _at, c.how from unnest(_ids, _how) c(id, how) order by c.id
+  on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed
+$$;
+
 -- Takes in one task with a key.
 create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
 returns table (id uuid, result smallint)
@@ -89,6 +96,7 @@ begin
   if _conflict in (0, 3) then
     return query select k.holder, 2::smallint;
   elsif tusk_fn.replace_unstarted(k.holder, w, _now) then
+    perform tusk_fn.note_changes(array[k.holder], array['replaced'], _now);
     return query select k.holder, 3::smallint;
   elsif _conflict = 1 then
     return query select k.holder, 2::smallint;
@@ -173,6 +181,7 @@ begin
   update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
     run_at = w.run_at, expires_at = w.expires_at
   where y.id = k.awaiting;
+  perform tusk_fn.note_changes(array[k.awaiting], array['replaced'], clock_timestamp());
   return k.awaiting;
 end $$;
 

@@ -9,7 +9,7 @@ begin
   foreach _name in array array['add_segment', 'admit_all', 'at_home', 'attend', 'beat', 'candidate', 'catalogue_next', 'claim', 'counts',
     'children_to_tell', 'close_needs', 'deliver', 'doubt_children', 'drop_segment', 'due_dead', 'due_flushes', 'few_dead', 'few_waiting', 'finish', 'finish_lease', 'finish_more', 'finish_plain', 'finish_turns', 'finish_tx', 'finish_tx_more',
     'forget_lanes', 'forget_tasks', 'grant_rights', 'grant_turns', 'hear', 'hold_lead',
-    'known_of', 'lanes_with_rows', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'prune', 'publish', 'put', 'put_needing', 'put_tasks', 'rebase',
+    'known_of', 'lanes_with_rows', 'lock_tasks', 'name_lanes', 'name_lost_lanes', 'needed', 'note_changes', 'prune', 'publish', 'put', 'put_needing', 'put_tasks', 'rebase',
     'release_dead', 'release_flushes', 'rescue', 'restore',
     'settle_children', 'turns',
     'unattend', 'unfinished', 'write_free_notes', 'write_keys', 'write_needs', 'write_notes']

@@ -24,6 +24,9 @@ select child, parent, policy from tusk_fn.children_to_tell($1)
 -- name: put_tasks
 select tusk_fn.put_tasks($1, $2)
 
+-- name: note_changes
+select tusk_fn.note_changes($1, $2, $3)
+
 -- name: give_back_turns
 delete from tusk.turn where id = any($1)
 

@@ -23,19 +23,20 @@ need as materialized (
 parent as materialized (
   select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
 select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace, a.fingerprint,
-  null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent, null::smallint as policy
+  null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent, null::smallint as policy,
+  null::timestamptz as changed_at, null::text as changed
 from q
 cross join lateral (select x.* from tusk.attempt x where x.id = q.id offset 0) a
 union all
-select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null
+select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null, n.changed_at, n.changed
 from q
 cross join lateral (select x.* from tusk.note x where x.id = q.id offset 0) n
 union all
-select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null, n.parent, n.policy
+select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null, n.parent, n.policy, null, null
 from need n
 left join parent p on p.id = n.parent
 union all
-select 4, s.id, 0, null, null, null, null, null, null, null, null, null, null, null, null, null
+select 4, s.id, 0, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
 from q
 cross join lateral (select x.* from tusk.stop x where x.id = q.id offset 0) s
 where exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)

@@ -24,6 +24,11 @@ on conflict (task) do update set percent = excluded.percent, message = excluded.
 insert into tusk_note (task, output) values (?, ?)
 on conflict (task) do update set output = excluded.output;
 
+-- name: note.changed
+insert into tusk_note (task, changed_at, changed)
+select num, ?, ? from tusk_task indexed by tusk_task_id where id = ?
+on conflict (task) do update set changed_at = excluded.changed_at, changed = excluded.changed;
+
 -- name: log.add
 insert into tusk_log (task, n, at, attempt, level, text)
 values (?1, 1 + coalesce((select max(n) from tusk_log where task = ?1), 0), ?2, ?3, ?4, ?5);

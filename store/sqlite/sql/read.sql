@@ -36,7 +36,7 @@ select (select min(num) from tusk_task), (select max(num) from tusk_task);
 select num, enqueued_at from tusk_task where num >= ? order by num limit 1;
 
 -- name: list.note
-select output, percent, message from tusk_note where task = ?;
+select output, percent, message, changed_at, changed from tusk_note where task = ?;
 
 -- name: list.logs
 select at, attempt, level, text from tusk_log where task = ? order by n;
