@@ -82,6 +82,11 @@ func TestNamedTasksAreChangedOneByOne(t *testing.T) {
 	sh.must("tasks", "reschedule", b, "--in", "1h")
 	if got := sh.json("tasks", "show", b)[0]; got["queue"] != "other" || got["priority"] != -7.0 || got["state"] != "scheduled" {
 		t.Errorf("%v", got)
+	} else if changed, _ := got["changed"].(map[string]any); changed["how"] != "rescheduled" || changed["at"] == nil {
+		t.Errorf("changed: %v", got["changed"])
+	}
+	if got := sh.must("tasks", "show", b); !strings.Contains(got, "\nchanged       rescheduled 20") {
+		t.Errorf("%q", got)
 	}
 	if got := sh.json("tasks", "delete", a, "--dry-run")[0]; got["matched"] != 1.0 || got["changed"] != 0.0 {
 		t.Errorf("%v", got)

@@ -105,7 +105,7 @@ func (app *App) printTask(v taskView) error {
 		fmt.Fprintln(out, "cancel\trequested")
 	}
 	if v.Changed != nil {
-		fmt.Fprintf(out, "changed\t%s %s\n", v.Changed.How, v.Changed.At)
+		fmt.Fprintf(out, "changed\t%s %s\n", v.Changed.How, app.cell(v.Changed.At))
 	}
 	if v.Needs > 0 {
 		fmt.Fprintf(out, "needs\t%d of %s have ended\n", v.NeedsEnded, count(v.Needs, "task"))

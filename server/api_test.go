@@ -47,6 +47,9 @@ func TestATaskGoesThroughTheAPI(t *testing.T) {
 	s.do("POST", path+"/cancel", object{"reason": "not needed"}).want(t, 200, &edited)
 	s.do("POST", path+"/cancel", nil).problem(t, 409, "invalid_state")
 	s.do("GET", path, nil).want(t, 200, &d)
+	if d.Changed == nil || d.Changed.How != "retried" || d.Changed.At.Before(d.EnqueuedAt) {
+		t.Errorf("%+v", d.Changed)
+	}
 	if d.State != "cancelled" || d.Reason != "not needed" || d.Queue != "other" || d.Priority != 7 {
 		t.Errorf("%+v", d)
 	}

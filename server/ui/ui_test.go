@@ -121,6 +121,16 @@ func TestAnotherProgramMountsThePages(t *testing.T) {
 	if w := get("POST", "/queues/mail/pause", "ada"); w.Code != 303 || w.Header().Get("Location") != "/admin/tusk/queues?note=paused" {
 		t.Error(w.Code, w.Header())
 	}
+	changed := "<dt>Changed</dt><dd>reprioritized "
+	if body := get("GET", "/tasks/"+f.Retryable.String(), "ada").Body.String(); strings.Contains(body, changed) {
+		t.Error("a task tells of a change before there is one")
+	}
+	if _, err := client.Edit(t.Context(), []tusk.ID{f.Retryable}, tusk.Change{Op: tusk.OpReprioritize, Priority: 9}); err != nil {
+		t.Error(err)
+	}
+	if body := get("GET", "/tasks/"+f.Retryable.String(), "ada").Body.String(); !strings.Contains(body, changed) {
+		t.Error("a task does not tell that it was changed")
+	}
 	who.Role = access.Viewer
 	if w := get("POST", "/queues/mail/resume", "ada"); w.Code != 403 {
 		t.Error("a viewer resumes a queue:", w.Code)
