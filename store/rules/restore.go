@@ -40,6 +40,7 @@ func (b *Batch) restore(t *store.Task) error {
 	if r.Detail == nil {
 		r.Detail = &store.Detail{}
 	}
+	r.Changed = r.Detail.Changed
 	b.add(r)
 	if needs := r.Detail.Needs; len(needs) > 0 {
 		r.Needs = true

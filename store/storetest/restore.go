@@ -91,6 +91,7 @@ var restoreClauses = []clause{
 		dead.Reason = "gave up"
 		t.mustEnd(dead)
 		stopped := t.addOne(delay(time.Hour))
+		t.edit(store.Change{Op: store.Reprioritize, Priority: 2}, stopped)
 		t.edit(store.Change{Op: store.Cancel, Reason: "why not"}, stopped)
 		t.addMany(5, queue("other"))
 		t.finishIn(worker, "other")
