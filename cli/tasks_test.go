@@ -85,7 +85,7 @@ func TestNamedTasksAreChangedOneByOne(t *testing.T) {
 	} else if changed, _ := got["changed"].(map[string]any); changed["how"] != "rescheduled" || changed["at"] == nil {
 		t.Errorf("changed: %v", got["changed"])
 	}
-	if got := sh.must("tasks", "show", b); !strings.Contains(got, "\nchanged       rescheduled 20") {
+	if got := sh.must("tasks", "show", b); !strings.Contains(got, "\nchanged\trescheduled 20") {
 		t.Errorf("%q", got)
 	}
 	if got := sh.json("tasks", "delete", a, "--dry-run")[0]; got["matched"] != 1.0 || got["changed"] != 0.0 {

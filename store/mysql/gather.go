@@ -132,9 +132,9 @@ func (w *work) drop(name string, refs []ref) {
 	})
 }
 
-// insertValues runs a statement that inserts rows of so many values each.
+// insertValues runs a statement that inserts rows of so many values each, some 3,000 values at a time.
 func (w *work) insertValues(name, group string, columns int, values []any) {
-	for part := range slices.Chunk(values, 200*columns) {
+	for part := range slices.Chunk(values, 3000/columns*columns) {
 		w.do(list(name, group, len(part)/columns), part...)
 	}
 }
