@@ -106,7 +106,7 @@ func (w *work) putHistory(r *row) {
 	}
 	r.lap = last
 	if d.Output != nil || d.Progress != nil || len(d.Logs) > 0 {
-		w.do(q("note.insert"), r.place, r.n, w.next(), encodeNote(&store.Note{Output: d.Output, Progress: d.Progress, Logs: d.Logs}))
+		w.do(q("note.insert"), r.place, r.n, w.next(), encodeNote(noteJSON{Output: d.Output, Progress: d.Progress, Logs: d.Logs}))
 	}
 	w.sums.restore(r.Queue, r.State, r.ref)
 	r.stored = r.fields()

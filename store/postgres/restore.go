@@ -36,6 +36,8 @@ type restoring struct {
 	Partition *string         `json:"partition"`
 	Progress  *store.Progress `json:"progress,omitempty"`
 	Logs      []store.LogLine `json:"logs,omitempty"`
+	ChangedAt *time.Time      `json:"changed_at"`
+	Changed   *store.How      `json:"changed"`
 	Attempts  []restoredTry   `json:"attempts"`
 	Needs     []restoredNeed  `json:"needs"`
 }
@@ -126,6 +128,9 @@ func restoringOf(t *store.Task, place int) restoring {
 	}
 	for i, n := range t.Detail.Needs {
 		r.Needs = append(r.Needs, restoredNeed{i + 1, n.Task, int16(n.OnFailure)})
+	}
+	if c := t.Detail.Changed; c != nil {
+		r.ChangedAt, r.Changed = &c.At, &c.How
 	}
 	if p := t.Detail.Progress; p != nil {
 		r.Progress = &store.Progress{Percent: p.Percent, Message: clean(p.Message)}

@@ -19,7 +19,7 @@ begin
   with t as materialized (
     select x.* from json_to_recordset(_tasks) x(place int, id uuid, state smallint, lane bigint, run_at timestamptz, enqueued_at timestamptz,
       attempt int, crashes int, kind text, expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[],
-      failure text, reason text, workflow uuid, turn boolean, partition text, progress jsonb, logs jsonb, attempts json, needs json)
+      failure text, reason text, workflow uuid, turn boolean, partition text, progress jsonb, logs jsonb, changed_at timestamptz, changed text, attempts json, needs json)
     where x.id <> all(_exist)),
   put as (
     insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
@@ -35,10 +35,11 @@ begin
       state smallint, error text, trace text, fingerprint text)
     order by t.place, a.n),
   noted as (
-    insert into tusk.note (id, progress, output, logs)
-    select t.id, t.progress, _outputs[t.place], t.logs
-    from t where t.progress is not null or _outputs[t.place] is not null or t.logs is not null
-    on conflict (id) do update set progress = excluded.progress, output = excluded.output, logs = excluded.logs),
+    insert into tusk.note (id, progress, output, logs, changed_at, changed)
+    select t.id, t.progress, _outputs[t.place], t.logs, t.changed_at, t.changed
+    from t where t.progress is not null or _outputs[t.place] is not null or t.logs is not null or t.changed_at is not null
+    on conflict (id) do update set progress = excluded.progress, output = excluded.output, logs = excluded.logs,
+      changed_at = excluded.changed_at, changed = excluded.changed),
   needing as (
     insert into tusk.need (child, place, parent, policy)
     select t.id, n.place, n.parent, n.policy
