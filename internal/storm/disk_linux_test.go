@@ -94,6 +94,15 @@ func (d *disk) cut() error {
 // settle writes through what is there: servers that tests start are made without that.
 func (d *disk) settle() error { return order("sync", "-f", d.dir) }
 
+// keep writes the files of databases through that match a pattern.
+func (d *disk) keep(pattern string) error {
+	files, err := filepath.Glob(filepath.Join(d.dir, "*", "data", "*", pattern))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	return order("sync", files...)
+}
+
 // restore brings the disk back with what it kept, when its users have ended.
 func (d *disk) restore() error {
 	if err := d.unmount(); err != nil {

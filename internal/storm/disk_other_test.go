@@ -16,4 +16,6 @@ func (d *disk) cut() error { return errors.ErrUnsupported }
 
 func (d *disk) settle() error { return errors.ErrUnsupported }
 
+func (d *disk) keep(string) error { return errors.ErrUnsupported }
+
 func (d *disk) restore() error { return errors.ErrUnsupported }
