@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,8 +72,23 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 	s.report()
 }
 
-// buildOlder builds this test binary as if a step of the schema had not been written yet, and
-// with functions of another text.
+// afterwards is what the engine's texts say since the newest step of the schema. Who adds a step
+// that they make use of says here what they said before.
+var afterwards = []struct{ file, now, before string }{
+	{"functions/01_words.sql", "-- ", "-- An older program's. "}, // functions of another text have a version of their own
+	{"functions/05_enqueue.sql", `
+  insert into tusk.note (id, changed_at, changed)
+  select c.id, _at, c.how from unnest(_ids, _how) c(id, how) order by c.id
+  on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed
+`, "\n  select\n"},
+	{"functions/12_restore.sql", "(id, progress, output, logs, changed_at, changed)", "(id, progress, output, logs)"},
+	{"functions/12_restore.sql", "t.logs, t.changed_at, t.changed\n", "t.logs\n"},
+	{"functions/12_restore.sql", " or t.changed_at is not null", ""},
+	{"functions/12_restore.sql", ",\n      changed_at = excluded.changed_at, changed = excluded.changed", ""},
+	{"sql/read.sql", "n.changed_at, n.changed", "null, null"},
+}
+
+// buildOlder builds this test binary as if a step of the schema had not been written yet.
 func buildOlder(t *testing.T, file string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,16 +96,29 @@ func buildOlder(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	functions := filepath.Join(filepath.Dir(filepath.Dir(path)), "functions", "01_words.sql")
-	text, err := os.ReadFile(functions)
-	if err != nil {
-		t.Fatal(err)
+	texts := map[string]string{}
+	for _, a := range afterwards {
+		name := filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.FromSlash(a.file))
+		if texts[name] == "" {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[name] = string(text)
+		}
+		if !strings.Contains(texts[name], a.now) {
+			t.Fatalf("%s does not say %q", a.file, a.now)
+		}
+		texts[name] = strings.Replace(texts[name], a.now, a.before, 1)
 	}
-	changed := filepath.Join(dir, "functions.sql")
-	if err := os.WriteFile(changed, append(text, "-- of an older program\n"...), 0o600); err != nil {
-		t.Fatal(err)
+	replace := map[string]string{path: ""}
+	for name, text := range texts {
+		replace[name] = filepath.Join(dir, filepath.Base(name))
+		if err := os.WriteFile(replace[name], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: "", functions: changed}})
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
