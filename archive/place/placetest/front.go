@@ -114,6 +114,10 @@ func refuse(client net.Conn) {
 	if err != nil {
 		return
 	}
+	// Azure's client reads the body for its next try while it is still being sent for this one.
+	if r.Header.Get("Expect") == "" {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
 	answer := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1, Close: true, Header: http.Header{"Connection": {"close"}}}
 	_ = answer.Write(client)
 	_, _ = io.Copy(io.Discard, r.Body) // a client that writes on would not read the answer
