@@ -51,7 +51,7 @@ func cutPower(s *storm) error {
 	s.count("power cut")
 	s.log.write(event{Op: opFault, Text: crash})
 	defer s.log.write(event{Op: opCalm, Text: crash})
-	if err := s.ground.disk.keep("*.par"); err != nil { // MariaDB never syncs what names a table's partitions
+	if err := s.ground.disk.keep("*.par"); err != nil { // MariaDB leaves what names a table's partitions unsynced
 		return err
 	}
 	if err := s.ground.disk.cut(); err != nil {
