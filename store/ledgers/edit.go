@@ -16,16 +16,13 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	if err != nil {
 		return nil, err
 	}
-	switch e.Change.Op {
-	case store.Retry: // what they need is judged anew
+	if e.Change.Op == store.Retry { // what they need is judged anew
 		if err := s.refresh(ctx, all, e.IDs); err != nil {
 			return nil, err
 		}
-	case store.Cancel, store.Delete:
-		defer s.tell(ctx, all, e.IDs)
 	}
 	done := map[store.ID]store.Edited{}
-	var held []store.ID
+	var held, changed []store.ID
 	ids := slices.Clone(e.IDs)
 	slices.SortFunc(ids, compareIDs)
 	failed := inStages(all, slices.Compact(ids), func(l *ledger, ids []store.ID) ([]store.ID, error) {
@@ -38,8 +35,11 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 		}
 		var missing []store.ID
 		for _, one := range edited {
-			if done[one.ID] = one; one.Result == store.Missing {
+			switch done[one.ID] = one; one.Result {
+			case store.Missing:
 				missing = append(missing, one.ID)
+			case store.Changed:
+				changed = append(changed, one.ID)
 			}
 		}
 		if err != nil {
@@ -47,6 +47,9 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 		}
 		return missing, err
 	})
+	if op := e.Change.Op; op == store.Cancel || op == store.Delete {
+		s.tell(ctx, all, changed)
+	}
 	if failed != nil {
 		return nil, failed
 	}

@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -70,4 +71,22 @@ func Doubt(ctx context.Context, s *Store, no int, stored bool) (store.ID, error)
 		}
 	}
 	return n.ID, writeDoubt(ctx, all, all[no], []store.NewTask{n})
+}
+
+// EnqueueAfter stores tasks of several ledgers, and does something after the ledgers have heard of
+// what they will need.
+func EnqueueAfter(ctx context.Context, s *Store, tasks []store.NewTask, do func() error) error {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return err
+	}
+	places, err := s.placesOf(ctx, all, tasks)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.hear(ctx, all, places.far), do()); err != nil {
+		return err
+	}
+	_, _, err = enqueueApart(ctx, all, places, tasks, (*postgres.Store).Enqueue)
+	return err
 }

@@ -135,8 +135,8 @@ func (s *Store) findOut(
 	var ended []store.ID
 	for _, e := range known {
 		at, found := spots[e.ID]
-		if letters[e.ID] || !found && err != nil {
-			continue // a ledger that is away may have it
+		if letters[e.ID] || !found && (err != nil || e.Announced) {
+			continue // a ledger that is away may have it, or a transaction that has not committed
 		}
 		if !found && e.State.Finished() {
 			continue // it ended as was heard, and was deleted since

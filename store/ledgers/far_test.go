@@ -118,6 +118,44 @@ func TestNeedsAcrossLedgersAreMetByTheLeader(t *testing.T) {
 	}
 }
 
+// The leader asks for a task that has been announced to its child's ledger, and is not stored yet.
+// That it does not find it does not mean that there is none.
+func TestAnAnnouncedNeedIsNotTakenForGone(t *testing.T) {
+	dsn := three.DSN(t)
+	s, leader := open(t, dsn), open(t, dsn)
+	ctx := context.Background()
+	term := lead(t, leader)
+	parent := newTask(nil)
+	parent.Key = parent.ID.String()
+	child := newTask(needs(store.ContinueOnFailure, parent.ID))
+	for child.Key = "0"; ledgers.PlaceOf(s, &child) == ledgers.PlaceOf(s, &parent); {
+		child.Key += "0"
+	}
+	err := ledgers.EnqueueAfter(ctx, s, []store.NewTask{parent, child}, func() error {
+		_, err := leader.Admit(ctx, term, 1000)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := leader.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if got := stateOf(t, s, child.ID); got != store.Pending {
+			t.Fatalf("the child is %v, and what it needs %v", got, stateOf(t, s, parent.ID))
+		}
+	}
+	task := claim(t, s, worker(t, s), 1)[0]
+	finish(t, s, store.Outcome{Task: &task, State: store.Discarded, Attempt: task.Attempt, Reason: "x"})
+	eventually(t, "the child may run", func() bool {
+		if _, err := leader.Admit(ctx, term, 1000); err != nil {
+			t.Fatal(err)
+		}
+		return stateOf(t, s, child.ID) == store.Available
+	})
+}
+
 // A task that an outcome brings, and that has to live elsewhere, is there with the outcome: also
 // when nobody could deliver it at once.
 func TestAKeyedTaskComesWithAnOutcomeOfAnotherLedger(t *testing.T) {

@@ -14,6 +14,10 @@ import (
 type Elsewhere struct {
 	ID    store.ID
 	State store.State // 0: there is no such task; of one that has not ended any other
+
+	// Announced says that no stored task needs it yet. Those that will may be stored in one
+	// transaction with it, so that it need not exist yet either.
+	Announced bool
 }
 
 // The table far says in one number that a task has not ended.
@@ -53,8 +57,8 @@ func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
 	return nil
 }
 
-// Needed returns tasks of other ledgers that tasks of this one need, as they were last heard
-// of: the first ones above an id. Mail reports whether tasks of a queue, of priority 0, wait
+// Needed returns tasks of other ledgers that tasks of this one need, or are about to need, as
+// they were last heard of: the first ones above an id. Mail reports whether tasks of a queue, of priority 0, wait
 // for their time.
 func (s *Store) Needed(
 	ctx context.Context, after store.ID, limit int, queue string,
@@ -64,7 +68,9 @@ func (s *Store) Needed(
 			mail = true
 			return nil
 		}
-		all = append(all, Elsewhere{store.ID(idOf(raw[0])), stateElsewhere(int16(stateOf(raw[1])))})
+		all = append(all, Elsewhere{
+			ID: store.ID(idOf(raw[0])), State: stateElsewhere(int16(stateOf(raw[1]))), Announced: raw[2][0] != 0,
+		})
 		return nil
 	}, [16]byte(after), limit, laneOf(queue, 0))
 	if err != nil {

@@ -27,9 +27,10 @@ begin
   where x.state <> 9;
 end $$;
 
--- What tasks here need of other ledgers, above an id: what is needed, and what was asked for of
--- late, for whoever asked may not have committed yet.
-create function tusk_fn.needed(_after uuid, _limit int) returns table (id uuid, state smallint) language plpgsql stable
+-- What tasks here need of other ledgers, above an id: what is needed, and what was announced in
+-- the last hour, because the transaction that will need it may not have committed yet.
+create function tusk_fn.needed(_after uuid, _limit int) returns table (id uuid, state smallint, announced boolean)
+language plpgsql stable
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
 #variable_conflict use_column
@@ -38,10 +39,11 @@ begin
     return;
   end if;
   return query
-  select f.id, f.state from tusk.far f
+  select f.id, f.state, not o.needed
+  from tusk.far f
+  cross join lateral (select exists (select from tusk.open_need x where x.parent = f.id) as needed) o
   where f.id > _after
-    and (f.state = 9 and f.heard_at > clock_timestamp() - interval '1 hour'
-      or exists (select from tusk.open_need o where o.parent = f.id))
+    and (o.needed or f.state = 9 and f.heard_at > clock_timestamp() - interval '1 hour')
   order by f.id limit _limit;
 end $$;
 
