@@ -137,6 +137,7 @@ func (of counted) ended(r *row, lap int32) bool {
 // answer is the page with the history of its tasks.
 func (p *duePage) answer() (due store.Due, err error) {
 	l := &listing{work: p.work, f: &store.Filter{Detail: true, Limit: len(p.rows)}, rows: p.rows}
+	l.newest()
 	if due.Tasks, err = l.tasks(); err != nil {
 		return due, err
 	}

@@ -38,8 +38,51 @@ type listing struct {
 	rows []*row
 }
 
-// find collects the rows of a page.
+// find collects the rows of a page. Tables do not tell running tasks from available ones, so that
+// what was read may be of a state that is not meant; then more is read.
 func (l *listing) find() error {
+	for {
+		more := &listing{work: l.work, f: l.f}
+		if err := more.read(); err != nil {
+			return err
+		}
+		more.newest()
+		if err := l.tellRunning(more.rows); err != nil {
+			return err
+		}
+		for _, r := range more.rows {
+			if l.means(r) {
+				l.rows = append(l.rows, r)
+			}
+		}
+		if n := len(more.rows); n < l.f.Limit || len(l.rows) >= l.f.Limit {
+			return nil
+		} else {
+			page := *l.f
+			page.Before = more.rows[n-1].ID
+			l.f = &page
+		}
+	}
+}
+
+// means reports whether a task is in one of the states that are asked for.
+func (l *listing) means(r *row) bool {
+	state := r.State
+	if r.running() {
+		state = store.Running
+	}
+	return len(l.f.States) == 0 || slices.Contains(l.f.States, state)
+}
+
+// newest leaves the newest rows of a page, each once.
+func (l *listing) newest() {
+	slices.SortFunc(l.rows, func(a, b *row) int { return cmp.Or(slices.Compare(b.ID[:], a.ID[:]), byPlace(a.ref, b.ref)) })
+	l.rows = slices.CompactFunc(l.rows, func(a, b *row) bool { return a.ref == b.ref })
+	l.rows = l.rows[:min(len(l.rows), l.f.Limit)]
+}
+
+// read reads tasks that a filter may mean.
+func (l *listing) read() error {
 	f := l.f
 	label := labelOf(f)
 	switch {
@@ -51,10 +94,10 @@ func (l *listing) find() error {
 			}
 			return l.along("force index (tusk_task_id)", "t.id in ("+marks(len(ids))+")", args...)
 		})
+	case slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Available):
+		return l.running()
 	case label != "":
 		return l.labelled(label)
-	case len(f.States) == 1 && f.States[0] == store.Running:
-		return l.running()
 	case len(f.Queues) > 0 || len(f.Kinds) > 0:
 		return l.byKind()
 	}
@@ -102,11 +145,13 @@ func (l *listing) filter() (string, []any) {
 	among("t.kind", f.Kinds)
 	among("coalesce(t.tenant, '')", f.Tenants)
 	if len(f.States) > 0 {
-		var any []string
+		add("t.state in (" + marks(len(f.States)) + ")")
 		for _, state := range f.States {
-			any = append(any, stateConditions[state])
+			if state == store.Running {
+				state = store.Available // as it looks
+			}
+			args = append(args, state)
 		}
-		add("(" + strings.Join(any, " or ") + ")")
 	}
 	if f.Key != "" {
 		add("t.tkey = ?", []byte(f.Key))
@@ -130,19 +175,6 @@ func (l *listing) filter() (string, []any) {
 		add("t.id < ?", f.Before[:])
 	}
 	return strings.Join(conditions, " and "), args
-}
-
-// stateConditions tell states apart. A task of state 3 is available while it is
-// on the list.
-var stateConditions = map[store.State]string{
-	store.Scheduled: "t.state = 1",
-	store.Pending:   "t.state = 2",
-	store.Available: "t.state = 3 and r.place is not null",
-	store.Running:   "t.state = 3 and r.place is null",
-	store.Retryable: "t.state = 5",
-	store.Completed: "t.state = 6",
-	store.Cancelled: "t.state = 7",
-	store.Discarded: "t.state = 8",
 }
 
 // text is a statement that lists tasks.
@@ -173,20 +205,23 @@ func (l *listing) labelled(label string) error {
 }
 
 func (l *listing) collect(rows *sql.Rows) error {
-	available := false
-	r, err := readRow(rows, &available)
-	if err != nil {
-		return err
-	}
-	if available {
-		r.ready = &ready{}
-	}
+	r, err := readRow(rows)
 	l.rows = append(l.rows, r)
-	return nil
+	return err
 }
 
-// running lists what the leases hold.
+// running lists what the leases hold, and then the other states that are asked for: available
+// tasks are not, and there may be millions.
 func (l *listing) running() error {
+	rest := *l.f
+	rest.States = slices.DeleteFunc(slices.Clone(rest.States), func(s store.State) bool { return s == store.Running })
+	if len(rest.States) > 0 {
+		others := &listing{work: l.work, f: &rest}
+		if err := others.read(); err != nil {
+			return err
+		}
+		l.rows = others.rows
+	}
 	leases, err := l.readLeases(q("lease.all"))
 	if err != nil {
 		return err
@@ -254,8 +289,6 @@ func (w *work) kinds(each func(queue, kind string) bool) error {
 
 // tasks turns the newest rows into what List returns.
 func (l *listing) tasks() ([]store.Task, error) {
-	slices.SortFunc(l.rows, func(a, b *row) int { return cmp.Or(slices.Compare(b.ID[:], a.ID[:]), byPlace(a.ref, b.ref)) })
-	l.rows = slices.CompactFunc(l.rows, func(a, b *row) bool { return a.ref == b.ref })
 	l.rows = l.rows[:min(len(l.rows), l.f.Limit)]
 	details, err := l.details()
 	if err != nil {

@@ -58,23 +58,20 @@ func (w *work) lockRows(listed, others []ref) error {
 	if err != nil {
 		return err
 	}
+	at := byReady(found)
 	for _, r := range rows {
 		w.know(r)
 	}
 	var doubtful []ref
-	for _, at := range listed {
-		r := w.rows[at]
+	for _, task := range listed {
+		r := w.rows[task]
 		if r == nil {
 			continue
 		}
-		for _, y := range found {
-			if y.place == r.place && y.next <= r.n && r.n <= y.last {
-				r.ready = y
-			}
-		}
-		if r.State == store.Available && r.ready == nil {
+		r.ready = at.of(r)
+		if r.running() {
 			r.State = store.Running
-			doubtful = append(doubtful, at)
+			doubtful = append(doubtful, task)
 		}
 	}
 	if len(doubtful) > 0 {
@@ -83,6 +80,44 @@ func (w *work) lockRows(listed, others []ref) error {
 		}
 	}
 	return nil
+}
+
+// readyRows are rows of tusk_ready by the places of their tasks.
+type readyRows map[int64][]*ready
+
+func byReady(found []*ready) readyRows {
+	at := readyRows{}
+	for _, y := range found {
+		at[y.place] = append(at[y.place], y)
+	}
+	return at
+}
+
+// of returns the row that lists a task; nil: none does.
+func (at readyRows) of(r *row) *ready {
+	for _, y := range at[r.place] {
+		if y.next <= r.n && r.n <= y.last {
+			return y
+		}
+	}
+	return nil
+}
+
+// tellRunning finds out which of the tasks that were read without a lock are available. The
+// others that look so are running.
+func (w *work) tellRunning(rows []*row) error {
+	var refs []ref
+	for _, r := range rows {
+		if r.State == store.Available {
+			refs = append(refs, r.ref)
+		}
+	}
+	found, err := w.find(refs)
+	at := byReady(found)
+	for _, r := range rows {
+		r.ready = at.of(r)
+	}
+	return err
 }
 
 // know remembers a row that is locked, or new.

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math"
 	"slices"
 
@@ -139,16 +140,25 @@ func (w *work) doom(at []ref) (cancelled int, err error) {
 
 // statesOf reads the states of needed tasks.
 func (w *work) statesOf(ids []store.ID) (map[store.ID]store.State, error) {
-	states := map[store.ID]store.State{}
-	return states, inParts(ids, 500, func(part []store.ID) error {
+	var found []*row
+	err := inParts(ids, 500, func(part []store.ID) error {
 		return w.ask(func(rows *sql.Rows) error {
-			var id []byte
-			var state store.State
-			err := rows.Scan(&id, &state)
-			if len(id) == 16 {
-				states[store.ID(id)] = state
-			}
+			r := &row{}
+			var id, queue, tenant, key []byte
+			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &r.State, &queue, &tenant, &key)
+			copy(r.ID[:], id)
+			found = append(found, r)
 			return err
-		}, list("need.states", "?", len(part)), idArgs(part)...)
+		}, list("task.find", "?", len(part)), idArgs(part)...)
 	})
+	if err := errors.Join(err, w.tellRunning(found)); err != nil {
+		return nil, err
+	}
+	states := map[store.ID]store.State{}
+	for _, r := range found {
+		if states[r.ID] = r.State; r.running() {
+			states[r.ID] = store.Running
+		}
+	}
+	return states, nil
 }

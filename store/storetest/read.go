@@ -167,6 +167,33 @@ var readClauses = []clause{
 			}
 		}
 	}},
+	{"list/a page by states is full, whatever lies between", func(t *T) {
+		worker := t.worker()
+		scheduled := t.addOne(delay(time.Hour))
+		waiting := t.addMany(4, queue("idle"))
+		running := t.addMany(6)
+		for got := 0; got < len(running); {
+			got += len(t.take(worker, len(running)-got))
+		}
+		for _, want := range []struct {
+			states []store.State
+			ids    []store.ID // a page of three
+		}{
+			{[]store.State{store.Available}, waiting[1:]},
+			{[]store.State{store.Available, store.Scheduled}, waiting[1:]},
+			{[]store.State{store.Running}, running[3:]},
+			{[]store.State{store.Running, store.Scheduled}, running[3:]},
+			{[]store.State{store.Running, store.Available}, running[3:]},
+		} {
+			got := idsOfTasks(t.list(store.Filter{States: want.states, Limit: 3}))
+			slices.Reverse(got)
+			t.sameIDs(fmt.Sprint(want.states), got, want.ids)
+		}
+		rest := t.list(store.Filter{States: []store.State{store.Running, store.Scheduled}, Before: running[0], Limit: 3})
+		if len(rest) != 1 || rest[0].ID != scheduled {
+			t.Errorf("behind those that run: %v", idsOfTasks(rest))
+		}
+	}},
 	{"list/detail only when asked for", func(t *T) {
 		id := t.addOne()
 		if got := t.list(store.Filter{IDs: []store.ID{id}}); got[0].Detail != nil {

@@ -147,13 +147,6 @@ order by place, n, i
 -- name: need.clear
 delete t from (:tasks) x straight_join tusk_need t force index (primary) on t.place = x.place and t.n = x.n
 
--- name: need.states
-select t.id, if(t.state = 3 and r.place is null, 4, t.state)
-from tusk_task t force index (tusk_task_id)
-left join tusk_ready r force index (tusk_ready_place)
-    on t.state = 3 and r.place = t.place and r.first <= t.n and r.first > t.n - 32 and r.next <= t.n and r.last >= t.n
-where t.id in (:rows)
-
 -- name: doomed.add
 insert ignore into tusk_doomed (place, n) values :rows
 

@@ -1,18 +1,14 @@
 -- name: list.tasks
-select :columns of t, r.place is not null
+select :columns of t
 from tusk_task t :index
-left join tusk_ready r force index (tusk_ready_place)
-    on t.state = 3 and r.place = t.place and r.first <= t.n and r.first > t.n - 32 and r.next <= t.n and r.last >= t.n
 where :filter
 order by t.id desc
 limit ?
 
 -- name: list.labelled
-select :columns of t, r.place is not null
+select :columns of t
 from tusk_label l force index (primary)
 straight_join tusk_task t force index (primary) on t.place = l.place and t.n = l.n
-left join tusk_ready r force index (tusk_ready_place)
-    on t.state = 3 and r.place = t.place and r.first <= t.n and r.first > t.n - 32 and r.next <= t.n and r.last >= t.n
 where :filter
 order by l.id desc
 limit ?
