@@ -16,12 +16,14 @@ const resync = 30 * time.Second
 // clock is what a handle knows of the server's.
 type clock struct {
 	offset   atomic.Int64  // from this process's, in microseconds
+	behind   atomic.Int64  // by how many it may be behind the server's
 	synced   atomic.Int64  // when it was last learnt; 0: never
 	learning chan struct{} // full while somebody learns it for the first time
 }
 
 // sync learns the server's clock from the CAS of a write, which is its hybrid clock in nanoseconds. Of several
-// samples the one with the shortest trip counts; its error is half a trip.
+// samples the one with the shortest trip counts. The write is taken to have happened at the end of the trip: so the
+// clock is behind the server's by up to a trip, and never ahead, and nothing is claimed before its time.
 func (s *Store) sync(ctx context.Context) error {
 	best, offset := time.Hour, int64(0)
 	for range 4 {
@@ -36,10 +38,11 @@ func (s *Store) sync(ctx context.Context) error {
 			return err
 		}
 		if took := time.Since(begun); took < best {
-			best, offset = took, int64(done.Cas())/1000-begun.Add(took/2).UnixMicro()
+			best, offset = took, int64(done.Cas())/1000-begun.Add(took).UnixMicro()
 		}
 	}
 	s.clock.offset.Store(offset)
+	s.clock.behind.Store(best.Microseconds() + 1)
 	s.clock.synced.Store(time.Now().UnixNano())
 	return nil
 }

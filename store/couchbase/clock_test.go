@@ -8,7 +8,9 @@ import (
 
 	"github.com/couchbase/gocbcore/v10/memd"
 
+	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // ahead fails unless an instant is by the server's clock, which is a day ahead of this process's.
@@ -41,6 +43,34 @@ func TestNobodyGoesByTheClockOfTheProcess(t *testing.T) {
 	first := s.now(context.Background())
 	ahead(t, "the first", first)
 	ahead(t, "the second", <-second)
+}
+
+// However slow the answers are, no handle is ahead of the server's clock, and what is delayed waits for its whole delay.
+func TestAHandleIsNeverAheadOfTheServersClock(t *testing.T) {
+	f := newFake(t, 1)
+	f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
+		if key == "clock" {
+			time.Sleep(30 * time.Millisecond)
+		}
+		return cbfake.Sound
+	}})
+	s := openFake(t, f)
+	now := s.now(t.Context())
+	if by := time.Until(instant(now)); by > 0 {
+		t.Errorf("the handle is %v ahead", by)
+	}
+	begun, id := time.Now(), tusk.NewID()
+	n := store.NewTask{ID: id, Queue: "q", Kind: "k", Args: []byte("{}"), Delay: time.Hour}
+	if _, err := s.Enqueue(t.Context(), []store.NewTask{n}); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := s.List(t.Context(), store.Filter{IDs: []store.ID{id}})
+	if err != nil || len(tasks) != 1 {
+		t.Fatal(tasks, err)
+	}
+	if short := begun.Add(time.Hour).Sub(tasks[0].RunAt); short > 0 {
+		t.Errorf("the task waits %v less than its delay", short)
+	}
 }
 
 // Where there is no schema there is no time to learn, and nobody waits for it until their own is over.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -41,6 +42,7 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 		}
 		w.docs, w.order, w.ready, w.told, w.stops = map[ref]*doc{}, nil, nil, nil, nil
 		w.batch = rules.New(instant(s.now(ctx)), w)
+		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
 		if err := verbs(w.batch); err != nil {
 			return err
 		}

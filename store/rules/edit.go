@@ -170,7 +170,7 @@ func (b *Batch) reschedule(r *Row, c *store.Change) error {
 			return err
 		}
 	}
-	r.RunAt = RunAt(c.RunAt, c.Delay, b.Now)
+	r.RunAt = b.runAt(c.RunAt, c.Delay)
 	b.putDue(r, wait)
 	return nil
 }

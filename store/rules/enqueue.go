@@ -148,7 +148,7 @@ func (b *Batch) await(k *Key, n *store.NewTask) error {
 // it can.
 func (b *Batch) replace(r *Row, n *store.NewTask) {
 	due := r.RunAt
-	stays := r.State == store.Available && r.Priority == n.Priority && !RunAt(n.RunAt, n.Delay, b.Now).After(b.Now)
+	stays := r.State == store.Available && r.Priority == n.Priority && !b.runAt(n.RunAt, n.Delay).After(b.Now)
 	b.become(r, n)
 	b.changed(r, store.WasReplaced)
 	if stays {
@@ -170,9 +170,17 @@ func (b *Batch) newRow(n *store.NewTask) *Row {
 // become gives a task the values that an enqueue may replace.
 func (b *Batch) become(r *Row, n *store.NewTask) {
 	r.Kind, r.Args, r.Tags, r.Settings, r.Priority = n.Kind, n.Args, n.Tags, n.Settings, n.Priority
-	r.RunAt = RunAt(n.RunAt, n.Delay, b.Now)
+	r.RunAt = b.runAt(n.RunAt, n.Delay)
 	r.ExpiresAt = ExpiresAt(n, b.Now)
 	r.Values = true
+}
+
+// runAt is RunAt, with a delay from now made as much longer as Now may be behind.
+func (b *Batch) runAt(at time.Time, delay time.Duration) time.Time {
+	if at.IsZero() && delay > 0 {
+		delay += b.Behind
+	}
+	return RunAt(at, delay, b.Now)
 }
 
 // RunAt returns when a task is due: a delay after an instant, now at the soonest.

@@ -78,7 +78,7 @@ func (b *Batch) finish(r *Row, o *store.Outcome) error {
 	case store.Available:
 		b.put(r, state)
 	default:
-		r.RunAt = b.Now.Add(max(o.Delay, 0))
+		r.RunAt = b.runAt(time.Time{}, o.Delay)
 		b.put(r, state)
 	}
 	return nil

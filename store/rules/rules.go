@@ -104,7 +104,8 @@ type Met struct{ Child, Parent store.ID }
 // Batch applies rules to what an engine has read, and holds what is to be written. It is
 // not safe for concurrent use.
 type Batch struct {
-	Now time.Time // by the engine's clock, read after its locks were taken
+	Now    time.Time     // by the engine's clock, read after its locks were taken
+	Behind time.Duration // by how much Now may be behind that clock
 
 	Ends   []*End      // attempts that ended, in order
 	Needs  []*NewNeeds // what tasks need, where that is new
