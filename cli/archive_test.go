@@ -100,7 +100,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if r := sh.run("archive", "rerun", "--archive", place); r.status != exitUsage {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	if dry := sh.json("archive", "rerun", "--tenant", "bolt", "--dry-run", "--archive", place); dry[0]["matched"] != 3.0 || dry[0]["enqueued"] != 0.0 {
+	if dry := sh.json("archive", "rerun", "--tenant", "bolt", "--dry-run", "--archive", place); dry[0]["matched"] != 3.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
 		t.Error(dry)
 	}
 	if r := sh.run("archive", "rerun", "--tenant", "bolt", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, "--yes") {
@@ -122,7 +122,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	if r := sh.run("archive", "restore", "--tenant", "bolt", "--archive", place); r.status != exitUsage || !strings.Contains(r.err, "--yes") {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
-	if dry := sh.json("archive", "restore", "--args", "order.id=5", "--dry-run", "--archive", place); dry[0]["matched"] != 1.0 || dry[0]["restored"] != 0.0 {
+	if dry := sh.json("archive", "restore", "--args", "order.id=5", "--dry-run", "--archive", place); dry[0]["matched"] != 1.0 || dry[0]["dry_run"] != true || len(dry[0]) != 2 {
 		t.Error(dry)
 	}
 	if r := sh.run("archive", "restore", ids[0], "--tenant", "bolt", "--archive", place); r.status != exitUsage {

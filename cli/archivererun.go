@@ -118,10 +118,15 @@ func (app *App) rerunNamed(ctx context.Context, args []string, dry bool) error {
 	})
 }
 
-// rerunSum says what a rerun by filter does, or would do.
-type rerunSum struct {
+// matchedRow says how many tasks matched; alone when nothing is done with them.
+type matchedRow struct {
 	Matched int64 `json:"matched" col:"MATCHED"`
 	DryRun  bool  `json:"dry_run" one:"DRY_RUN"`
+}
+
+// rerunSum says what a rerun by filter does.
+type rerunSum struct {
+	matchedRow
 	rerunRow
 }
 
@@ -138,7 +143,7 @@ func (app *App) rerunMatching(ctx context.Context, r rerun.Rerun, agreed *consen
 		app.note("rerun: %s", tasks+map[bool]string{true: " matches", false: " match"}[n.Tasks == 1])
 		app.noteSealed(n.Sealed)
 		if agreed.dryRun || n.Tasks == 0 {
-			return printOne(app, rerunSum{Matched: n.Tasks, DryRun: agreed.dryRun, rerunRow: rerunRow{Left: []string{}}})
+			return printOne(app, matchedRow{n.Tasks, agreed.dryRun})
 		}
 		if err := app.confirm(agreed, "rerun "+tasks); err != nil {
 			return err
@@ -151,7 +156,7 @@ func (app *App) rerunMatching(ctx context.Context, r rerun.Rerun, agreed *consen
 		if !detach {
 			begun, err = app.carryRerun(ctx, c, begun)
 		}
-		return errors.Join(printOne(app, rerunSum{n.Tasks, false, rerunOf(begun)}), err)
+		return errors.Join(printOne(app, rerunSum{matchedRow{n.Tasks, false}, rerunOf(begun)}), err)
 	})
 }
 

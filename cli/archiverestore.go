@@ -81,10 +81,9 @@ tusk serve --archive goes on with it, and no task is lost or there twice.`,
 	return c
 }
 
-// restoreSum says what a restore does, or would do.
+// restoreSum says what a restore does.
 type restoreSum struct {
-	Matched int64 `json:"matched" col:"MATCHED"`
-	DryRun  bool  `json:"dry_run" one:"DRY_RUN"`
+	matchedRow
 	restoreRow
 }
 
@@ -99,7 +98,7 @@ func (app *App) restore(ctx context.Context, t archive.Restore, agreed *consent,
 		}
 		tasks := count(int(matched), "task")
 		if agreed.dryRun || matched == 0 {
-			return printOne(app, restoreSum{Matched: matched, DryRun: agreed.dryRun, restoreRow: restoreRow{Left: []string{}}})
+			return printOne(app, matchedRow{matched, agreed.dryRun})
 		}
 		if len(t.IDs) == 0 {
 			if err := app.confirm(agreed, "put "+tasks+" back into the database"); err != nil {
@@ -114,7 +113,7 @@ func (app *App) restore(ctx context.Context, t archive.Restore, agreed *consent,
 		if !detach {
 			begun, err = app.carryRestore(ctx, r, begun)
 		}
-		return errors.Join(printOne(app, restoreSum{matched, false, restoreOf(begun)}), err)
+		return errors.Join(printOne(app, restoreSum{matchedRow{matched, false}, restoreOf(begun)}), err)
 	})
 }
 

@@ -60,7 +60,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	archiver, closeArchive, err := app.archiver(ctx, client.Store(), leader)
+	archiver, closeArchive, err := app.archiver(ctx, client.Store(), leader, config.Mask.JSON)
 	if err != nil {
 		return err
 	}

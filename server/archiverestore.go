@@ -13,7 +13,7 @@ import (
 type restoreInput struct {
 	Body struct {
 		IDs    []tusk.ID      `json:"ids,omitempty" maxItems:"1000" doc:"which tasks; without them the filter says"`
-		Filter query.Archived `json:"filter,omitzero" doc:"which tasks; not by their args. For all of them it is empty, and all is true"`
+		Filter query.Archived `json:"filter,omitzero" doc:"which tasks. For all of them it is empty, and all is true"`
 		All    bool           `json:"all,omitempty" doc:"says that an empty filter is meant: every task of the archive"`
 		DryRun bool           `json:"dry_run,omitempty" doc:"only say how many tasks match"`
 	}
@@ -27,6 +27,7 @@ type Restore struct {
 	Filter          query.Archived `json:"filter"`
 	Expected        int64          `json:"expected" doc:"how many tasks were named, or matched as far as they were counted"`
 	More            bool           `json:"more,omitempty" doc:"there are more: counting took too long"`
+	Sealed          int64          `json:"encrypted,omitempty" doc:"of a dry run by args: tasks whose args are encrypted, which are left alone"`
 	Restored        int64          `json:"restored" doc:"tasks that are in the database again"`
 	Skipped         int64          `json:"skipped" doc:"tasks that were left alone: the database has them, a hold holds them, or the archive has them not"`
 	Left            []RerunLeft    `json:"left,omitempty" doc:"the first tasks that were left alone, at most 20"`
@@ -63,9 +64,6 @@ func startRestore(c *call, in restoreInput) (Restore, error) {
 		return Restore{}, fieldProblem(http.StatusUnprocessableEntity, "all_or_filter", "all",
 			"say which tasks by ids or in the filter, or that all of them are meant: an empty filter with \"all\": true")
 	}
-	if in.Body.Filter.Args != "" {
-		return Restore{}, fieldProblem(http.StatusUnprocessableEntity, "invalid_filter", "filter.args", "a restore does not choose by args: search, and name the tasks")
-	}
 	q, err := c.archiveQuery(in.Body.Filter)
 	if err != nil {
 		return Restore{}, err
@@ -79,7 +77,7 @@ func startRestore(c *call, in restoreInput) (Restore, error) {
 	c.detail = plural(int(n.Tasks), "task")
 	if in.Body.DryRun {
 		c.detail = "dry run, " + c.detail
-		return Restore{State: "counted", Filter: in.Body.Filter, Expected: n.Tasks, More: n.More}, nil
+		return Restore{State: "counted", Filter: in.Body.Filter, Expected: n.Tasks, More: n.More, Sealed: n.Sealed}, nil
 	}
 	t := archive.Restore{ID: tusk.NewID(), IDs: in.Body.IDs, Query: q, By: c.who.Name, Via: c.who.Via}
 	if !n.More {
