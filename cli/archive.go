@@ -24,8 +24,8 @@ retention is over, by tusk serve --archive URL. Commands that read the archive
 need its URL, too: --archive, or TUSK_ARCHIVE.`,
 	}
 	c.AddCommand(newArchiveStatusCommand(app), newArchiveSetCommand(app), newArchiveListCommand(app), newArchiveShowCommand(app),
-		newArchiveVerifyCommand(app), newArchiveSearchCommand(app), newArchiveRerunCommand(app), newArchiveRerunsCommand(app),
-		newArchiveRestoreCommand(app), newArchiveRestoresCommand(app),
+		newArchiveVerifyCommand(app), newArchiveSearchCommand(app), newArchiveRerunCommand(app), reruns.command(app, "Watch, carry on and cancel reruns of what matched a filter"),
+		newArchiveRestoreCommand(app), restores.command(app, "Watch, carry on and cancel restores"),
 		newArchiveKeepCommand(app), newArchivePruneCommand(app), newArchiveEraseCommand(app), newArchiveHoldCommand(app), newArchiveUnholdCommand(app),
 		called("erasures", newListCommand(app, "List requests to erase tenants, and when they were done", "nobody has asked for a tenant to be erased",
 			func(ctx context.Context, client *tusk.Client) ([]erasureRow, error) {

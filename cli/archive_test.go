@@ -129,7 +129,7 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 		t.Errorf("status %d: %s", r.status, r.err)
 	}
 	back := sh.json("archive", "restore", "--args", "order.id=5", "--yes", "--archive", place)
-	if back[0]["state"] != "done" || back[0]["restored"] != 1.0 || back[0]["matched"] != 1.0 {
+	if back[0]["state"] != "done" || back[0]["restored"] != 1.0 || back[0]["expected"] != 1.0 {
 		t.Error(back)
 	}
 	if all := sh.json("archive", "restores", "list"); len(all) != 1 || all[0]["id"] != back[0]["id"] {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -29,15 +28,29 @@ type rerunRow struct {
 }
 
 func rerunOf(r rerun.Rerun) rerunRow {
-	row := rerunRow{r.ID.String(), string(r.State), r.By, r.Expected, r.Enqueued, r.KeyTaken, r.Refused, r.Files, r.Of, []string{},
+	row := rerunRow{r.ID.String(), string(r.State), r.By, r.Expected, r.Enqueued, r.KeyTaken, r.Refused, r.Files, r.Of, leftLines(r.Left),
 		instant(r.StartedAt), instant(r.FinishedAt), r.Error}
-	for _, l := range r.Left {
-		row.Left = append(row.Left, l.ID.String()+": "+l.Why)
-	}
 	if r.CancelRequested && !r.Ended() {
 		row.State = "stopping"
 	}
 	return row
+}
+
+var reruns = requests[rerun.Rerun, rerunRow]{
+	name: "rerun", order: "newest first", list: rerun.List, get: rerun.Get, cancel: rerun.Cancel, row: rerunOf,
+	carry: func(ctx context.Context, app *App, id tusk.ID, tell func(rerun.Rerun)) (r rerun.Rerun, err error) {
+		err = app.withShelf(ctx, func(client *tusk.Client, a *archive.Archive) error {
+			r, err = (&rerun.Carrier{Client: client, Archive: a, Log: app.Log}).Carry(ctx, id, tell)
+			return err
+		})
+		if err == nil && r.State == rerun.Failed {
+			err = &Problem{Code: "rerun_failed", Exit: exitConflict, Text: r.Error}
+		}
+		return r, err
+	},
+	stands: func(r rerun.Rerun) (tusk.ID, int64, int64) {
+		return r.ID, r.Enqueued + r.KeyTaken + r.Refused, r.Expected
+	},
 }
 
 func newArchiveRerunCommand(app *App) *cobra.Command {
@@ -124,12 +137,6 @@ type matchedRow struct {
 	DryRun  bool  `json:"dry_run" one:"DRY_RUN"`
 }
 
-// rerunSum says what a rerun by filter does.
-type rerunSum struct {
-	matchedRow
-	rerunRow
-}
-
 func (app *App) rerunMatching(ctx context.Context, r rerun.Rerun, agreed *consent, detach bool) error {
 	return app.withShelf(ctx, func(client *tusk.Client, a *archive.Archive) error {
 		c := &rerun.Carrier{Client: client, Archive: a, Log: app.Log}
@@ -153,90 +160,6 @@ func (app *App) rerunMatching(ctx context.Context, r rerun.Rerun, agreed *consen
 		if err = app.audited(ctx, client, "archive.rerun", begun.ID.String(), err); err != nil {
 			return err
 		}
-		if !detach {
-			begun, err = app.carryRerun(ctx, c, begun)
-		}
-		return errors.Join(printOne(app, rerunSum{matchedRow{n.Tasks, false}, rerunOf(begun)}), err)
+		return reruns.begun(ctx, app, begun, detach)
 	})
-}
-
-// carryRerun carries a rerun on, with a bar, until it is over. An interrupt leaves it.
-func (app *App) carryRerun(ctx context.Context, c *rerun.Carrier, r rerun.Rerun) (rerun.Rerun, error) {
-	bar := newProgress(app, r.Expected)
-	seen := int64(0)
-	ended, err := c.Carry(ctx, r.ID, func(now rerun.Rerun) {
-		at := now.Enqueued + now.KeyTaken + now.Refused
-		bar.add(at-seen, int(at))
-		seen = at
-	})
-	bar.end()
-	if ctx.Err() != nil {
-		app.note("interrupted: tusk archive reruns carry %s goes on with it, or cancel ends it", r.ID)
-	}
-	if ended.ID.IsZero() {
-		ended = r
-	}
-	if err == nil && ended.State == rerun.Failed {
-		err = &Problem{Code: "rerun_failed", Exit: exitConflict, Text: ended.Error}
-	}
-	return ended, err
-}
-
-func newArchiveRerunsCommand(app *App) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "reruns",
-		Short: "Watch, carry on and cancel reruns of what matched a filter",
-	}
-	get := func(ctx context.Context, client *tusk.Client, id tusk.ID) (rerun.Rerun, error) {
-		return rerun.Get(ctx, client.Store(), id)
-	}
-	c.AddCommand(
-		newListCommand(app, "List reruns, newest first", "there is no rerun",
-			func(ctx context.Context, client *tusk.Client) ([]rerunRow, error) {
-				all, err := rerun.List(ctx, client.Store())
-				return rowsOf(all, rerunOf), err
-			}),
-		app.rerunCommand("show ID", "Show a rerun", get),
-		app.rerunCommand("carry ID", "Carry a rerun on, or watch another process do it, until it is over",
-			func(ctx context.Context, client *tusk.Client, id tusk.ID) (r rerun.Rerun, err error) {
-				if r, err = get(ctx, client, id); err != nil {
-					return r, err
-				}
-				err = app.withArchive(ctx, func(a *archive.Archive) error {
-					r, err = app.carryRerun(ctx, &rerun.Carrier{Client: client, Archive: a, Log: app.Log}, r)
-					return err
-				})
-				return r, err
-			}),
-		app.rerunCommand("cancel ID", "Stop a rerun; what it has enqueued stays",
-			func(ctx context.Context, client *tusk.Client, id tusk.ID) (rerun.Rerun, error) {
-				err := rerun.Cancel(ctx, client.Store(), id)
-				if err = app.audited(ctx, client, "archive.rerun.cancel", id.String(), err); err != nil {
-					return rerun.Rerun{}, err
-				}
-				return get(ctx, client, id)
-			}))
-	return c
-}
-
-// rerunCommand does one thing with a rerun and prints how that stands.
-func (app *App) rerunCommand(use, short string, do func(context.Context, *tusk.Client, tusk.ID) (rerun.Rerun, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  between(1, 1, "ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(args[0])
-			if err != nil {
-				return usage("", "%v", err)
-			}
-			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				r, err := do(cmd.Context(), client, id)
-				if r.ID.IsZero() {
-					return err
-				}
-				return errors.Join(printOne(app, rerunOf(r)), err)
-			})
-		},
-	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -25,14 +24,23 @@ type restoreRow struct {
 }
 
 func restoreOf(t archive.Restore) restoreRow {
-	row := restoreRow{t.ID.String(), string(t.State), t.By, t.Expected, t.Restored, t.Skipped, []string{}, instant(t.At), instant(t.Done), t.Error}
-	for _, l := range t.Left {
-		row.Left = append(row.Left, l.ID.String()+": "+l.Why)
-	}
+	row := restoreRow{t.ID.String(), string(t.State), t.By, t.Expected, t.Restored, t.Skipped, leftLines(t.Left), instant(t.At), instant(t.Done), t.Error}
 	if t.CancelRequested && !t.Ended() {
 		row.State = "stopping"
 	}
 	return row
+}
+
+var restores = requests[archive.Restore, restoreRow]{
+	name: "restore", order: "oldest first", list: archive.Restores, get: archive.ReadRestore, cancel: archive.CancelRestore, row: restoreOf,
+	carry: func(ctx context.Context, app *App, id tusk.ID, tell func(archive.Restore)) (t archive.Restore, err error) {
+		err = app.withKeeper(ctx, func(_ *tusk.Client, _ *archive.Archive, r *archive.Runner) error {
+			t, err = r.Restore(ctx, id, tell)
+			return err
+		})
+		return t, err
+	},
+	stands: func(t archive.Restore) (tusk.ID, int64, int64) { return t.ID, t.Restored + t.Skipped, t.Expected },
 }
 
 func newArchiveRestoreCommand(app *App) *cobra.Command {
@@ -81,14 +89,8 @@ tusk serve --archive goes on with it, and no task is lost or there twice.`,
 	return c
 }
 
-// restoreSum says what a restore does.
-type restoreSum struct {
-	matchedRow
-	restoreRow
-}
-
 func (app *App) restore(ctx context.Context, t archive.Restore, agreed *consent, detach bool) error {
-	return app.withKeeper(ctx, func(client *tusk.Client, a *archive.Archive, r *archive.Runner) error {
+	return app.withShelf(ctx, func(client *tusk.Client, a *archive.Archive) error {
 		if err := archive.CanRestore(client.Store()); err != nil {
 			return &Problem{Code: "unsupported", Exit: exitUsage, Text: err.Error(), Hint: "tusk archive rerun"}
 		}
@@ -110,10 +112,7 @@ func (app *App) restore(ctx context.Context, t archive.Restore, agreed *consent,
 		if err = app.audited(ctx, client, "archive.restore", t.ID.String(), err); err != nil {
 			return err
 		}
-		if !detach {
-			begun, err = app.carryRestore(ctx, r, begun)
-		}
-		return errors.Join(printOne(app, restoreSum{matchedRow{matched, false}, restoreOf(begun)}), err)
+		return restores.begun(ctx, app, begun, detach)
 	})
 }
 
@@ -136,85 +135,4 @@ func (app *App) restorable(ctx context.Context, a *archive.Archive, t *archive.R
 	app.note("restore: %s", count(int(n.Tasks), "task")+map[bool]string{true: " matches", false: " match"}[n.Tasks == 1])
 	app.noteSealed(n.Sealed)
 	return n.Tasks, nil
-}
-
-// carryRestore carries a restore on, with a bar, until it is over. An interrupt leaves it.
-func (app *App) carryRestore(ctx context.Context, r *archive.Runner, t archive.Restore) (archive.Restore, error) {
-	bar := newProgress(app, t.Expected)
-	seen := int64(0)
-	ended, err := r.Restore(ctx, t.ID, func(now archive.Restore) {
-		at := now.Restored + now.Skipped
-		bar.add(at-seen, int(at))
-		seen = at
-	})
-	bar.end()
-	if ctx.Err() != nil {
-		app.note("interrupted: tusk archive restores carry %s goes on with it, or cancel ends it", t.ID)
-	}
-	if ended.ID.IsZero() {
-		ended = t
-	}
-	return ended, err
-}
-
-func newArchiveRestoresCommand(app *App) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "restores",
-		Short: "Watch, carry on and cancel restores",
-	}
-	get := func(ctx context.Context, client *tusk.Client, id tusk.ID) (archive.Restore, error) {
-		return archive.ReadRestore(ctx, client.Store(), id)
-	}
-	c.AddCommand(
-		newListCommand(app, "List restores, oldest first", "there is no restore",
-			func(ctx context.Context, client *tusk.Client) ([]restoreRow, error) {
-				all, err := archive.Restores(ctx, client.Store())
-				return rowsOf(all, restoreOf), err
-			}),
-		app.restoreCommand("show ID", "Show a restore", get),
-		app.restoreCommand("carry ID", "Carry a restore on until it is over",
-			func(ctx context.Context, client *tusk.Client, id tusk.ID) (t archive.Restore, err error) {
-				if t, err = get(ctx, client, id); err != nil {
-					return t, err
-				}
-				err = app.withKeeper(ctx, func(_ *tusk.Client, _ *archive.Archive, r *archive.Runner) error {
-					t, err = app.carryRestore(ctx, r, t)
-					return err
-				})
-				return t, err
-			}),
-		app.restoreCommand("cancel ID", "Stop a restore; what it has put back stays",
-			func(ctx context.Context, client *tusk.Client, id tusk.ID) (archive.Restore, error) {
-				err := archive.CancelRestore(ctx, client.Store(), id)
-				if err = app.audited(ctx, client, "archive.restore.cancel", id.String(), err); err != nil {
-					return archive.Restore{}, err
-				}
-				return get(ctx, client, id)
-			}))
-	return c
-}
-
-// restoreCommand does one thing with a restore and prints how that stands.
-func (app *App) restoreCommand(use, short string, do func(context.Context, *tusk.Client, tusk.ID) (archive.Restore, error)) *cobra.Command {
-	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  between(1, 1, "ID"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := tusk.ParseID(args[0])
-			if err != nil {
-				return usage("", "%v", err)
-			}
-			return app.withClient(cmd.Context(), func(client *tusk.Client) error {
-				t, err := do(cmd.Context(), client, id)
-				if errors.Is(err, archive.ErrNoSuchRestore) {
-					return &Problem{Code: "not_found", Exit: exitNotFound, Text: err.Error()}
-				}
-				if t.ID.IsZero() {
-					return err
-				}
-				return errors.Join(printOne(app, restoreOf(t)), err)
-			})
-		},
-	}
 }
