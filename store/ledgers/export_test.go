@@ -90,3 +90,18 @@ func EnqueueAfter(ctx context.Context, s *Store, tasks []store.NewTask, do func(
 	_, _, err = enqueueApart(ctx, all, places, tasks, (*postgres.Store).Enqueue)
 	return err
 }
+
+// RestoreUnsent restores tasks but for those in letters, and returns what delivers these.
+func RestoreUnsent(ctx context.Context, s *Store, note store.Record, tasks []store.Task) (send func() error, err error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.writeBack(ctx, all, note, tasks)
+	return func() (failed error) {
+		for _, b := range w.mail {
+			failed = errors.Join(failed, s.sendBack(ctx, all, all[0], b))
+		}
+		return failed
+	}, err
+}

@@ -27,7 +27,9 @@ const never = 100 * 365 * 24 * time.Hour
 // letter is what stands in one.
 type letter struct {
 	Tasks []store.NewTask
-	From  int `json:",omitempty"` // they may be stored already in the ledger before this one; 0: they are not
+	Back  []store.Task `json:",omitempty"` // finished ones that go back into the ledger To
+	To    int          `json:",omitempty"`
+	From  int          `json:",omitempty"` // they may be stored already in the ledger before this one; 0: they are not
 }
 
 // carrier is the task that is a letter. Of two letters of one call the later task's comes later.
@@ -36,7 +38,12 @@ func (l letter) carrier() (store.NewTask, error) {
 	if err != nil {
 		return store.NewTask{}, fmt.Errorf("letter: %w", err)
 	}
-	id := l.Tasks[0].ID
+	var id store.ID
+	if len(l.Back) > 0 {
+		id = l.Back[0].ID
+	} else {
+		id = l.Tasks[0].ID
+	}
 	_, _ = rand.Read(id[9:])
 	return store.NewTask{ID: id, Kind: "tusk.letter", Queue: letters, Args: body, Delay: never}, nil
 }
@@ -46,6 +53,13 @@ type opened struct {
 	ids     []store.ID
 	tasks   []store.NewTask
 	doubted []doubted
+	back    []back
+}
+
+// back is a letter of finished tasks.
+type back struct {
+	id store.ID
+	letter
 }
 
 // doubted is a letter whose tasks may be stored already.
@@ -64,6 +78,9 @@ func open(mail []store.Task) (o opened, err error) {
 		if l.From > 0 {
 			o.doubted = append(o.doubted, doubted{mail[i].ID, l})
 			continue
+		}
+		if len(l.Back) > 0 {
+			o.back = append(o.back, back{mail[i].ID, l})
 		}
 		for _, n := range l.Tasks {
 			byTask[n.ID] = mail[i].ID
@@ -153,6 +170,14 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger) ([]sto
 		}
 	}
 	_, err = s.send(ctx, all, from, old)
+	for _, b := range o.back {
+		for i := range b.Back {
+			tasks = append(tasks, b.Back[i].ID)
+		}
+		if s.far.seen(b.id) {
+			err = errors.Join(err, s.sendBack(ctx, all, from, b))
+		}
+	}
 	for i := range o.doubted {
 		err = errors.Join(err, s.resolve(ctx, all, from, &o.doubted[i]))
 	}

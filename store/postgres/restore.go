@@ -63,12 +63,39 @@ type restoredNeed struct {
 // Restore implements store.Restorer. Tasks go to those that ended in another way than by plain
 // completion, and have all of their attempts with them.
 func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID, err error) {
-	rows, have := make([]restoring, len(tasks)), &survey{}
+	return s.RestoreWith(ctx, store.PutRecord{Record: note}, tasks)
+}
+
+// RestoreWith is Restore with a record that brings tasks.
+func (s *Store) RestoreWith(ctx context.Context, note store.PutRecord, tasks []store.Task) (version int64, exist []store.ID, err error) {
+	have := surveyOf(note.Tasks)
+	exist, err = s.putBack(ctx, tasks, have, func(tx pgx.Tx) (bool, error) {
+		var err error
+		version, _, err = s.putRecord(ctx, tx, note, have)
+		return err == nil, err
+	})
+	return version, exist, err
+}
+
+// Redeliver restores tasks that another ledger sends in a letter, unless it has done so in the last day.
+func (s *Store) Redeliver(ctx context.Context, letter store.ID, tasks []store.Task) error {
+	_, err := s.putBack(ctx, tasks, surveyOf(nil), func(tx pgx.Tx) (bool, error) {
+		fresh, _, err := s.undelivered(ctx, tx, []store.NewTask{{ID: letter}})
+		return len(fresh) > 0, err
+	})
+	return err
+}
+
+// putBack restores tasks in a transaction that does something else first, which may call it off.
+func (s *Store) putBack(
+	ctx context.Context, tasks []store.Task, have *survey, first func(tx pgx.Tx) (bool, error),
+) (exist []store.ID, err error) {
+	rows := make([]restoring, len(tasks))
 	args, settings, outputs := make([][]byte, len(tasks)), make([][]byte, len(tasks)), make([][]byte, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		if !t.State.Finished() {
-			return 0, nil, fmt.Errorf("restore: task %v is %v: only finished tasks can be restored", t.ID, t.State)
+			return nil, fmt.Errorf("restore: task %v is %v: only finished tasks can be restored", t.ID, t.State)
 		}
 		rows[i] = restoringOf(t, i+1)
 		have.lanes, have.queues = append(have.lanes, rows[i].Lane), append(have.queues, t.Queue)
@@ -81,19 +108,19 @@ func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Ta
 	}
 	text, err := json.Marshal(rows)
 	if err != nil {
-		return 0, nil, fmt.Errorf("restore: %w", err)
+		return nil, fmt.Errorf("restore: %w", err)
 	}
 	err = s.repeat(ctx, func() error {
 		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
 			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 		}
 		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			if version, _, err = s.putRecord(ctx, tx, store.PutRecord{Record: note}, have); err != nil {
+			exist = nil
+			if on, err := first(tx); err != nil || !on {
 				return translate(err)
 			}
 			var there uuids
 			err := tx.QueryRow(ctx, s.sql["restore"], text, args, settings, outputs).Scan(&there)
-			exist = nil
 			for _, id := range there {
 				exist = append(exist, id)
 			}
@@ -101,9 +128,9 @@ func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Ta
 		})
 	})
 	if err != nil {
-		return 0, nil, fmt.Errorf("restore: %w", translate(err))
+		return nil, fmt.Errorf("restore: %w", translate(err))
 	}
-	return version, exist, nil
+	return exist, nil
 }
 
 func restoringOf(t *store.Task, place int) restoring {

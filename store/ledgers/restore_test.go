@@ -1,0 +1,68 @@
+package ledgers_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/ledgers"
+)
+
+// What a restore that died had written down is put back by whoever leads, each task where its key
+// belongs, and once: a letter that comes again brings back nothing that was deleted.
+func TestARestoreThatDiedIsCarriedOut(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx, term := context.Background(), lead(t, s)
+	var tasks []store.Task
+	var ids []store.ID
+	at := map[store.ID]int{}
+	for no := range 3 {
+		for range 2 {
+			n := newTask(nil)
+			for ; ledgers.PlaceOf(s, &n) != no; n.Key = n.ID.String() {
+				n = newTask(nil)
+			}
+			now := time.Now().UTC().Truncate(time.Microsecond)
+			tasks = append(tasks, store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Key: n.Key, Args: []byte("{}"),
+				State: store.Completed, Attempt: 1, RunAt: now, EnqueuedAt: now, FinishedAt: now})
+			ids, at[n.ID] = append(ids, n.ID), no
+		}
+	}
+	there := func() int {
+		found, err := s.List(ctx, store.Filter{IDs: ids, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	send, err := ledgers.RestoreUnsent(ctx, s, store.Record{Kind: "k", Name: "n", Body: []byte("{}")}, tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := there(); n != 2 {
+		t.Errorf("before letters are delivered %d tasks are there, want those of home, 2", n)
+	}
+	eventually(t, "the letters are delivered", func() bool {
+		time.Sleep(50 * time.Millisecond)
+		_, err := s.Admit(ctx, term, 100)
+		return err == nil && there() == len(tasks)
+	})
+	for id, no := range at {
+		if got := ledgers.Where(t, s, id); got != no {
+			t.Errorf("%v is in ledger %d, its key belongs to %d", id, got, no)
+		}
+	}
+	if _, err := s.Edit(ctx, store.Edit{IDs: ids, Change: store.Change{Op: store.Delete}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	if n := there(); n != 0 {
+		t.Errorf("%d tasks came back twice", n)
+	}
+	if left, err := s.List(ctx, store.Filter{Queues: []string{"tusk.letters"}, Limit: 10}); err != nil || len(left) != 0 {
+		t.Errorf("%d letters are left, %v", len(left), err)
+	}
+}
