@@ -84,7 +84,8 @@ func (term *terminal) await(texts ...string) string {
 func fillTop(sh *shell) {
 	sh.must("enqueue", "stay", "--queue", "bills")
 	sh.must("enqueue", "fall", "--queue", "bills", "--max-attempts", "1")
-	sh.must("enqueue", "echo", "--queue", "mail", "--tags", "a")
+	mail := strings.TrimSpace(sh.must("enqueue", "echo", "--queue", "mail", "--tags", "a", "--quiet"))
+	sh.must("tasks", "reprioritize", mail, "--priority", "7")
 	sh.start("work", "--queue", "bills", "--exec", "stay=sleep 600", "--exec", `fall=sh -c 'printf "no\033[2J"; printf "bad\033[2J" >&2; exit 3'`)
 	eventually(sh.t, func() bool {
 		return len(sh.json("tasks", "list", "--state", "running")) == 1 && len(sh.json("tasks", "list", "--state", "discarded")) == 1
@@ -117,7 +118,7 @@ func TestTopInATerminal(t *testing.T) {
 	term.press("Enter")
 	term.await("Queues › mail", "available", "echo")
 	term.press("Enter")
-	term.await("why", "paused: ", "tusk queues resume mail")
+	term.await("why", "paused: ", "tusk queues resume mail", "reprioritized ")
 
 	term.press("4")
 	term.await("[4 Errors]", "fall")
@@ -186,7 +187,7 @@ func TestTopOverHTTP(t *testing.T) {
 	term.press("Enter")
 	term.await("> available")
 	term.press("Enter")
-	term.await("why", "paused: ", "echo")
+	term.await("why", "paused: ", "echo", "reprioritized ")
 	term.press("4")
 	term.await("[4 Errors]", "fall")
 	term.press("Enter")

@@ -134,6 +134,9 @@ func (d database) Task(ctx context.Context, text string) (Detail, error) {
 	if p := t.Detail.Progress; p != nil {
 		v.Progress = &Progress{p.Percent, p.Message}
 	}
+	if c := t.Detail.Changed; c != nil {
+		v.Changed = &Change{utc(c.At), string(c.How)}
+	}
 	for _, a := range t.Detail.Attempts {
 		v.Attempts = append(v.Attempts, Attempt{a.Number, a.Outcome.String(), utc(a.StartedAt), utc(a.EndedAt), a.Error})
 	}

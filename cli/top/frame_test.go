@@ -45,7 +45,7 @@ func busy(evil string) *screen {
 		Tasks: []Task{{ID: "t1", Kind: "charge", Queue: "bills", State: "running", Reason: evil, Attempt: 1, MaxAttempts: 25,
 			ClaimedAt: noon.Add(-time.Second), Worker: "w1"}},
 		Task: &Detail{Task: Task{ID: "t1", Kind: "charge", Queue: "bills", State: "retryable", Attempt: 1, MaxAttempts: 25, EnqueuedAt: noon},
-			Progress: &Progress{50, "half" + evil}, Attempts: []Attempt{{1, "retryable", noon, noon, "card declined" + evil}},
+			Progress: &Progress{50, "half" + evil}, Changed: &Change{noon, "moved" + evil}, Attempts: []Attempt{{1, "retryable", noon, noon, "card declined" + evil}},
 			Reasons: []Reason{{"backoff", "it failed and waits" + evil, "tusk tasks retry t1"}}},
 	}
 	return s
@@ -84,7 +84,7 @@ func TestEveryViewShowsItsNumbers(t *testing.T) {
 			"Queues › bills", "> running charge 1 of 25 t1", "enter look r retry p pause s state esc back / filter ? help q quit"}},
 		{place{view: tasksView, worker: "w1"}, []string{"> charge bills 1 of 25 1s host:42 t1"}},
 		{place{view: taskView, task: "t1"}, []string{
-			"why backoff: it failed and waits", "change it with tusk tasks retry t1", "progress 50 % half",
+			"why backoff: it failed and waits", "change it with tusk tasks retry t1", "progress 50 % half", "changed moved 0s ago",
 			"attempt 1 retryable 0s ago, after 0s card declined"}},
 	} {
 		s := busy("")

@@ -118,8 +118,15 @@ type Task struct {
 type Detail struct {
 	Task
 	Progress *Progress `json:"progress,omitempty"`
+	Changed  *Change   `json:"changed,omitempty"`
 	Attempts []Attempt `json:"attempts"`
 	Reasons  []Reason  `json:"reasons"`
+}
+
+// Change is when a task was last changed while it waited, and how.
+type Change struct {
+	At  time.Time `json:"at"`
+	How string    `json:"how"`
 }
 
 // Progress is how far a task is.

@@ -208,6 +208,9 @@ func (s *screen) task() table {
 	}
 	add("enqueued", s.ago(d.EnqueuedAt))
 	add("due", s.ago(d.RunAt))
+	if d.Changed != nil {
+		add("changed", d.Changed.How+" "+s.ago(d.Changed.At))
+	}
 	add("claimed", s.ago(d.ClaimedAt))
 	add("finished", s.ago(d.FinishedAt))
 	add("worker", d.Worker)
