@@ -79,6 +79,11 @@ var raceClauses = []clause{
 		seen := map[store.ID]int{}
 		var edited atomic.Bool
 		begun := make(chan struct{}) // closed when some have been edited: till then half of them is left alone
+		begin := sync.OnceFunc(func() { close(begun) })
+		defer func() { // nobody is left behind when an edit fails
+			begin()
+			edited.Store(true)
+		}()
 		var all sync.WaitGroup
 		for range claimers {
 			s, worker := t.another(), t.worker()
@@ -112,9 +117,7 @@ var raceClauses = []clause{
 					changed++
 				}
 			}
-			if i == n {
-				close(begun)
-			}
+			begin()
 		}
 		edited.Store(true)
 		all.Wait()
