@@ -55,13 +55,13 @@ func (l *listing) find() error {
 				l.rows = append(l.rows, r)
 			}
 		}
-		if n := len(more.rows); n < l.f.Limit || len(l.rows) >= l.f.Limit {
+		n := len(more.rows)
+		if n < l.f.Limit || len(l.rows) >= l.f.Limit {
 			return nil
-		} else {
-			page := *l.f
-			page.Before = more.rows[n-1].ID
-			l.f = &page
 		}
+		page := *l.f
+		page.Before = more.rows[n-1].ID
+		l.f = &page
 	}
 }
 
