@@ -101,10 +101,8 @@ func (p *putting) put(ctx context.Context) error {
 		p.all = true
 		return p.putNamed(ctx)
 	}
-	q := p.request.Query
-	q.Show = p.o.Show
 	for cursor := ""; len(p.note.Restored) < 16*restoreMost; {
-		found, err := p.shelf.Search(ctx, q, cursor, restorePage, 0, nil)
+		found, err := p.shelf.Search(ctx, p.request.Query, cursor, restorePage, 0, nil)
 		if err != nil {
 			return err
 		}

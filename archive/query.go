@@ -9,6 +9,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/tuskqueue/tusk/internal/argmatch"
+	"github.com/tuskqueue/tusk/mask"
 )
 
 // Query chooses tasks of an archive. What is empty chooses all; what is set must all match.
@@ -25,11 +26,12 @@ type Query struct {
 	// Args is text in the args, or the value at a path (order.id=17). What is encrypted cannot be
 	// searched in, and does not match.
 	Args string `json:"args,omitempty"`
+	// Hidden is what of args may not be seen, and so not be searched in. It is part of the query:
+	// whoever carries out a request that is stored sees no more than who made it.
+	Hidden mask.Mask `json:"hidden,omitzero"`
 
 	// Sees says which tasks may be known of; nil: all.
 	Sees func(queue, tenant string) bool `json:"-"`
-	// Show says what of args may be seen, and so be searched in; nil: all.
-	Show func(args []byte) []byte `json:"-"`
 }
 
 // may reports whether a file may have tasks that match, as far as its manifest tells.
@@ -66,10 +68,7 @@ func (q *Query) argsMatcher() func(args []byte) bool {
 		return nil
 	}
 	matches := argmatch.Matcher(q.Args)
-	if q.Show == nil {
-		return matches
-	}
-	return func(args []byte) bool { return matches(q.Show(args)) }
+	return func(args []byte) bool { return matches(q.Hidden.JSON(args)) }
 }
 
 // encrypted reports whether args are encrypted.

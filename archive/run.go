@@ -31,7 +31,7 @@ type Status struct {
 	Bytes     int64     `json:"bytes"`              // that they took in the archive
 }
 
-// Options of a Runner. All but Every, Patience, Grace, Show, Dir and Log are needed.
+// Options of a Runner. All but Every, Patience, Grace, Dir and Log are needed.
 type Options struct {
 	Store  store.Store // an Archiver
 	Bucket *blob.Bucket
@@ -50,10 +50,8 @@ type Options struct {
 	// refers to it: longer than any transaction is open in which tasks are enqueued. A day when
 	// it is zero.
 	Grace time.Duration
-	// Show says what of args a restore may choose tasks by; nil: all.
-	Show func(args []byte) []byte
-	Dir  string // for files that are not whole yet; empty: that for temporary files
-	Log  *slog.Logger
+	Dir   string // for files that are not whole yet; empty: that for temporary files
+	Log   *slog.Logger
 }
 
 // Runner moves finished tasks into an archive. Of several, one does at a time.

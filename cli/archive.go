@@ -271,8 +271,8 @@ func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error
 	return do(archive.New(bucket, ""))
 }
 
-// archiver makes what a server archives by; nil: it is not to. show says what of args people may see.
-func (app *App) archiver(ctx context.Context, s store.Store, leader *tusk.Leader, show func([]byte) []byte) (r *archive.Runner, done func(), err error) {
+// archiver makes what a server archives by; nil: it is not to.
+func (app *App) archiver(ctx context.Context, s store.Store, leader *tusk.Leader) (r *archive.Runner, done func(), err error) {
 	if app.flags.archive == "" {
 		return nil, func() {}, nil
 	}
@@ -280,7 +280,7 @@ func (app *App) archiver(ctx context.Context, s store.Store, leader *tusk.Leader
 	if err != nil {
 		return nil, nil, usage("", "--archive: %v", err)
 	}
-	r, err = archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Keep: leader.Archivable, Show: show, Log: app.Log})
+	r, err = archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Keep: leader.Archivable, Log: app.Log})
 	if err != nil {
 		return nil, nil, errors.Join(usage("", "--archive: %v", err), bucket.Close())
 	}

@@ -60,7 +60,7 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	archiver, closeArchive, err := app.archiver(ctx, client.Store(), leader, config.Mask.JSON)
+	archiver, closeArchive, err := app.archiver(ctx, client.Store(), leader)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tuskqueue/tusk"
+	hide "github.com/tuskqueue/tusk/mask"
 	"github.com/tuskqueue/tusk/server"
 	accounts "github.com/tuskqueue/tusk/server/access"
-	hide "github.com/tuskqueue/tusk/server/mask"
 )
 
 // serveFlags are the flags of serve.

@@ -103,8 +103,8 @@ func searchArchive(c *call, in searchInput) (ArchivedPage, error) {
 
 // archiveQuery is a query within the caller's bounds.
 func (c *call) archiveQuery(in query.Archived) (archive.Query, error) {
-	q, err := in.Query()
-	q.Sees, q.Show = c.who.Bounds(), c.config.Mask.JSON
+	q, err := in.Query(c.config.Mask)
+	q.Sees = c.who.Bounds()
 	return q, err
 }
 
@@ -186,7 +186,7 @@ func rerunArchivedTask(c *call, in byID) (EnqueuedTask, error) {
 
 // carrier runs tasks of the archive again.
 func (s *Server) carrier() *rerun.Carrier {
-	return &rerun.Carrier{Client: s.client, Archive: s.config.Archive, Show: s.config.Mask.JSON, Log: s.log}
+	return &rerun.Carrier{Client: s.client, Archive: s.config.Archive, Log: s.log}
 }
 
 type rerunInput struct {
@@ -246,7 +246,7 @@ func startRerun(c *call, in rerunInput) (Rerun, error) {
 	if _, err := c.shelf(); err != nil {
 		return Rerun{}, err
 	}
-	q, err := in.Body.Filter.Query()
+	q, err := in.Body.Filter.Query(c.config.Mask)
 	if err != nil {
 		return Rerun{}, err
 	}

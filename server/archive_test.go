@@ -16,7 +16,6 @@ import (
 	"github.com/tuskqueue/tusk/archive/place"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -43,7 +42,6 @@ func startShelved(t *testing.T, tasks int) *shelved {
 	}
 	t.Cleanup(func() { bucket.Close() })
 	runner, err := archive.NewRunner(archive.Options{Store: client.Store(), Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID, Dir: t.TempDir(), Every: time.Nanosecond,
-		Show: mask.Mask{Names: mask.Default}.JSON,
 		Keep: func(context.Context) (store.Retention, error) {
 			return store.Retention{Cancelled: time.Microsecond}, nil
 		}})

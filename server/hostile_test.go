@@ -20,11 +20,11 @@ import (
 	"golang.org/x/net/html"
 	"pgregory.net/rapid"
 
+	"github.com/tuskqueue/tusk/mask"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/fixture"
-	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )

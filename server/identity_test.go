@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tuskqueue/tusk/mask"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/mask"
 )
 
 // shops makes two tokens of one name, each for a tenant of its own.

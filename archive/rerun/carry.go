@@ -17,7 +17,6 @@ import (
 type Carrier struct {
 	Client  *tusk.Client
 	Archive *archive.Archive
-	Show    func(args []byte) []byte // what of args may be searched in; nil: all
 	Log     *slog.Logger
 
 	theirs map[tusk.ID]time.Time // until when reruns are left to others
@@ -48,7 +47,7 @@ func (c *Carrier) One(ctx context.Context, id tusk.ID, sees func(queue, tenant s
 
 // Count says what a rerun would run again.
 func (c *Carrier) Count(ctx context.Context, r Rerun, budget time.Duration, tell func(archive.Progress)) (archive.Counted, error) {
-	return c.Archive.Count(ctx, r.bounded(c.Show), budget, tell)
+	return c.Archive.Count(ctx, r.bounded(), budget, tell)
 }
 
 // Carry goes on with a rerun until it has ended. tell is told of its progress; nil: nobody. When
@@ -133,7 +132,7 @@ func (c *Carrier) page(ctx context.Context, r *stored) error {
 	if changing {
 		return errWait
 	}
-	found, err := c.Archive.Search(ctx, r.bounded(c.Show), r.Cursor, pageTasks, pageTime, nil)
+	found, err := c.Archive.Search(ctx, r.bounded(), r.Cursor, pageTasks, pageTime, nil)
 	if errors.Is(err, archive.ErrMoved) && r.Cursor != "" {
 		r.State = Failed
 		r.Error = "the file that it had come to was written anew while nobody carried it on: begin another one with what is left"

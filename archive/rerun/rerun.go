@@ -81,10 +81,9 @@ func (r *Rerun) leave(id tusk.ID, why string) {
 }
 
 // bounded is the rerun's query within its bounds.
-func (r *Rerun) bounded(show func([]byte) []byte) archive.Query {
+func (r *Rerun) bounded() archive.Query {
 	q := r.Query
 	q.Sees = func(queue, tenant string) bool { return bulk.Within(r.Queues, queue) && bulk.Within(r.Tenants, tenant) }
-	q.Show = show
 	return q
 }
 

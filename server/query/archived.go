@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/tuskqueue/tusk/archive"
+	"github.com/tuskqueue/tusk/mask"
 )
 
 // Archived chooses tasks of an archive. What is empty chooses all; what is set must all match.
@@ -37,8 +38,8 @@ func (q Archived) Values() url.Values { return Tasks(q).Values() }
 // IsZero reports whether the query chooses everything.
 func (q Archived) IsZero() bool { return len(q.Values()) == 0 }
 
-// Query translates the query.
-func (q Archived) Query() (archive.Query, error) {
+// Query translates the query of somebody who does not see what is hidden in args.
+func (q Archived) Query(hidden mask.Mask) (archive.Query, error) {
 	f, err := Tasks(q).filter()
 	if err != nil {
 		return archive.Query{}, err
@@ -52,5 +53,5 @@ func (q Archived) Query() (archive.Query, error) {
 		return archive.Query{}, &Error{"args", "filter_too_complex", fmt.Sprintf("has more than %d bytes", MaxSearch)}
 	}
 	return archive.Query{States: q.State, Queues: f.Queues, Kinds: f.Kinds, Tenants: f.Tenants, Tags: f.Tags, Key: f.Key,
-		ErrorGroup: f.Fingerprint, From: f.From, Until: f.Until, Args: q.Args}, nil
+		ErrorGroup: f.Fingerprint, From: f.From, Until: f.Until, Args: q.Args, Hidden: hidden}, nil
 }

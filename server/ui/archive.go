@@ -43,7 +43,7 @@ func searchArchive(v *visit) (answer, error) {
 	if id, err := tusk.ParseID(d.Query.Key); err == nil { // an id in the search field is a task, not a key
 		return goTo("/tasks/" + id.String()), nil
 	}
-	q, err := d.Query.Query()
+	q, err := d.Query.Query(v.Mask)
 	if err != nil {
 		return a, err
 	}
@@ -64,7 +64,7 @@ func searchArchive(v *visit) (answer, error) {
 		}
 	}
 	if d.Searched = len(values) > 0 && health.State != archive.Away; d.Searched {
-		q.Sees, q.Show = v.who.Bounds(), v.Mask.JSON
+		q.Sees = v.who.Bounds()
 		if d.Found, err = v.Archive.Search(v.r.Context(), q, values.Get("place"), pageSize, archiveSearch, nil); err != nil {
 			return a, archiveFailure(err)
 		}
@@ -127,7 +127,7 @@ func (v *visit) inArchive() (*tusk.TaskInfo, error) {
 }
 
 func (v *visit) carrier() *rerun.Carrier {
-	return &rerun.Carrier{Client: v.client, Archive: v.Archive, Show: v.Mask.JSON, Log: v.Log}
+	return &rerun.Carrier{Client: v.client, Archive: v.Archive, Log: v.Log}
 }
 
 func rerunArchived(v *visit) (answer, error) {
@@ -173,7 +173,7 @@ func rerunFound(v *visit) (answer, error) {
 		return answer{}, failure(http.StatusBadRequest, "The filter cannot be read.")
 	}
 	in := query.ArchivedFrom(values)
-	q, err := in.Query()
+	q, err := in.Query(v.Mask)
 	if err != nil {
 		return answer{}, err
 	}

@@ -23,11 +23,11 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
+	"github.com/tuskqueue/tusk/mask"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/feed"
 	"github.com/tuskqueue/tusk/server/hook"
-	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/server/trend"
 )

@@ -19,10 +19,10 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/archive"
+	"github.com/tuskqueue/tusk/mask"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/fixture"
-	"github.com/tuskqueue/tusk/server/mask"
 	"github.com/tuskqueue/tusk/server/notify"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/store"

@@ -1,8 +1,8 @@
 // Package mask hides values in the JSON of tasks from those who look at them:
 // passwords and tokens, by the names of their fields.
 //
-// It is pure. Package server and package ui put everything through it that they
-// show of args and outputs.
+// It is pure. The server and its pages put everything through it that they show of args
+// and outputs, and searches in args see no more than that.
 package mask
 
 import (
@@ -18,8 +18,8 @@ var Default = []string{"password", "passwd", "secret", "token", "authorization",
 
 // Mask hides values. The zero value hides nothing.
 type Mask struct {
-	Names []string // parts of names, lower case
-	All   bool     // hide everything
+	Names []string `json:"names,omitempty"` // parts of names, lower case
+	All   bool     `json:"all,omitempty"`   // hide everything
 }
 
 const hidden = `"[hidden]"`
