@@ -43,6 +43,10 @@ var steps = []struct {
 		"CREATE INDEX `tusk_held` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `tn`, `pt`) WHERE `held` = TRUE",
 		"CREATE INDEX `tusk_meta` IF NOT EXISTS ON `bucket`.`tusk`.`meta`(META().`id`)",
 	}},
+	{"who needs a restored task", []string{
+		"CREATE INDEX `tusk_needs` IF NOT EXISTS ON `bucket`.`tusk`.`task`(DISTINCT ARRAY `n`.`t` FOR `n` IN `needs` END)" +
+			" WHERE `st` = \"p\"",
+	}},
 }
 
 // schema is the document that says which steps were taken, and when.

@@ -64,7 +64,7 @@ func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []
 	if err := s.mayGoOn(ctx, p.Term); err != nil {
 		return 0, nil, err
 	}
-	return s.put(ctx, &p)
+	return s.putWith(ctx, &p)
 }
 
 // mayGoOn fails unless the term, if there is one, is the one that runs.
@@ -75,59 +75,68 @@ func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 	return s.leads(ctx, term)
 }
 
-func (s *Store) put(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	r := recordRef(p.Record.Kind, p.Record.Name)
-	create := p.Record.Version == 0 && p.Record.Body != nil
-	if create { // before it is there, so that it is never there unlisted
-		if err := s.enlist(ctx, s.meta, recordList(p.Record.Kind), r.ID); err != nil {
-			return 0, nil, err
-		}
-	}
+// putWith writes a record with its tasks.
+func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	tasks := make([]store.NewTask, len(p.Tasks))
 	for i := range tasks {
 		tasks[i] = trimmed(p.Tasks[i])
 	}
+	version, err = s.put(ctx, &p.Record, func(b *rules.Batch) (err error) {
+		results, err = b.Enqueue(tasks)
+		return err
+	})
+	return version, results, err
+}
+
+// put writes a record and what verbs decide, which is done with it or not at all.
+func (s *Store) put(ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error) (int64, error) {
+	r := recordRef(given.Kind, given.Name)
+	create := given.Version == 0 && given.Body != nil
+	if create { // before it is there, so that it is never there unlisted
+		if err := s.enlist(ctx, s.meta, recordList(given.Kind), r.ID); err != nil {
+			return 0, err
+		}
+	}
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
-			return 0, nil, err
+			return 0, err
 		}
 		d, err := s.load(ctx, r)
 		if err != nil {
-			return 0, nil, err
+			return 0, err
 		}
 		if d == nil {
-			d = &doc{ref: r, body: &record{Kind: p.Record.Kind, Name: p.Record.Name}}
+			d = &doc{ref: r, body: &record{}}
 		}
 		to := d.body.(*record)
-		if to.version() != p.Record.Version {
-			return 0, nil, store.ErrConflict
+		if to.version() != given.Version {
+			return 0, store.ErrConflict
 		}
 		now := s.now(ctx)
-		to.Kind, to.Name, to.Body, to.Updated = p.Record.Kind, p.Record.Name, bytes.Clone(p.Record.Body), now
+		to.Kind, to.Name, to.Body, to.Updated = given.Kind, given.Name, bytes.Clone(given.Body), now
 		if to.Version++; d.cas == 0 {
 			to.Version = now // beyond those of one that was forgotten
 		}
-		if p.Record.Body != nil && to.Body == nil {
+		if given.Body != nil && to.Body == nil {
 			to.Body = []byte{}
 		}
 		w := &work{root: d}
-		err = s.do(ctx, w, func(b *rules.Batch) (err error) {
+		err = s.do(ctx, w, func(b *rules.Batch) error {
 			w.docs[r] = d
 			w.order = append(w.order, d)
 			d.dirty = true
-			results, err = b.Enqueue(tasks)
-			return err
+			return verbs(b)
 		})
 		if err == errConflict {
 			continue
 		}
 		if err == nil && create { // again, if somebody who forgets its predecessor has just taken it out
-			err = s.enlist(ctx, s.meta, recordList(p.Record.Kind), r.ID)
+			err = s.enlist(ctx, s.meta, recordList(given.Kind), r.ID)
 		}
 		if err == nil {
 			err = s.finishUp(ctx, w)
 		}
-		return to.version(), results, err
+		return to.version(), err
 	}
 }
 
@@ -167,7 +176,7 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	}
 	updated := make([]store.Updated, len(puts))
 	put := func(i int) error {
-		version, results, err := s.put(ctx, &puts[i])
+		version, results, err := s.putWith(ctx, &puts[i])
 		if errors.Is(err, store.ErrConflict) {
 			return nil
 		}

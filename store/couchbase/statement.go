@@ -19,9 +19,10 @@ const (
 	queryDoomed = "SELECT RAW META(t).id" + fromTask + "t.doom > 0 ORDER BY t.doom LIMIT $n"
 	queryPassed = "SELECT RAW META(t).id" + fromTask +
 		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl < $before ORDER BY t.avl LIMIT $n"
-	queryTodo = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
-	queryHeld = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
-	queryOld  = "SELECT META(t).id, t.fin" + fromTask + "t.fin IS VALUED AND t.st = $st" +
+	queryTodo  = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
+	queryHeld  = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
+	queryNeedy = "SELECT RAW META(t).id" + fromTask + "t.st = \"p\" AND ANY n IN t.needs SATISFIES n.t = $id END"
+	queryOld   = "SELECT META(t).id, t.fin" + fromTask + "t.fin IS VALUED AND t.st = $st" +
 		" AND t.fin > $after AND t.fin <= $until AND t.q NOT IN $own ORDER BY t.fin LIMIT $n"
 	queryOldOf = "SELECT META(t).id, t.fin" + fromTask + "t.fin IS VALUED AND t.st = $st" +
 		" AND t.fin > $after AND t.fin <= $until AND t.q = $q ORDER BY t.fin LIMIT $n"

@@ -55,6 +55,7 @@ type task struct {
 
 	Needs  []need   `json:"needs,omitempty"`
 	Kids   []string `json:"kids,omitempty"` // those that need it
+	Back   bool     `json:"back,omitempty"` // it was restored: others may need it, too, which the index knows
 	Awaits bool     `json:"wait,omitempty"` // it waits for the running task of its key
 
 	Past        []past          `json:"past,omitempty"`
@@ -132,7 +133,7 @@ func (t *task) holds(token store.Token) bool {
 
 // row is the task as the rules see it.
 func (t *task) row() *rules.Row {
-	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0, Awaits: t.Awaits,
+	r := &rules.Row{Task: t.answer(false), Needs: len(t.Needs) > 0, Needed: len(t.Kids) > 0 || t.Back, Awaits: t.Awaits,
 		HasTurn: t.Held && t.Granting == "", Stopping: t.Stop != nil}
 	if t.Stop != nil {
 		r.StopReason = *t.Stop
@@ -228,6 +229,9 @@ func newTask(r *rules.Row, now int64) *task {
 	}
 	r.Values = true
 	t.set(r, now)
+	if r.Restored {
+		t.remember(r)
+	}
 	return t
 }
 
@@ -253,14 +257,18 @@ func (t *task) write(n *store.Note) {
 	t.Logs = append(t.Logs, n.Logs...)
 }
 
+func pastOf(a *store.Attempt) past {
+	return past{a.Number, a.Worker.String(), micros(a.StartedAt), micros(a.EndedAt), letters[a.Outcome], a.Error, a.Trace,
+		a.Fingerprint}
+}
+
 // end adds an attempt to the history, which keeps the failed and the latest one.
 func (t *task) end(e *rules.End) {
 	if n := len(t.Past); n > 0 && t.Past[n-1].Error == "" {
 		t.Past = t.Past[:n-1]
 	}
-	a := e.Attempt
-	t.Past = append(t.Past, past{a.Number, a.Worker.String(), micros(a.StartedAt), micros(a.EndedAt), letters[a.Outcome],
-		a.Error, a.Trace, a.Fingerprint})
+	a := &e.Attempt
+	t.Past = append(t.Past, pastOf(a))
 	if a.Error != "" {
 		t.Fingerprint = a.Fingerprint
 	}

@@ -249,8 +249,8 @@ func (w *work) change(c rules.Change, now int64) {
 		t.set(c.After, now)
 		d.place = c.After.Place
 	}
-	ended := c.After == nil || c.After.State.Finished() && !c.Before.State.Finished()
-	if ended && len(t.Kids) > 0 {
+	ended := c.After != nil && c.After.State.Finished() && !c.Before.State.Finished()
+	if len(t.Kids) > 0 && (ended || c.After == nil) || t.Back && ended {
 		t.Tell = t.State
 	}
 	if c.After != nil && c.After.Stopping && !c.Before.Stopping {
@@ -268,7 +268,10 @@ func (w *work) need(n *rules.NewNeeds) {
 	t.Needs, d.dirty = nil, true
 	for _, own := range n.Needs {
 		t.Needs = append(t.Needs, need{own.Task, own.OnFailure, own.Open})
-		if parent := w.of(own.Task); own.Open && parent != nil && !slices.Contains(parent.task().Kids, d.ID) {
+		if !own.Open {
+			continue
+		}
+		if parent := w.of(own.Task); parent != nil && !slices.Contains(parent.task().Kids, d.ID) {
 			parent.task().Kids = append(parent.task().Kids, d.ID)
 			parent.dirty = true
 		}
@@ -333,15 +336,25 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	}
 	ended := map[string][]end{}
 	var kids []string
-	for _, d := range told {
-		if d.header().Tell == "" {
-			continue
-		}
-		for _, kid := range d.task().Kids {
+	add := func(d *doc, all []string) {
+		for _, kid := range all {
 			if ended[kid] == nil {
 				kids = append(kids, kid)
 			}
 			ended[kid] = append(ended[kid], end{idOf(d.ID), states[d.header().Tell]})
+		}
+	}
+	for _, d := range told {
+		if d.header().Tell == "" {
+			continue
+		}
+		add(d, d.task().Kids)
+		if d.task().Back {
+			needy, err := query[string](ctx, s, queryNeedy, args{"id": d.ID}, requestPlus)
+			if err != nil {
+				return err
+			}
+			add(d, needy)
 		}
 	}
 	freed := make([][]*task, len(kids))

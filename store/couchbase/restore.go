@@ -1,0 +1,39 @@
+package couchbase
+
+import (
+	"context"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+var _ store.Restorer = (*Store)(nil)
+
+// Restore implements store.Restorer. The record's write decides, and holds all tasks until they are stored. A process
+// that dies before it has restored nothing; what one that dies after it leaves undone is done by who next reads the
+// record, or by the sweep.
+func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID,
+	err error) {
+	defer says(&err, "restore")
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
+	version, err = s.put(ctx, &note, func(b *rules.Batch) (err error) {
+		exist, err = b.Restore(tasks)
+		return err
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return version, exist, nil
+}
+
+// remember gives a restored task its history.
+func (t *task) remember(r *rules.Row) {
+	d := r.Detail
+	t.Back, t.Claimed, t.Fingerprint = true, micros(r.ClaimedAt), r.Fingerprint()
+	for i := range d.Attempts {
+		t.Past = append(t.Past, pastOf(&d.Attempts[i]))
+	}
+	t.write(&store.Note{Output: d.Output, Progress: d.Progress, Logs: d.Logs})
+}
