@@ -261,15 +261,55 @@ var verbs = []verb{
 	}},
 
 	{"put a record with tasks", func(r *rig) { r.record("r") }, func(ctx context.Context, r *rig) error {
-		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "kind", Name: "r", Version: r.stored,
-			Body: []byte("2")},
-			Tasks: []store.NewTask{r.task("x", nil), r.task("y", keyed("k", store.Skip))}})
+		_, _, err := r.a.PutRecord(ctx, store.PutRecord{Record: r.note(), Tasks: []store.NewTask{r.task("x", nil), r.task("y", keyed("k", store.Skip))}})
 		return err
 	}, func(r *rig, answered bool) {
 		r.all(answered, "x", "y")
 		if both := r.get(r.ids["x"]) != nil; both != (r.body("r") == "2") {
 			r.Errorf("the record is %s, and its task there: %v", r.body("r"), both)
 		}
+	}},
+
+	{"restore", func(r *rig) {
+		r.record("r")
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.add(r.task("y", needs(r.ids["x"])))
+		for _, name := range []string{"x", "y"} {
+			r.claim()
+			r.must("finish", r.finish(r.ctx(), r.outcome(name, store.Completed)))
+		}
+		r.archive(2)
+	}, func(ctx context.Context, r *rig) error {
+		_, exist, err := r.a.Restore(ctx, r.note(), r.archived)
+		if len(exist) > 0 {
+			r.Errorf("%v exist", exist)
+		}
+		return err
+	}, func(r *rig, answered bool) {
+		r.all(answered, "x", "y")
+		x, y := r.get(r.ids["x"]) != nil, r.get(r.ids["y"]) != nil
+		if noted := r.body("r") == "2"; x != noted || y != noted {
+			r.Errorf("the record is written: %v, and its tasks are there: %v and %v", noted, x, y)
+		}
+	}},
+
+	{"complete what was restored", func(r *rig) {
+		r.record("r")
+		r.add(r.task("x", keyed("k", store.Skip)))
+		r.add(r.task("child", func(n *store.NewTask) {
+			n.Needs = []store.Need{{Task: r.ids["x"], OnFailure: store.WaitOnFailure}}
+		}))
+		r.must("cancel", edit(store.Change{Op: store.Cancel})(r.ctx(), r))
+		r.archive(1)
+		_, _, err := r.b.Restore(r.ctx(), r.note(), r.archived)
+		r.must("restore", err)
+		r.must("retry", edit(store.Change{Op: store.Retry})(r.ctx(), r))
+		r.claim()
+	}, func(ctx context.Context, r *rig) error {
+		return r.finish(ctx, r.outcome("x", store.Completed))
+	}, func(r *rig, answered bool) {
+		r.once("x", answered)
+		r.all(true, "child")
 	}},
 
 	{"delete a record", func(r *rig) { r.record("r") }, func(ctx context.Context, r *rig) error {
@@ -400,6 +440,24 @@ func (r *rig) record(name string) {
 		Body: []byte("1")}})
 	r.must("put record", err)
 	r.stored = version
+}
+
+// note is a record, changed.
+func (r *rig) note() store.Record {
+	return store.Record{Kind: "kind", Name: "r", Version: r.stored, Body: []byte("2")}
+}
+
+// archive takes note of the tasks that have ended, and has them deleted.
+func (r *rig) archive(n int) {
+	r.Helper()
+	time.Sleep(2 * time.Millisecond)
+	due, err := r.b.Due(r.ctx(), store.Retention{Completed: time.Microsecond, Cancelled: time.Microsecond}, "", n)
+	r.must("due", err)
+	back, err := r.b.Release(r.ctx(), due.Receipt)
+	r.must("release", err)
+	if r.archived = due.Tasks; len(due.Tasks) != n || len(back) > 0 {
+		r.Fatalf("%d tasks are archived, and %v are not", len(due.Tasks), back)
+	}
 }
 
 func (r *rig) find(name string) *store.Record {

@@ -18,16 +18,17 @@ import (
 // rig is a fake cluster with two handles: a, which faults befall, and b, which goes on after that.
 type rig struct {
 	testing.TB
-	f      *cbfake.Cluster
-	a, b   *Store
-	worker store.ID // of a
-	leader store.ID // by b
-	term   int64
-	stored int64 // the version of a record
-	ids    map[string]store.ID
-	held   map[string]store.Task // claimed by a
-	ran    map[store.ID]int      // how many attempts of a task b has completed
-	order  []store.ID            // in which b has completed them
+	f        *cbfake.Cluster
+	a, b     *Store
+	worker   store.ID // of a
+	leader   store.ID // by b
+	term     int64
+	stored   int64 // the version of a record
+	ids      map[string]store.ID
+	held     map[string]store.Task // claimed by a
+	ran      map[store.ID]int      // how many attempts of a task b has completed
+	order    []store.ID            // in which b has completed them
+	archived []store.Task          // and deleted
 }
 
 func newRig(tb testing.TB, nodes int) *rig {
