@@ -9,7 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"gocloud.dev/blob/fileblob"
 
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/couchbase"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
@@ -20,7 +22,7 @@ import (
 //
 //	go test -run - -bench Restore -benchtime 1x -count 3 ./archive
 func BenchmarkRestore(b *testing.B) {
-	for name, open := range map[string]func(b *testing.B) store.Store{"sqlite": sqliteFile, "postgres": postgresServer} {
+	for name, open := range map[string]func(b *testing.B) store.Store{"sqlite": sqliteFile, "postgres": postgresServer, "couchbase": couchbaseFake} {
 		b.Run(name, func(b *testing.B) {
 			const tasks = 200_000
 			var took time.Duration
@@ -74,6 +76,21 @@ func restoreAll(b *testing.B, s store.Store, tasks int) time.Duration {
 
 func sqliteFile(b *testing.B) store.Store {
 	s, err := sqlitefile.Open(b.Context(), filepath.Join(b.TempDir(), "tusk.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	return s
+}
+
+// couchbaseFake is no measure of a cluster: it says what the process that restores needs.
+func couchbaseFake(b *testing.B) store.Store {
+	fake, err := cbfake.Start(1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(fake.Close)
+	s, err := couchbase.Open(b.Context(), fake.URL()+"?sasl=plain")
 	if err != nil {
 		b.Fatal(err)
 	}
