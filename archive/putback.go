@@ -171,6 +171,13 @@ func (p *putting) page(ctx context.Context, tasks []store.Task) error {
 	if len(tasks) == 0 {
 		return nil
 	}
+	// A page may end with a task that is larger than the rest. It goes by itself: Couchbase takes 20 MiB at a time.
+	if last := len(tasks) - 1; last > 0 && len(tasks[last].Args)+len(tasks[last].Detail.Output) > mostPage/2 {
+		if err := p.page(ctx, tasks[:last]); err != nil {
+			return err
+		}
+		tasks = tasks[last:]
+	}
 	has, err := p.has(ctx, tasks)
 	if err != nil {
 		return err

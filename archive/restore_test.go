@@ -16,7 +16,9 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 
+	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/couchbase"
 	"github.com/tuskqueue/tusk/store/memory"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/store/storetest"
@@ -115,6 +117,36 @@ func TestNamedTasksAreRestoredAndOthersAreNamed(t *testing.T) {
 		t.Errorf("left: %v", why)
 	}
 	either(t, "after two restores", s, b, ids, func(i int) bool { return i < 2 || i == 3 })
+}
+
+// The fake cluster refuses documents of more than 20 MiB.
+func TestLargeTasksAreRestoredIntoCouchbase(t *testing.T) {
+	fake, err := cbfake.Start(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	s, err := couchbase.Open(t.Context(), fake.URL()+"?sasl=plain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := place(t)
+	var tasks []store.Task
+	var ids []store.ID
+	for i, mib := range []int{5, 17} {
+		tasks = append(tasks, oldTask(i, func(t *store.Task) { t.Args = []byte(`"` + strings.Repeat("x", mib<<20) + `"`) }))
+		ids = append(ids, tasks[i].ID)
+	}
+	shelve(t, b, tasks)
+	got, err := keeper(t, s, b).Restore(t.Context(), ask(t, s, Restore{IDs: ids}), nil)
+	if err != nil || got.State != RestoreDone || got.Restored != 2 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	either(t, "after a restore", s, b, ids, func(int) bool { return true })
 }
 
 func TestARestoreThatIsCancelledStops(t *testing.T) {
