@@ -123,6 +123,7 @@ func levels(made []*doc) [][]*doc {
 			return n
 		}
 		n := 0
+		depth[d.ID] = n // restored tasks may have needed each other
 		for _, needs := range d.task().Needs {
 			if parent := of[needs.Task.String()]; parent != nil && parent != d {
 				n = max(n, deep(parent)+1)

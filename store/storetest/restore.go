@@ -205,6 +205,19 @@ var restoreClauses = []clause{
 			t.Errorf("%d tasks were handed over", len(left))
 		}
 	}},
+	{"restore/tasks that needed each other", func(t *T) {
+		r, a := t.restorer()
+		t.addMany(2)
+		t.endAll(t.worker(), store.Completed)
+		was := t.archived(a, 2)
+		for i := range was {
+			was[i].Detail.Needs = []store.NeedState{{Need: store.Need{Task: was[1-i].ID}, State: store.Completed}}
+		}
+		t.restore(r, 0, was)
+		for i := range was {
+			t.asItWas(t.is(was[i].ID, store.Completed), was[i])
+		}
+	}},
 	{"restore/retention counts from the restore, and what was handed over before is not released", func(t *T) {
 		r, a := t.restorer()
 		worker := t.worker()
