@@ -111,7 +111,7 @@ func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error
 	u := *c.url
 	u.Host = hosts
 	query := u.Query()
-	query.Set("citus.enable_ddl_propagation", "off")
+	query.Set("options", strings.TrimSpace(query.Get("options")+" -ccitus.enable_ddl_propagation=off"))
 	u.RawQuery = query.Encode()
 	pool, _, err := postgres.Connect(ctx, u.String())
 	return pool, err

@@ -3,8 +3,6 @@ package ledgers_test
 import (
 	"context"
 	"errors"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -125,32 +123,8 @@ func TestATransactionOverTextsWritesWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// citusEnv names the coordinator of a cluster of at least two workers, whose database these
-// tests may write in.
-const citusEnv = "TUSK_TEST_CITUS"
-
-func cluster(t *testing.T) (*ledgers.Store, string) {
-	t.Helper()
-	dsn := os.Getenv(citusEnv)
-	if dsn == "" {
-		t.Skipf("SKIPPED, not tested: %s names no coordinator of a Citus cluster", citusEnv)
-	}
-	s, err := ledgers.OpenCitus(context.Background(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if err := s.Divide(4); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Migrate(context.Background(), -1); err != nil {
-		t.Fatal(err)
-	}
-	return s, dsn
-}
-
 func TestCitusLedgersAreLocalToANode(t *testing.T) {
-	s, _ := cluster(t)
+	s := openCitus(t, citus(t).queue(t, 4))
 	if _, err := s.Check(context.Background()); err != nil {
 		t.Error(err) // one that was made on every node is there twice
 	}
@@ -167,9 +141,10 @@ func TestCitusLedgersAreLocalToANode(t *testing.T) {
 // A user's row and the tasks that come with it are there together or not at all, on whatever
 // nodes they lie.
 func TestCitusCommitsTasksWithTheUsersRows(t *testing.T) {
-	s, dsn := cluster(t)
+	nodes := citus(t)
+	s := openCitus(t, nodes.queue(t, 4))
 	ctx := context.Background()
-	c, err := pgx.Connect(ctx, strings.Replace(dsn, "citus://", "postgres://", 1))
+	c, err := pgx.Connect(ctx, nodes.dsns[0])
 	if err != nil {
 		t.Fatal(err)
 	}

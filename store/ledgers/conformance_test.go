@@ -16,7 +16,18 @@ import (
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pgtest.Main(suite{m}) }
+
+// suite is all tests, and what has to end with them.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	code := s.M.Run()
+	if c := sharedCluster.cluster; c != nil {
+		c.stop()
+	}
+	return code
+}
 
 // three is a database with three ledgers.
 var three = &pgtest.Template{Prepare: func(dsn string) error { return divide(3, dsn) }}

@@ -19,11 +19,7 @@ import (
 // and cut is called: what is answered from now on will be lost. When it returns, the
 // server is killed, and the standby promoted.
 func (s *Server) FailOver(before, cut func()) error {
-	bin, err := binaries()
-	if err != nil {
-		return err
-	}
-	second, err := s.standby(bin)
+	second, err := s.standby()
 	if err != nil {
 		return err
 	}
@@ -55,7 +51,7 @@ func (s *Server) FailOver(before, cut func()) error {
 }
 
 // standby makes a copy of the server that follows it.
-func (s *Server) standby(bin string) (*Server, error) {
+func (s *Server) standby() (*Server, error) {
 	account, err := unprivileged()
 	if err != nil {
 		return nil, err
@@ -64,18 +60,18 @@ func (s *Server) standby(bin string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	second := &Server{Dir: dir, settings: s.settings}
+	second := &Server{Dir: dir, bin: s.bin, settings: s.settings}
 	if account != nil {
 		if err := os.Chown(dir, int(account.Uid), int(account.Gid)); err != nil {
 			return nil, err
 		}
 	}
-	copied := exec.Command(filepath.Join(bin, "pg_basebackup"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres",
+	copied := exec.Command(filepath.Join(s.bin, "pg_basebackup"), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres",
 		"-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
 	second.prepare(copied, account)
 	out, err := copied.CombinedOutput()
 	if err == nil {
-		err = second.launch(bin, s.settings)
+		err = second.launch(s.settings)
 	}
 	if err != nil {
 		second.Stop()

@@ -31,6 +31,7 @@ import (
 type Server struct {
 	DSN  string // of a database in which others can be created
 	Dir  string // the data directory; empty when the server is not ours
+	bin  string // the folder of its programs
 	cmd  *exec.Cmd
 	port int
 
@@ -179,17 +180,22 @@ func Start(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return StartOf(bin, settings...)
+}
+
+// StartOf is Start with the programs of a folder.
+func StartOf(bin string, settings ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "tusk-pg-")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Dir: dir}
-	if err := s.init(bin); err != nil {
+	s := &Server{Dir: dir, bin: bin}
+	if err := s.init(); err != nil {
 		s.Stop()
 		return nil, err
 	}
 	for range 5 { // a port that was free may be taken a moment later
-		if err = s.launch(bin, settings); err == nil {
+		if err = s.launch(settings); err == nil {
 			return s, nil
 		}
 	}
@@ -197,7 +203,7 @@ func Start(settings ...string) (*Server, error) {
 	return nil, err
 }
 
-func (s *Server) init(bin string) error {
+func (s *Server) init() error {
 	account, err := unprivileged()
 	if err != nil {
 		return err
@@ -207,7 +213,7 @@ func (s *Server) init(bin string) error {
 			return err
 		}
 	}
-	cmd := exec.Command(filepath.Join(bin, "initdb"), "-D", filepath.Join(s.Dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", filepath.Join(s.Dir, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
 	s.prepare(cmd, account)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, out)
@@ -215,18 +221,18 @@ func (s *Server) init(bin string) error {
 	return nil
 }
 
-func (s *Server) launch(bin string, settings []string) error {
+func (s *Server) launch(settings []string) error {
 	port, err := freePort()
 	if err != nil {
 		return err
 	}
 	s.port, s.settings = port, settings
 	s.DSN = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", port)
-	return s.run(bin)
+	return s.run()
 }
 
 // run starts the server on its data and waits until it answers.
-func (s *Server) run(bin string) error {
+func (s *Server) run() error {
 	account, err := unprivileged()
 	if err != nil {
 		return err
@@ -235,7 +241,7 @@ func (s *Server) run(bin string) error {
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
-	s.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
+	s.cmd = exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	s.prepare(s.cmd, account)
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -251,10 +257,6 @@ func (s *Server) run(bin string) error {
 
 // Standby makes an asynchronous standby of a server that Start has started.
 func (s *Server) Standby() (*Server, error) {
-	bin, err := binaries()
-	if err != nil {
-		return nil, err
-	}
 	account, err := unprivileged()
 	if err != nil {
 		return nil, err
@@ -268,14 +270,14 @@ func (s *Server) Standby() (*Server, error) {
 			return nil, err
 		}
 	}
-	standby := &Server{Dir: dir}
-	cmd := exec.Command(filepath.Join(bin, "pg_basebackup"), "-d", s.DSN, "-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
+	standby := &Server{Dir: dir, bin: s.bin}
+	cmd := exec.Command(filepath.Join(s.bin, "pg_basebackup"), "-d", s.DSN, "-D", filepath.Join(dir, "data"), "-R", "-c", "fast", "--no-sync")
 	standby.prepare(cmd, account)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		standby.Stop()
 		return nil, fmt.Errorf("pg_basebackup: %w: %s", err, out)
 	}
-	if err := standby.launch(bin, s.settings); err != nil {
+	if err := standby.launch(s.settings); err != nil {
 		standby.Stop()
 		return nil, err
 	}
@@ -299,13 +301,10 @@ func (s *Server) Kill() error {
 // promise that they do: those that are left after twenty seconds are killed, as an init
 // system would do at once.
 func (s *Server) Run() error {
-	bin, err := binaries()
-	if err != nil {
-		return err
-	}
 	begun := time.Now()
 	for left := false; ; time.Sleep(50 * time.Millisecond) {
-		if err = s.run(bin); err == nil || time.Since(begun) > time.Minute {
+		err := s.run()
+		if err == nil || time.Since(begun) > time.Minute {
 			return err
 		}
 		if !left && time.Since(begun) > 20*time.Second {

@@ -1,0 +1,216 @@
+package ledgers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store/ledgers"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+)
+
+const (
+	// citusEnv names the coordinator of a cluster of at least two workers, whose database tests
+	// may write in.
+	citusEnv = "TUSK_TEST_CITUS"
+	// citusBinEnv names a folder with PostgreSQL's programs, of an installation that has Citus.
+	// Of these the tests start a coordinator and two workers of their own.
+	citusBinEnv = "TUSK_TEST_CITUS_BIN"
+)
+
+// cluster is one of Citus. Its nodes are the coordinator, then the workers.
+type cluster struct {
+	servers []*pgtest.Server // of the nodes; nil: they are not the test's own
+	dsns    []string
+}
+
+var sharedCluster struct {
+	once sync.Once
+	*cluster
+	err error
+}
+
+// citus is the cluster of all tests that do not kill it.
+func citus(t testing.TB) *cluster {
+	t.Helper()
+	sharedCluster.once.Do(func() {
+		if dsn := os.Getenv(citusEnv); dsn != "" {
+			sharedCluster.cluster, sharedCluster.err = given(dsn)
+		} else if bin := os.Getenv(citusBinEnv); bin != "" {
+			sharedCluster.cluster, sharedCluster.err = startCluster(bin)
+		}
+	})
+	if sharedCluster.err != nil {
+		t.Fatal(sharedCluster.err)
+	}
+	if sharedCluster.cluster == nil {
+		t.Skipf("SKIPPED, not tested: Citus: neither %s nor %s is set", citusEnv, citusBinEnv)
+	}
+	return sharedCluster.cluster
+}
+
+// citusToKill is a cluster of the test's own.
+func citusToKill(t testing.TB) *cluster {
+	t.Helper()
+	bin := os.Getenv(citusBinEnv)
+	if bin == "" {
+		t.Skipf("SKIPPED, not tested: a Citus cluster to kill: %s is not set", citusBinEnv)
+	}
+	c, err := startCluster(bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+// given is a cluster that somebody else started.
+func given(dsn string) (*cluster, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	u.Scheme = "postgres"
+	rows, err := ask(u.String(), "select nodename || ':' || nodeport from pg_dist_node where groupid > 0 order by groupid")
+	c := &cluster{dsns: []string{u.String()}}
+	for _, host := range rows {
+		u.Host = host
+		c.dsns = append(c.dsns, u.String())
+	}
+	if err == nil && len(c.dsns) < 3 {
+		err = fmt.Errorf("%s: the cluster has fewer than two workers", citusEnv)
+	}
+	return c, err
+}
+
+func startCluster(bin string) (*cluster, error) {
+	c := &cluster{}
+	var failed error
+	for range 3 {
+		node, err := pgtest.StartOf(bin, "shared_preload_libraries=citus", "citus.node_conninfo=sslmode=disable",
+			"max_prepared_transactions=200", "max_connections=200", "wal_level=logical")
+		if err == nil {
+			c.servers, c.dsns = append(c.servers, node), append(c.dsns, node.DSN)
+			err = node.Exec(context.Background(), "create extension citus")
+		}
+		failed = errors.Join(failed, err)
+	}
+	for i, dsn := range c.dsns {
+		call := map[bool]string{true: "citus_set_coordinator_host", false: "citus_add_node"}[i == 0]
+		host, port := hostOf(dsn)
+		failed = errors.Join(failed, c.servers[0].Exec(context.Background(), fmt.Sprintf("select %s('%s', %s)", call, host, port)))
+	}
+	if failed != nil {
+		c.stop()
+		return nil, failed
+	}
+	return c, nil
+}
+
+func (c *cluster) stop() {
+	for _, node := range c.servers {
+		node.Stop()
+	}
+}
+
+func hostOf(dsn string) (host, port string) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		panic(err)
+	}
+	return u.Hostname(), u.Port()
+}
+
+var citusQueues atomic.Int32
+
+// queue makes ledgers of a name of their own on the workers, which go with the test. It returns
+// the URL of the queue.
+func (c *cluster) queue(t testing.TB, ledgerCount int, settings ...string) string {
+	t.Helper()
+	ctx := context.Background()
+	schema := fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), citusQueues.Add(1))
+	u, err := url.Parse(c.dsns[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Scheme = "citus"
+	query := u.Query()
+	for _, setting := range append(settings, "tusk_schema="+schema) {
+		key, value, _ := strings.Cut(setting, "=")
+		query.Set(key, value)
+	}
+	u.RawQuery = query.Encode()
+	t.Cleanup(func() {
+		for _, dsn := range c.dsns {
+			if err := dropSchemas(ctx, dsn, schema); err != nil {
+				t.Logf("%s: %v", dsn, err)
+			}
+		}
+	})
+	s := openCitus(t, u.String())
+	defer s.Close()
+	if err := s.Divide(ledgerCount); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	return u.String()
+}
+
+func openCitus(t testing.TB, dsn string) *ledgers.Store {
+	t.Helper()
+	s, err := ledgers.OpenCitus(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// dropSchemas drops what a queue has in a database.
+func dropSchemas(ctx context.Context, dsn, schema string) error {
+	c, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx)
+	names, err := texts(ctx, c, `select nspname from pg_namespace where nspname ~ $1`, "^"+schema+"_")
+	if err == nil {
+		_, err = c.Exec(ctx, "set citus.enable_ddl_propagation = off")
+	}
+	for _, name := range names {
+		_, failed := c.Exec(ctx, "drop schema "+pgx.Identifier{name}.Sanitize()+" cascade")
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// ask asks one question in a database.
+func ask(dsn, question string, args ...any) ([]string, error) {
+	ctx := context.Background()
+	c, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(ctx)
+	return texts(ctx, c, question, args...)
+}
+
+func texts(ctx context.Context, c interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, question string, args ...any) ([]string, error) {
+	rows, err := c.Query(ctx, question, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
