@@ -105,3 +105,41 @@ func RestoreUnsent(ctx context.Context, s *Store, note store.Record, tasks []sto
 		return failed
 	}, err
 }
+
+// ComeApart says that transactions commit on one server after the other, as in a cluster.
+func (s *Store) ComeApart() { s.comesApart = true }
+
+// EnqueueInParts stores tasks of several ledgers as a cluster does in one transaction of a user's:
+// each ledger's part in a transaction on its own server. It returns these, by ledger.
+func EnqueueInParts(ctx context.Context, s *Store, tasks []store.NewTask) (map[int]pgx.Tx, error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	places, err := s.placesOf(ctx, all, tasks)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.hear(ctx, all, places.far); err != nil {
+		return nil, err
+	}
+	parts := map[int]pgx.Tx{}
+	for i, no := range places.at {
+		engine, _, err := all[no].present()
+		if err == nil && parts[no] == nil {
+			at, _ := all[no].whereabouts()
+			parts[no], err = at.pool.Begin(ctx)
+		}
+		if err != nil {
+			return parts, err
+		}
+		in, err := engine.Tx(parts[no])
+		if err != nil {
+			return parts, err
+		}
+		if _, err := in.Enqueue(ctx, tasks[i:i+1]); err != nil {
+			return parts, err
+		}
+	}
+	return parts, nil
+}

@@ -34,6 +34,7 @@ type far struct {
 	after  [Most]store.ID    // where the next look at each goes on
 	began  bool
 	mail   map[store.ID]bool // letters that the last look has seen
+	missed missed            // tasks that the last looks have not found
 
 	floors map[store.ID]int64 // of letters in doubt: where the other ledger's transactions were
 	doubts bits               // ledgers that tasks in such letters may be stored in
@@ -130,12 +131,14 @@ func (s *Store) findOut(
 			ids = append(ids, e.ID)
 		}
 	}
+	flights := s.flights(ctx, all, len(ids) > 0)
 	spots, err := s.whereAre(ctx, all, ids)
+	gone := s.far.gone(ids, spots, flights)
 	parts := make([][]postgres.Elsewhere, len(all))
 	var ended []store.ID
 	for _, e := range known {
 		at, found := spots[e.ID]
-		if letters[e.ID] || !found && (err != nil || e.Announced) {
+		if letters[e.ID] || !found && (err != nil || e.Announced || s.comesApart && !gone[e.ID]) {
 			continue // a ledger that is away may have it, or a transaction that has not committed
 		}
 		if !found && e.State.Finished() {

@@ -54,10 +54,11 @@ type Store struct {
 	close  context.CancelFunc
 	probes sync.WaitGroup
 
-	turns  turns
-	leases leases
-	far    far
-	net    *citus // nil: the servers are no cluster
+	turns      turns
+	leases     leases
+	far        far
+	net        *citus // nil: the servers are no cluster
+	comesApart bool   // a transaction may commit on one server after the other
 }
 
 // server is where ledgers are.
@@ -109,7 +110,7 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	if o.Schema == "" {
 		o.Schema = postgres.DefaultSchema
 	}
-	s := &Store{o: o, pinned: isPinned, net: o.net}
+	s := &Store{o: o, pinned: isPinned, net: o.net, comesApart: o.net != nil}
 	s.life, s.close = context.WithCancel(context.Background())
 	s.known.Store(new([]*server))
 	for _, pool := range pools {
