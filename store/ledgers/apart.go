@@ -13,7 +13,7 @@ import (
 // one that it needs, for a moment, or until a node that was lost is back and its prepared
 // transactions are over. But by then every node has prepared its part. So a task that is needed,
 // and found nowhere, has been deleted only if it is still not found when everything has ended
-// that was in flight at some moment after it was needed.
+// that was in flight at some moment after it was needed. Until then its children wait.
 
 // flight are the transactions of a ledger's server that have not ended: the oldest, and the one
 // that begins next.

@@ -65,6 +65,12 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 				child.Key += "0"
 			}
 			parts, err := ledgers.EnqueueInParts(ctx, s, []store.NewTask{parent, child})
+			rollBack := func() {
+				for _, part := range parts {
+					_ = part.Rollback(ctx) // gives its connection back
+				}
+			}
+			defer rollBack()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,11 +117,7 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 					return stateOf(t, s, id) == want
 				})
 			}
-			for _, part := range parts {
-				if err := part.Rollback(ctx); err != nil {
-					t.Fatal(err)
-				}
-			}
+			rollBack()
 		}
 	}
 }

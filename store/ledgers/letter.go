@@ -247,9 +247,11 @@ func (s *Store) heardBefore(
 	if err != nil {
 		return nil, err
 	}
-	for id, at := range found {
-		if at.no != no {
+	for _, id := range ids {
+		if at, known := found[id]; known && at.no != no {
 			far = append(far, postgres.Elsewhere{ID: id, State: at.state})
+		} else if !known && s.comesApart {
+			far = append(far, postgres.Elsewhere{ID: id, State: store.Pending})
 		}
 	}
 	return far, nil

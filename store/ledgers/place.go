@@ -149,6 +149,8 @@ func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.Ne
 				}
 			} else if parent, known := parents[need.Task]; known && parent.no != at {
 				p.far[at] = append(p.far[at], postgres.Elsewhere{ID: need.Task, State: parent.state})
+			} else if !known && s.comesApart {
+				p.far[at] = append(p.far[at], postgres.Elsewhere{ID: need.Task, State: store.Pending})
 			}
 		}
 		p.round[i] = last[at]
