@@ -13,74 +13,87 @@ import (
 // one that it needs, for a moment, or until a node that was lost is back and its prepared
 // transactions are over. But by then every node has prepared its part. So a task that is needed,
 // and found nowhere, has been deleted only if it is still not found when everything has ended
-// that was in flight at some moment after it was needed. Until then its children wait.
+// that was prepared at some moment after it was needed. Until then its children wait.
 
-// flight are the transactions of a ledger's server that have not ended: the oldest, and the one
-// that begins next.
-type flight struct{ oldest, next int64 }
-
-func inFlight(ctx context.Context, e *postgres.Store) (f flight, err error) {
-	f.oldest, f.next, err = e.InFlight(ctx)
-	return f, err
-}
-
-// flights says what is in flight in all ledgers; nil: not all answer, or nobody has to know.
-func (s *Store) flights(ctx context.Context, all []*ledger, looking bool) []flight {
-	if !s.comesApart || !looking {
-		return nil
-	}
-	flights, errs := each(ctx, all, inFlight)
+// prepared are the transactions of all ledgers' databases that are prepared; nil: not all answer.
+func (s *Store) prepared(ctx context.Context, all []*ledger) map[string]bool {
+	parts, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) ([]string, error) {
+		return e.Prepared(ctx)
+	})
 	if errors.Join(errs...) != nil {
 		return nil
 	}
-	return flights
+	names := map[string]bool{}
+	for _, part := range parts {
+		for _, name := range part {
+			names[name] = true
+		}
+	}
+	return names
 }
 
-// gone returns the tasks that have been deleted, of those that were just looked for and not found.
-// Flights were asked for between: after something was found to need them.
-func (f *far) gone(ids []store.ID, found map[store.ID]spot, flights []flight) map[store.ID]bool {
-	if flights == nil {
-		return nil
+// nowhere is the ledger of a task that may be there any moment.
+const nowhere = -1
+
+// parentsOf is whereAre for tasks that others are about to need.
+func (s *Store) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
+	found, err := s.whereAre(ctx, all, ids)
+	missing := notIn(ids, found)
+	if err != nil || !s.comesApart || len(missing) == 0 {
+		return found, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.missed.gone(ids, found, flights)
+	prepared := s.prepared(ctx, all)
+	later, err := s.whereAre(ctx, all, missing)
+	maps.Copy(found, later)
+	if prepared == nil || len(prepared) > 0 {
+		for _, id := range notIn(missing, found) {
+			found[id] = spot{nowhere, store.Pending}
+		}
+	}
+	return found, err
+}
+
+func notIn(ids []store.ID, found map[store.ID]spot) (missing []store.ID) {
+	for _, id := range ids {
+		if _, is := found[id]; !is {
+			missing = append(missing, id)
+		}
+	}
+	return missing
 }
 
 // missed are tasks that were looked for in vain.
 type missed struct {
-	once   map[store.ID]bool // when transactions from floors on had not begun
-	long   map[store.ID]bool // and those below their floors have ended since
-	floors []flight
+	during map[string]bool   // transactions that were prepared at some moment
+	once   map[store.ID]bool // tasks that were looked for since then
+	long   map[store.ID]bool // and those of which the transactions of their moment are over
 }
 
-func (m *missed) gone(ids []store.ID, found map[store.ID]spot, flights []flight) map[store.ID]bool {
-	turned := over(flights, m.floors)
-	if turned {
-		if len(m.long) > farMost || m.long == nil {
+// gone returns the tasks that have been deleted, of those that were just looked for and not
+// found. Prepared is what was prepared between: after something was found to need them.
+func (f *far) gone(ids []store.ID, found map[store.ID]spot, prepared map[string]bool) map[store.ID]bool {
+	if prepared == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := &f.missed
+	over := true
+	for name := range m.during {
+		over = over && !prepared[name]
+	}
+	if over {
+		if m.long == nil || len(m.long) > farMost {
 			m.long = map[store.ID]bool{}
 		}
 		maps.Copy(m.long, m.once)
-		m.once, m.floors = map[store.ID]bool{}, flights
+		m.during, m.once = prepared, map[store.ID]bool{}
 	}
-	idle, gone := over(flights, flights), map[store.ID]bool{}
-	for _, id := range ids {
-		if _, is := found[id]; is {
-			continue
-		}
-		if gone[id] = idle || m.long[id]; turned && !gone[id] {
+	gone := map[store.ID]bool{}
+	for _, id := range notIn(ids, found) {
+		if gone[id] = m.long[id] || len(prepared) == 0; over && !gone[id] {
 			m.once[id] = true
 		}
 	}
 	return gone
-}
-
-// over reports whether all has ended that was in flight before.
-func over(now, before []flight) bool {
-	for no, f := range before {
-		if now[no].oldest < f.next {
-			return false
-		}
-	}
-	return true
 }

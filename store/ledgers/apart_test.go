@@ -2,6 +2,7 @@ package ledgers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -42,18 +43,18 @@ func TestCitusChildThatIsThereBeforeItsParentWaits(t *testing.T) {
 }
 
 // childBeforeParent has a transaction with a task, and one of another server that needs it, commit
-// on the child's server first. Somebody else writes all the time.
+// on the child's server first. Prepared transactions of others come and go.
 func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 	ctx := context.Background()
 	term, w := lead(t, leader), worker(t, s)
 	admit := func() {
 		t.Helper()
 		for range 3 {
-			busy := somebodyWrites(t, dsns)
+			end := somebodyPrepares(t, dsns)
 			if _, err := leader.Admit(ctx, term, 1000); err != nil {
 				t.Fatal(err)
 			}
-			busy()
+			end()
 		}
 	}
 	for i, kept := range []bool{true, false} {
@@ -122,24 +123,23 @@ func childBeforeParent(t *testing.T, s, leader *ledgers.Store, dsns []string) {
 	}
 }
 
-// somebodyWrites is a transaction on each server that is in flight until it is told to end.
-func somebodyWrites(t *testing.T, dsns []string) (end func()) {
+// somebodyPrepares is a transaction on each server that is prepared until it is told to end.
+func somebodyPrepares(t *testing.T, dsns []string) (end func()) {
 	t.Helper()
-	ctx := context.Background()
-	var open []*pgx.Conn
-	for _, dsn := range dsns {
-		c, err := pgx.Connect(ctx, dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		open = append(open, c)
-		if _, err := c.Exec(ctx, "begin; select pg_current_xact_id()"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return func() {
-		for _, c := range open {
-			c.Close(ctx)
+	name := store.NewToken()
+	on := func(how string) {
+		t.Helper()
+		for i, dsn := range dsns {
+			c, err := pgx.Connect(t.Context(), dsn)
+			if err == nil {
+				_, err = c.Exec(t.Context(), fmt.Sprintf("%s '%x %d'", how, name, i))
+				err = errors.Join(err, c.Close(t.Context()))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	on("begin; select pg_current_xact_id(); prepare transaction")
+	return func() { t.Helper(); on("rollback prepared") }
 }

@@ -18,15 +18,29 @@ create table if not exists tusk_net.address (groupid int primary key, hosts text
 select create_reference_table('tusk_net.address')
 where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.address'::regclass);
 
+-- Citus passes on calls that are statements of their own, and no others: any other would write where it happens to be.
+create or replace function tusk_net.need_node(_slot int) returns void language plpgsql as $$
+begin
+  if not exists (
+    select from pg_dist_placement p join pg_dist_local_group g using (groupid)
+    where p.shardid = get_shard_id_for_distribution_column('tusk_net.place', _slot))
+  then
+    raise exception 'the call was not passed on to the node of slot %: make it in the transaction itself, not in a function', _slot
+    using errcode = 'feature_not_supported';
+  end if;
+end $$;
+
 -- Runs a query on the node of a slot, in the caller's transaction. A row is the JSON of its values, as texts.
 create or replace function tusk_net.ask(_slot int, _query text) returns setof text language plpgsql as $$
 begin
+  perform tusk_net.need_node(_slot);
   return query execute 'select (select json_agg(v.value order by v.place) from json_each_text(row_to_json(q)) with ordinality v(name, value, place))::text from (' || _query || ') q';
 end $$;
 
 -- Runs a statement without an answer there.
 create or replace function tusk_net.run(_slot int, _statement text) returns void language plpgsql as $$
 begin
+  perform tusk_net.need_node(_slot);
   execute _statement;
 end $$;
 

@@ -175,7 +175,8 @@ func arrayText(v reflect.Value) (text string, is bool, err error) {
 
 // commitTogether has Citus commit a transaction on all of its nodes or on none. It knows
 // nothing of local tables: without a change of its own on this node it would commit the other
-// one first, and by itself. To delete what is not there is such a change.
+// one first, and by itself, if there is one: also where that has but rows of the user's, and
+// the ledger is here. To delete what is not there is such a change.
 func commitTogether(ctx context.Context, c caller) error {
 	var group int
 	if err := c.row(ctx, "select groupid from pg_dist_local_group").Scan(&group); err != nil {

@@ -37,7 +37,11 @@ func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *dou
 		return fmt.Errorf("letter %v: there is no ledger %d", d.id, no)
 	}
 	s.far.doubt(no)
-	now, err := ask(ctx, all[no], inFlight)
+	type flight struct{ oldest, next int64 }
+	now, err := ask(ctx, all[no], func(ctx context.Context, e *postgres.Store) (f flight, err error) {
+		f.oldest, f.next, err = e.InFlight(ctx)
+		return f, err
+	})
 	if err != nil || !s.far.over(d.id, now.oldest, now.next) {
 		return err
 	}

@@ -131,9 +131,12 @@ func (s *Store) findOut(
 			ids = append(ids, e.ID)
 		}
 	}
-	flights := s.flights(ctx, all, len(ids) > 0)
+	var prepared map[string]bool
+	if s.comesApart && len(ids) > 0 {
+		prepared = s.prepared(ctx, all)
+	}
 	spots, err := s.whereAre(ctx, all, ids)
-	gone := s.far.gone(ids, spots, flights)
+	gone := s.far.gone(ids, spots, prepared)
 	parts := make([][]postgres.Elsewhere, len(all))
 	var ended []store.ID
 	for _, e := range known {

@@ -243,15 +243,13 @@ func (s *Store) heardBefore(
 	if len(ids) == 0 {
 		return far, nil
 	}
-	found, err := s.whereAre(ctx, all, ids)
+	found, err := s.parentsOf(ctx, all, ids)
 	if err != nil {
 		return nil, err
 	}
-	for _, id := range ids {
-		if at, known := found[id]; known && at.no != no {
+	for id, at := range found {
+		if at.no != no {
 			far = append(far, postgres.Elsewhere{ID: id, State: at.state})
-		} else if !known && s.comesApart {
-			far = append(far, postgres.Elsewhere{ID: id, State: store.Pending})
 		}
 	}
 	return far, nil

@@ -149,8 +149,6 @@ func (s *Store) besideNeeds(ctx context.Context, all []*ledger, tasks []store.Ne
 				}
 			} else if parent, known := parents[need.Task]; known && parent.no != at {
 				p.far[at] = append(p.far[at], postgres.Elsewhere{ID: need.Task, State: parent.state})
-			} else if !known && s.comesApart {
-				p.far[at] = append(p.far[at], postgres.Elsewhere{ID: need.Task, State: store.Pending})
 			}
 		}
 		p.round[i] = last[at]
@@ -171,7 +169,7 @@ func (s *Store) spotsOfNeeds(ctx context.Context, all []*ledger, tasks []store.N
 		}
 		earlier[tasks[i].ID] = true
 	}
-	return s.whereAre(ctx, all, ids)
+	return s.parentsOf(ctx, all, ids)
 }
 
 // spot is where a task is, and how.

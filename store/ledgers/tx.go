@@ -68,22 +68,23 @@ func (u *userTx) at(ctx context.Context, l *ledger, elsewhere error) (store.Tx, 
 	if err != nil {
 		return nil, err
 	}
-	if slices.Contains(u.here, l.no) {
-		return engine.Tx(u.tx)
-	}
-	if u.s.net == nil {
+	here := slices.Contains(u.here, l.no)
+	if u.s.net == nil && !here {
 		return nil, elsewhere
+	}
+	if u.s.net != nil && !u.joined {
+		if err := commitTogether(ctx, u.c); err != nil {
+			return nil, err
+		}
+		u.joined = true
+	}
+	if here {
+		return engine.Tx(u.tx)
 	}
 	at, _ := l.whereabouts()
 	slot, err := u.s.net.slotOf(ctx, at)
 	if err != nil {
 		return nil, err
-	}
-	if !u.joined {
-		if err := commitTogether(ctx, u.c); err != nil {
-			return nil, err
-		}
-		u.joined = true
 	}
 	return engine.TxOver(&delegated{u.c, slot}), nil
 }
@@ -166,11 +167,11 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 		}
 		lost = append(lost, l...)
 	}
-	for _, no := range here { // an outcome whose ledger nobody knows ends where it is accepted
-		if len(unknown) == 0 {
-			break
+	for _, l := range all { // an outcome whose ledger nobody knows ends where it is accepted
+		if len(unknown) == 0 || u.s.net == nil && !slices.Contains(here, l.no) {
+			continue
 		}
-		refused, err := finish(all[no], unknown)
+		refused, err := finish(l, unknown)
 		if err != nil {
 			return nil, err
 		}

@@ -157,3 +157,16 @@ func (s *Store) InFlight(ctx context.Context) (oldest, next int64, err error) {
 	}
 	return oldest, next, nil
 }
+
+// Prepared returns the names of the transactions in the database that are prepared: somebody else
+// decides how they end.
+func (s *Store) Prepared(ctx context.Context) (names []string, err error) {
+	err = s.query(ctx, "prepared", func(raw [][]byte) error {
+		names = append(names, string(raw[0]))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepared: %w", err)
+	}
+	return names, nil
+}

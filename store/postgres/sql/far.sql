@@ -12,3 +12,6 @@ select d::text from tusk_fn.deliver($1) d
 
 -- name: in_flight
 select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s
+
+-- name: prepared
+select p.gid from pg_prepared_xacts p where p.database = current_database()
