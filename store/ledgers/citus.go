@@ -27,6 +27,7 @@ type citus struct {
 
 	mu    sync.Mutex
 	nodes map[int]*server // by group
+	hosts map[int]string  // and how they are reached
 	slots map[int]int     // a slot of each group, for delegation
 }
 
@@ -72,6 +73,7 @@ func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
 	for i, at := range s.servers()[:len(pools)] {
 		net.nodes[groups[i]] = at
 	}
+	net.hosts = addresses
 	return s, nil
 }
 
@@ -117,7 +119,7 @@ func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error
 	return pool, err
 }
 
-// meet makes nodes known that are new.
+// meet makes nodes known that are new, or have another address.
 func (c *citus) meet(ctx context.Context, s *Store) error {
 	addresses, err := c.addresses(ctx)
 	if err != nil {
@@ -127,14 +129,14 @@ func (c *citus) meet(ctx context.Context, s *Store) error {
 	defer c.mu.Unlock()
 	clear(c.slots) // shards may have moved
 	for group, hosts := range addresses {
-		if c.nodes[group] != nil {
+		if c.hosts[group] == hosts {
 			continue
 		}
 		pool, err := c.connect(ctx, hosts)
 		if err != nil {
 			return err
 		}
-		c.nodes[group] = s.add(pool)
+		c.nodes[group], c.hosts[group] = s.add(pool, c.nodes[group]), hosts
 	}
 	return nil
 }
@@ -145,16 +147,62 @@ var citusText string
 // install makes what transactions of users need, on the coordinator and from there on all nodes.
 func (c *citus) install(ctx context.Context) error {
 	var there bool
-	if err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.ready') is not null").Scan(&there); err != nil || there {
-		return err
+	err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.ready') is not null").Scan(&there)
+	if err != nil || there {
+		return errors.Join(err, c.reach(ctx))
 	}
 	for _, statement := range strings.Split(citusText, "\n\n") {
 		if _, err := c.pool.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("tusk_net: %w", err)
 		}
 	}
-	return nil
+	return c.reach(ctx)
 }
+
+// reach has an empty shard of tusk_net.place lie on each node that came later, so that there is a
+// slot for it.
+func (c *citus) reach(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	for {
+		var node int
+		err := c.pool.QueryRow(ctx, "select nodeid from ("+unreachedText+") n").Scan(&node)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err == nil { // Citus wants that of a node before it has shards
+			_, err = c.pool.Exec(ctx, "select replicate_reference_tables()")
+		}
+		if err == nil {
+			_, err = c.pool.Exec(ctx, reachText, node)
+		}
+		if err != nil {
+			return fmt.Errorf("tusk_net.place: %w", err)
+		}
+	}
+}
+
+const (
+	placeText = `
+select p.shardid, p.groupid, count(*) over (partition by p.groupid) as many
+from pg_dist_placement p join pg_dist_shard s using (shardid)
+where s.logicalrelid = to_regclass('tusk_net.place')`
+
+	unreachedText = `
+select n.nodeid from pg_dist_node n
+where n.noderole = 'primary' and n.isactive and n.shouldhaveshards
+  and n.groupid not in (select p.groupid from (` + placeText + `) p)
+  and exists (select from (` + placeText + `) p where p.many > 1)
+limit 1`
+
+	reachText = `
+select citus_move_shard_placement(
+  p.shardid, f.nodename, f.nodeport, n.nodename, n.nodeport, shard_transfer_mode := 'block_writes')
+from (` + placeText + ` order by many desc, shardid limit 1) p
+join pg_dist_node f on f.groupid = p.groupid and f.noderole = 'primary'
+join pg_dist_node n on n.nodeid = $1`
+)
 
 // slotOf is a slot whose shard lies on the node that has a server's ledgers.
 func (c *citus) slotOf(ctx context.Context, at *server) (int, error) {
@@ -172,7 +220,7 @@ func (c *citus) slotOf(ctx context.Context, at *server) (int, error) {
 			return 0, err
 		}
 		if slot == nil {
-			return 0, fmt.Errorf("%w: no shard of tusk_net.place lies on %s", store.ErrUnsupported, at.name)
+			return 0, fmt.Errorf("%w: no shard of tusk_net.place lies on %s yet: tusk migrate up", store.ErrUnsupported, at.name)
 		}
 		c.slots[group] = *slot
 		return *slot, nil

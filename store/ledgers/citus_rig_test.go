@@ -93,26 +93,30 @@ func given(dsn string) (*cluster, error) {
 
 func startCluster(bin string) (*cluster, error) {
 	c := &cluster{}
-	var failed error
 	for range 3 {
-		node, err := pgtest.StartOf(bin, "shared_preload_libraries=citus", "citus.node_conninfo=sslmode=disable",
-			"max_prepared_transactions=200", "max_connections=200", "wal_level=logical")
-		if err == nil {
-			c.servers, c.dsns = append(c.servers, node), append(c.dsns, node.DSN)
-			err = node.Exec(context.Background(), "create extension citus")
+		if err := c.addNode(bin); err != nil {
+			c.stop()
+			return nil, err
 		}
-		failed = errors.Join(failed, err)
-	}
-	for i, dsn := range c.dsns {
-		call := map[bool]string{true: "citus_set_coordinator_host", false: "citus_add_node"}[i == 0]
-		host, port := hostOf(dsn)
-		failed = errors.Join(failed, c.servers[0].Exec(context.Background(), fmt.Sprintf("select %s('%s', %s)", call, host, port)))
-	}
-	if failed != nil {
-		c.stop()
-		return nil, failed
 	}
 	return c, nil
+}
+
+// addNode adds a node: the coordinator at first, then workers.
+func (c *cluster) addNode(bin string) error {
+	node, err := pgtest.StartOf(bin, "shared_preload_libraries=citus", "citus.node_conninfo=sslmode=disable",
+		"max_prepared_transactions=200", "max_connections=200", "wal_level=logical")
+	if err != nil {
+		return err
+	}
+	c.servers, c.dsns = append(c.servers, node), append(c.dsns, node.DSN)
+	call := map[bool]string{true: "citus_set_coordinator_host", false: "citus_add_node"}[len(c.servers) == 1]
+	host, port := hostOf(node.DSN)
+	ctx := context.Background()
+	if err := node.Exec(ctx, "create extension citus"); err != nil {
+		return err
+	}
+	return c.servers[0].Exec(ctx, fmt.Sprintf("select %s('%s', %s)", call, host, port))
 }
 
 func (c *cluster) stop() {

@@ -185,9 +185,12 @@ func commitTogether(ctx context.Context, c caller) error {
 	if group == 0 {
 		return c.exec(ctx, "delete from tusk_net.mark")
 	}
-	var slot int
+	var slot *int
 	if err := c.row(ctx, slotText, group).Scan(&slot); err != nil {
 		return err
 	}
-	return c.exec(ctx, "delete from tusk_net.place where slot = $1", slot)
+	if slot == nil {
+		return fmt.Errorf("%w: no shard of tusk_net.place lies on this node yet: tusk migrate up", store.ErrUnsupported)
+	}
+	return c.exec(ctx, "delete from tusk_net.place where slot = $1", *slot)
 }

@@ -42,6 +42,7 @@ type Options struct {
 // Store is a queue in many ledgers. It is safe for use by many goroutines.
 type Store struct {
 	known   atomic.Pointer[[]*server]
+	left    []*server // whose places others have taken
 	o       Options
 	owned   bool // the pools were opened here
 	pinned  func(queue string) bool
@@ -114,7 +115,7 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	s.life, s.close = context.WithCancel(context.Background())
 	s.known.Store(new([]*server))
 	for _, pool := range pools {
-		s.add(pool)
+		s.add(pool, nil)
 	}
 	if _, err := s.find(ctx); err != nil && !errors.Is(err, store.ErrSchemaMissing) {
 		s.close()
@@ -125,12 +126,18 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	return s, nil
 }
 
-// add makes a server known.
-func (s *Store) add(pool *pgxpool.Pool) *server {
+// add makes a server known, in the place of another one or beside all.
+func (s *Store) add(pool *pgxpool.Pool, instead *server) *server {
 	c := pool.Config().ConnConfig
 	at := &server{pool: pool, name: fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database),
 		attendant: postgres.NewAttendant(pool)}
-	all := append(slices.Clone(s.servers()), at)
+	all := slices.Clone(s.servers())
+	if i := slices.Index(all, instead); i >= 0 {
+		all[i] = at
+		s.left = append(s.left, instead)
+	} else {
+		all = append(all, at)
+	}
 	s.known.Store(&all)
 	return at
 }
@@ -148,7 +155,7 @@ func (s *Store) Close() error {
 			err = errors.Join(err, l.end())
 		}
 	}
-	for _, at := range s.servers() {
+	for _, at := range append(s.left, s.servers()...) {
 		at.attendant.Close()
 		if s.owned {
 			at.pool.Close()

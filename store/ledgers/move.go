@@ -62,6 +62,9 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 	} else {
 		m.Stood, err = s.copyAll(ctx, &seen, target, numbers)
 	}
+	if err == nil {
+		err = s.net.reach(ctx)
+	}
 	if err != nil {
 		return m, fmt.Errorf("move: %w", err)
 	}

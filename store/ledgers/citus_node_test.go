@@ -1,0 +1,92 @@
+package ledgers_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A node comes, and takes over a ledger; one is lost, and its standby takes its place at another
+// address. Who works goes on, and users' transactions reach all ledgers, as before.
+func TestCitusNodesComeAndGo(t *testing.T) {
+	c := citusToKill(t)
+	ctx := context.Background()
+	dsn := c.queue(t, 4)
+	s := openCitus(t, dsn) // two on each worker
+	table := c.users(t)
+	w := worker(t, s)
+	var tasks []store.NewTask
+	for no := range 4 {
+		tasks = append(tasks, keyedIn(s, no, nil))
+	}
+	add(t, s, tasks...)
+	held := claim(t, s, w, 4)
+	everywhere := func(when string) {
+		t.Helper()
+		for no := range 4 {
+			task, row := keyedIn(s, no, func(n *store.NewTask) { n.Queue = "later" }), c.idOn(t, table, 2)
+			eventually(t, fmt.Sprintf("%s, a transaction reaches ledger %d", when, no), func() bool {
+				_, err := userTx(t, c.dsns[0], func(tx pgx.Tx) error {
+					if err := enqueueTx(s, tx, task); err != nil {
+						return err
+					}
+					return insertRow(tx, table, row)
+				})
+				if err != nil {
+					t.Logf("%s: %v", when, err)
+				}
+				return err == nil
+			})
+			if got := stateOf(t, s, task.ID); got != store.Available || !c.has(t, table, row) {
+				t.Errorf("%s: a task of ledger %d is %v", when, no, got)
+			}
+		}
+	}
+	everywhere("at first")
+
+	if err := c.addNode(os.Getenv(citusBinEnv)); err != nil {
+		t.Fatal(err)
+	}
+	fresh := openCitus(t, dsn)
+	host, port := hostOf(c.dsns[3])
+	if _, err := fresh.Move(ctx, host+":"+port, 1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the others know where the ledger is", func() bool { return stateOf(t, s, tasks[1].ID) == store.Running })
+	everywhere("after a move to a new node")
+
+	standby, err := c.servers[1].Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Stop)
+	if err := c.servers[1].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.Exec(ctx, "select pg_promote()"); err != nil {
+		t.Fatal(err)
+	}
+	_, before := hostOf(c.dsns[1])
+	_, after := hostOf(standby.DSN)
+	_, err = ask(c.dsns[0], "select citus_update_node(nodeid, '127.0.0.1', $2::text::int)::text from pg_dist_node where nodeport = $1::text::int",
+		before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the standby's ledgers are used", func() bool {
+		found, err := s.List(ctx, store.Filter{IDs: []store.ID{tasks[0].ID}})
+		return err == nil && len(found) == 1
+	})
+	everywhere("after a node was lost")
+	if _, err := s.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	for i := range held {
+		finish(t, s, store.Outcome{Task: &held[i], State: store.Completed, Attempt: 1})
+	}
+}
