@@ -98,6 +98,13 @@ func (c *Client) Lead(ctx context.Context, config *WorkerConfig) error {
 	return l.Run(ctx)
 }
 
+// hear passes on that queues may have tasks, by settings that are not old.
+func (w *Worker) hear(queues ...string) {
+	if !w.queues.hear() {
+		w.source.Hint(queues...)
+	}
+}
+
 // listen turns the engine's hints into looks at the queues. A listener that
 // breaks is replaced; polling goes on all the while.
 func (w *Worker) listen(ctx context.Context) {
@@ -106,7 +113,7 @@ func (w *Worker) listen(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		err := engine.Listen(ctx, w.source.Hint)
+		err := engine.Listen(ctx, w.hear)
 		if ctx.Err() != nil {
 			return
 		}

@@ -5,13 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/allot"
-	"github.com/tuskqueue/tusk/internal/loop"
 	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -253,116 +250,4 @@ func (c *Client) record(ctx context.Context, kind, name string) (store.Record, e
 		}
 	}
 	return store.Record{Kind: kind, Name: name}, nil
-}
-
-// queueWatch knows which of a worker's queues are open.
-type queueWatch struct {
-	client  *Client
-	queues  []string
-	worker  func() ID // which may be quiet; nil: none is
-	changed func()
-	loop    *loop.Loop
-
-	// Where the engine can look at more with the same trip: nil, or told who leads, and what was
-	// found in the queues that rest.
-	leads  func(leader ID)
-	rests  func() []string
-	looked func(began time.Time, found []string)
-
-	mu     sync.Mutex
-	paused map[string]bool // or this worker is quiet; nil: not known yet
-	most   map[string]int  // limits of how many of a queue a worker may hold
-}
-
-func newQueueWatch(c *Client, queues []string, log *slog.Logger) *queueWatch {
-	w := &queueWatch{client: c, queues: queues}
-	w.loop = loop.New("queue settings", 10*time.Second, log, w.refresh)
-	return w
-}
-
-// open lists the queues that are not paused, and how many tasks of a queue a worker
-// may hold; none before the first look, so that a worker never claims from a queue
-// that was paused before it started.
-func (w *queueWatch) open() (open []string, most map[string]int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.paused == nil {
-		return nil, nil
-	}
-	open = make([]string, 0, len(w.queues))
-	for _, q := range w.queues {
-		if !w.paused[q] {
-			open = append(open, q)
-		}
-	}
-	return open, w.most
-}
-
-// settings returns the records of queues, and the limits of all, in one trip where the
-// engine can.
-func (w *queueWatch) settings(ctx context.Context) (queues []store.Record, limits map[string]Limits, err error) {
-	c := w.client
-	engine, ok := store.As[store.Looker](c.store)
-	if !ok {
-		if queues, err = c.store.Records(ctx, queueRecord); err != nil {
-			return nil, nil, err
-		}
-		limits, err = c.limits.of(ctx, c)
-		return queues, limits, err
-	}
-	var resting []string
-	if w.rests != nil {
-		resting = w.rests()
-	}
-	asked := time.Now()
-	seen, err := engine.Look(ctx, resting, queueRecord, allot.RecordKind)
-	if err != nil {
-		return nil, nil, err
-	}
-	if w.leads != nil {
-		w.leads(seen.Leader)
-	}
-	if len(resting) > 0 {
-		w.looked(asked, seen.Queues)
-	}
-	isLimit := func(r store.Record) bool { return r.Kind == allot.RecordKind }
-	queues = slices.DeleteFunc(slices.Clone(seen.Records), isLimit)
-	limits, err = limitsOf(slices.DeleteFunc(seen.Records, func(r store.Record) bool { return !isLimit(r) }))
-	if err == nil {
-		c.limits.take(limits, asked)
-	}
-	return queues, limits, err
-}
-
-func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
-	records, limits, err := w.settings(ctx)
-	if err != nil {
-		return 0, err
-	}
-	paused := map[string]bool{}
-	for _, r := range records {
-		var s queueSettings
-		if err := json.Unmarshal(r.Body, &s); err != nil {
-			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
-		}
-		paused[r.Name] = s.Paused || w.worker != nil && slices.Contains(s.Quiet, w.worker())
-	}
-	most := map[string]int{}
-	for _, q := range w.queues {
-		if n := limits[q].PerWorker; n > 0 {
-			most[q] = n
-		}
-	}
-	w.mu.Lock()
-	first := w.paused == nil
-	opened := first
-	for _, q := range w.queues {
-		opened = opened || w.paused[q] && !paused[q] || w.most[q] != most[q]
-	}
-	w.paused, w.most = paused, most
-	w.mu.Unlock()
-	if opened {
-		w.changed()
-	}
-	return queueRefresh, nil
 }

@@ -41,10 +41,13 @@ type WorkerConfig struct {
 	Lease time.Duration
 	// Beat is the time between heartbeats, at most a third of Lease. Default: 10 s,
 	// 2 s on an engine that sees connections end, or a third of Lease, whichever is
-	// least.
+	// least. Unless it is set, a worker that has found nothing for some seconds beats
+	// every 10 s.
 	Beat time.Duration
 	// Poll is the longest pause between two looks at idle queues. Hints make most
-	// looks unnecessary, but nothing depends on hints. Default: 1 s.
+	// looks unnecessary, but nothing depends on hints. Default: 1 s. Where the engine
+	// hears of tasks at once, workers that take from the same queues share the looks:
+	// together they look twice a second, and each every five seconds or more often.
 	Poll time.Duration
 	// ShutdownTimeout is how long running tasks may go on after Run's context has
 	// ended; then their contexts end, too. Default: 25 s.
@@ -161,6 +164,7 @@ func (w *Worker) assemble() {
 				Kinds: w.mux.Kinds(), Hung: w.Hung()}
 		},
 		NewID: NewID, TTL: c.Lease, Every: c.Beat,
+		Rest: restFor(s, c), Idles: func() bool { return w.source.Idles() && len(w.holds()) == 0 },
 		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Away: w.away, Log: w.log,
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
@@ -170,10 +174,10 @@ func (w *Worker) assemble() {
 		prompt = engine.Prompt
 	}
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
-		Room: w.room, Take: w.slots.Take, Poll: c.Poll, Prompt: prompt, Along: exchanger, Lender: w.finish, Log: w.log})
+		Room: w.room, Take: w.take, Poll: c.Poll, Prompt: prompt, Along: exchanger, Lender: w.finish, Log: w.log})
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if c.Poll >= queueRefresh {
-		w.queues.rests, w.queues.looked = w.source.Rests, w.source.Looked
+		w.queues.rests, w.queues.looked, w.queues.rarest = w.source.Rests, w.source.Looked, c.Lease/6
 	}
 	if !c.NeverLead {
 		w.leader = w.newLeader()
@@ -309,6 +313,15 @@ func beatEvery(s store.Store) time.Duration {
 		return 2 * time.Second
 	}
 	return 10 * time.Second
+}
+
+// restFor is the time between heartbeats of a worker that has nothing to lose, unless it was said how
+// often it is to beat.
+func restFor(s store.Store, c WorkerConfig) time.Duration {
+	if c.Beat != min(beatEvery(s), c.Lease/3) {
+		return c.Beat
+	}
+	return min(10*time.Second, c.Lease/3)
 }
 
 func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {

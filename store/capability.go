@@ -197,6 +197,9 @@ type Sight struct {
 	// Queues are those of which a claim may get a task. When the look began, the others
 	// had none.
 	Queues []string
+	// Workers is how many workers take from each of the queues, at least and about, who all hear of
+	// tasks as soon as they come. 0: that is not known.
+	Workers int
 }
 
 // Meter is an engine that counts what it costs, for benchmarks.

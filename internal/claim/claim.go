@@ -64,9 +64,9 @@ type Source struct {
 	sated      atomic.Bool // the last round had room left, and hints are prompt
 	resting    atomic.Bool // it polls in vain, as seldom as it may
 
-	mu     sync.Mutex
-	asked  store.Token // of the request that is under way or unanswered; zero: none
-	looked time.Time   // when the last look began that found nothing
+	mu    sync.Mutex
+	asked store.Token // of the request that is under way or unanswered; zero: none
+	vain  time.Time   // until when a look has found that there is nothing
 }
 
 // The pause after a poll that found fewer than there was room for doubles up to Poll. It is

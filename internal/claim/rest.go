@@ -8,6 +8,9 @@ import (
 // A source that finds nothing need not poll while somebody who asks the store for something
 // else finds out with the same question that there is nothing.
 
+// Idles reports whether it polls in vain.
+func (c *Source) Idles() bool { return c.resting.Load() }
+
 // Rests returns the queues of which a look may stand for a poll: a source that polls in vain
 // has some, unless they are many.
 func (c *Source) Rests() []string {
@@ -26,24 +29,25 @@ func (c *Source) Rests() []string {
 	return queues
 }
 
-// Looked tells what a look found in the queues that Rests had returned when it began.
-func (c *Source) Looked(began time.Time, found []string) {
+// Looked tells what a look found in the queues that Rests had returned when it began, and after what
+// pause the next one comes.
+func (c *Source) Looked(began time.Time, found []string, pause time.Duration) {
 	if len(found) > 0 {
 		c.Hint(found...)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.looked = began
+	c.vain = began.Add(pause + pause/8)
 }
 
-// spared is how long the next poll may still wait because of the last look. It is a little
-// longer than Poll, so that the next look comes first.
+// spared is how long the next poll may still wait because of the last look: until a little after the
+// next one, so that that comes first.
 func (c *Source) spared() time.Duration {
 	if !c.resting.Load() || len(c.round) > 0 || c.unanswered != nil || !c.hints.silent() {
 		return 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return time.Until(c.looked.Add(c.o.Poll + c.o.Poll/8))
+	return time.Until(c.vain)
 }

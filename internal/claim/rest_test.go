@@ -13,7 +13,7 @@ import (
 func looks(s *Source, n int) (asked []string) {
 	for range n {
 		asked = s.Rests()
-		s.Looked(time.Now(), nil)
+		s.Looked(time.Now(), nil, time.Second)
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
@@ -62,12 +62,12 @@ func TestAnIdleSourceThatHearsOfSomethingPollsAtOnceWhateverALookFound(t *testin
 				"a hint without a name":     func() { s.Hint() },
 				"room":                      s.Freed,
 				"somebody who woke it":      s.Wake,
-				"a look that found a queue": func() { s.Looked(time.Now(), []string{"p"}) },
+				"a look that found a queue": func() { s.Looked(time.Now(), []string{"p"}, time.Second) },
 			} {
-				s.Looked(time.Now(), nil)
+				s.Looked(time.Now(), nil, time.Second)
 				before := len(c.requests)
 				tell()
-				s.Looked(time.Now(), nil)
+				s.Looked(time.Now(), nil, time.Second)
 				synctest.Wait()
 				if n := len(c.requests) - before; n != 1 {
 					t.Errorf("%d polls after %s, want one", n, what)
@@ -78,6 +78,33 @@ func TestAnIdleSourceThatHearsOfSomethingPollsAtOnceWhateverALookFound(t *testin
 			synctest.Wait()
 			if s.Rests() != nil {
 				t.Error("it rests although it has just found something")
+			}
+		})
+	})
+}
+
+func TestASourceRestsUntilTheNextLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counter{}
+		w := &worker{id: store.ID{1}, room: 10}
+		s := w.source(c, "p")
+		run(t, s, func() {
+			time.Sleep(10 * time.Second)
+			looks(s, 10)
+			before := len(c.requests)
+			for range 4 {
+				s.Looked(time.Now(), nil, 5*time.Second)
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+			}
+			if n := len(c.requests) - before; n > 1 {
+				t.Errorf("%d polls beside looks every five seconds", n)
+			}
+			before = len(c.requests)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if len(c.requests) == before {
+				t.Error("no poll after a look that did not come")
 			}
 		})
 	})

@@ -29,6 +29,8 @@ type Options struct {
 	NewID  func() store.ID          // mints identities
 	TTL    time.Duration            // of a lease without a beat
 	Every  time.Duration            // between beats
+	Rest   time.Duration            // between beats while it idles; 0: as Every
+	Idles  func() bool              // it has nothing and finds nothing; not asked without Rest
 	Holds  func() []store.Token     // every token that is asked for, or has tasks whose outcome is not acknowledged
 	Notes  func() []store.Note      // what handlers noted and is not stored yet
 	Noted  func(notes []store.Note) // these are stored
@@ -47,11 +49,12 @@ type Heart struct {
 
 	mu    sync.Mutex
 	id    store.ID
-	good  time.Time    // when the last beat that succeeded was sent; zero: none under this id
-	told  store.Worker // what it said of the worker
-	alive bool         // the id has beaten at least once
-	seq   int64        // of the last beat that was sent
-	seen  int64        // of the last one under this id whose answer came
+	good  time.Time     // when the last beat that succeeded was sent; zero: none under this id
+	told  store.Worker  // what it said of the worker
+	alive bool          // the id has beaten at least once
+	every time.Duration // when the last beat said that the next one comes
+	seq   int64         // of the last beat that was sent
+	seen  int64         // of the last one under this id whose answer came
 }
 
 // New makes a heart with a fresh identity.
@@ -119,7 +122,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	beat.Worker = about
 	beat.Worker.ID = id
 	// What is asked for after this is younger than the beat whose answer has come.
-	beat.TTL, beat.Every, beat.Notes, beat.Holds = h.o.TTL, h.o.Every, notes, h.o.Holds()
+	beat.TTL, beat.Every, beat.Notes, beat.Holds = h.o.TTL, h.pause(), notes, h.o.Holds()
 	sent := time.Now()
 	stops, err := h.store.Extend(ctx, beat)
 	if errors.Is(err, store.ErrWorkerDead) {
@@ -136,7 +139,7 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	h.o.Noted(notes)
 	h.mu.Lock()
 	if h.id == id {
-		h.good, h.alive, h.seen, h.told = sent, true, beat.Seq, about
+		h.good, h.alive, h.seen, h.told, h.every = sent, true, beat.Seq, about, beat.Every
 	}
 	h.mu.Unlock()
 	if len(stops) > 0 {
@@ -150,10 +153,28 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 func (h *Heart) due(about *store.Worker) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.alive || about.Hung != h.told.Hung || !slices.Equal(about.Queues, h.told.Queues) {
+	every := h.pause()
+	if !h.alive || every < h.every || about.Hung != h.told.Hung || !slices.Equal(about.Queues, h.told.Queues) {
 		return 0
 	}
-	return h.o.Every - time.Since(h.good)
+	return every - time.Since(h.good)
+}
+
+// pause is the time between beats.
+func (h *Heart) pause() time.Duration {
+	if h.o.Rest > 0 && h.o.Idles() {
+		return h.o.Rest
+	}
+	return h.o.Every
+}
+
+// Stir has a heart that rests beat at once: the worker has got something.
+func (h *Heart) Stir() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.every > h.o.Every {
+		h.beat.Wake()
+	}
 }
 
 // check gives the leases up before the store can: two thirds of their time after

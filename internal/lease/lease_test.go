@@ -41,6 +41,8 @@ type chest struct {
 	lost   []time.Duration
 	ids    byte
 	about  store.Worker
+	idles  bool // nothing is held
+	rest   time.Duration
 	heart  *Heart
 }
 
@@ -61,6 +63,7 @@ func live(t *testing.T, c *chest, test func()) {
 		c.began, c.about.Host = time.Now(), "h"
 		c.heart = New(c, Options{
 			Worker: func() store.Worker { c.mu.Lock(); defer c.mu.Unlock(); return c.about }, TTL: ttl, Every: every,
+			Rest: c.rest, Idles: func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.idles },
 			NewID: func() store.ID { c.ids++; return store.ID{c.ids} },
 			Holds: func() []store.Token { return []store.Token{{byte(len(c.beats))}} },
 			Notes: func() []store.Note { c.mu.Lock(); defer c.mu.Unlock(); return c.notes },
@@ -109,6 +112,47 @@ func TestItBeatsAndMayClaimFromTheFirstBeatOn(t *testing.T) {
 	}
 	if len(c.beats) != 31 || c.beats[0].TTL != ttl || c.beats[0].Worker.Host != "h" {
 		t.Errorf("%d beats, the first %+v", len(c.beats), c.beats[0])
+	}
+}
+
+func TestAHeartRestsWhileNothingIsHeldAndBeatsAtOnceWhenSomethingIs(t *testing.T) {
+	c := &chest{idles: true, rest: 25 * time.Second}
+	live(t, c, func() {
+		time.Sleep(51 * time.Second)
+		if len(c.beats) != 3 || c.beats[2].Every != c.rest {
+			t.Errorf("while it idles: %+v", c.beats)
+		}
+		c.mu.Lock()
+		c.idles = false
+		c.mu.Unlock()
+		c.heart.Stir()
+		synctest.Wait()
+		if len(c.beats) != 4 || c.beats[3].Every != every {
+			t.Errorf("when it was stirred: %+v", c.beats)
+		}
+		c.heart.Stir()
+		synctest.Wait()
+		if len(c.beats) != 4 {
+			t.Errorf("it beats whenever it is stirred: %+v", c.beats)
+		}
+		time.Sleep(every + time.Second/2)
+		if len(c.beats) != 5 {
+			t.Errorf("while it works: %+v", c.beats)
+		}
+	})
+}
+
+func TestAHeartThatNobodyStirsSeesWithinASecondThatItNoLongerIdles(t *testing.T) {
+	c := &chest{idles: true, rest: 25 * time.Second}
+	live(t, c, func() {
+		time.Sleep(2500 * time.Millisecond)
+		c.mu.Lock()
+		c.idles = false
+		c.mu.Unlock()
+		time.Sleep(time.Second)
+	})
+	if len(c.beats) != 2 || c.beats[1].Every != every {
+		t.Errorf("%+v", c.beats)
 	}
 }
 

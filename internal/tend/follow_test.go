@@ -30,8 +30,12 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 		synctest.Wait()
 		asked.Store(0)
 		for range 60 {
-			l.Saw(other)
+			l.Saw(other, time.Second)
 			time.Sleep(time.Second)
+		}
+		for range 10 {
+			l.Saw(other, 2*ttl)
+			time.Sleep(2 * ttl)
 		}
 		if n := asked.Load(); n != 0 {
 			t.Errorf("it campaigned %d times while another was seen to lead", n)
@@ -40,11 +44,11 @@ func TestWhoSeesAnotherLeadDoesNotCampaign(t *testing.T) {
 		if asked.Load() == 0 {
 			t.Error("it does not campaign although nothing is seen any more")
 		}
-		l.Saw(other)
+		l.Saw(other, time.Second)
 		if _, err := s.Store.Lead(t.Context(), store.Candidate{ID: other}); err != nil {
 			t.Fatal(err)
 		}
-		l.Saw(store.ID{})
+		l.Saw(store.ID{}, time.Second)
 		synctest.Wait()
 		if l.Term() == 0 {
 			t.Error("it does not lead although nobody was seen to")

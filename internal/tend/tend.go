@@ -126,14 +126,13 @@ func (l *Leader) Resign(ctx context.Context) error {
 }
 
 // Saw tells who leads, by a look at the store that has just been answered; zero: nobody may.
-// While another process is seen to lead at least every half of a term, this one does not
-// campaign.
-func (l *Leader) Saw(leader store.ID) {
+// The next look comes after a pause. While another process is seen to lead this one does not campaign.
+func (l *Leader) Saw(leader store.ID, pause time.Duration) {
 	l.touch()
 	if !leader.IsZero() && leader != l.o.ID {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.other = time.Now()
+		l.other = time.Now().Add(max(l.o.TTL/2, pause+pause/8))
 	} else if l.Term() == 0 {
 		l.forgetOther()
 		l.lead.Wake()
@@ -150,7 +149,7 @@ func (l *Leader) forgetOther() {
 func (l *Leader) follows() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.other.IsZero() && time.Since(l.other) < l.o.TTL/2
+	return time.Now().Before(l.other)
 }
 
 func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {

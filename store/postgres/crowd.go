@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	crowdEvery  = 10 * time.Second // how often the workers of a queue are counted
+	crowdEvery  = 20 * time.Second // how often the workers of a queue are counted
 	mostCounted = 20
 	// A listener lets others go before it by up to so long for each other worker of the
 	// queue, but not more than longestCourtesy in all.
@@ -72,6 +72,15 @@ func (s *Store) workersOf(queue string) int {
 		go s.countWorkers(queue)
 	}
 	return c.workers
+}
+
+// fewestOf is the least that workersOf says of queues.
+func (s *Store) fewestOf(queues []string) int {
+	fewest := mostCounted
+	for _, queue := range queues {
+		fewest = min(fewest, s.workersOf(queue))
+	}
+	return fewest
 }
 
 func (s *Store) countWorkers(queue string) {

@@ -41,6 +41,10 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 	if err != nil {
 		return store.Sight{}, fmt.Errorf("look: %w", err)
 	}
+	if s.Prompt() && len(queues) > 0 {
+		seen.Workers = s.fewestOf(queues)
+		s.ring(seen.Queues...) // others look rarely: they may not have heard
+	}
 	return seen, nil
 }
 

@@ -1,0 +1,118 @@
+package tusk_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// crowded is a store whose queues many workers take from, who all hear of tasks.
+type crowded struct {
+	store.Store
+	workers       int
+	looks, claims atomic.Int64
+	wake          func(queues ...string)
+}
+
+func (c *crowded) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
+	c.looks.Add(1)
+	for _, kind := range kinds {
+		records, err := c.Records(ctx, kind)
+		if err != nil {
+			return seen, err
+		}
+		seen.Records = append(seen.Records, records...)
+	}
+	tasks, err := c.List(ctx, store.Filter{States: []store.State{store.Available}, Queues: queues, Limit: 10})
+	for i := range tasks {
+		if !slices.Contains(seen.Queues, tasks[i].Queue) && len(queues) > 0 {
+			seen.Queues = append(seen.Queues, tasks[i].Queue)
+		}
+	}
+	seen.Workers = c.workers
+	return seen, err
+}
+
+func (c *crowded) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
+	c.claims.Add(1)
+	return c.Store.Claim(ctx, r)
+}
+
+func (c *crowded) Listen(ctx context.Context, wake func(queues ...string)) error {
+	c.wake = wake
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (c *crowded) Prompt() bool { return true }
+
+func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
+	idle := func(name string, workers int, f func(t *testing.T, s *shop, c *crowded)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &crowded{Store: memory.New(), workers: workers}
+				s := &shop{t: t, store: c, mux: tusk.NewMux(), client: clientOf(t, c)}
+				tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+				_, stop := s.work(&tusk.WorkerConfig{NeverLead: true})
+				time.Sleep(30 * time.Second)
+				f(t, s, c)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+	for workers, want := range map[int]int64{0: 60, 1: 60, 4: 30, 10: 12, 1000: 12} {
+		idle("of a minute's looks", workers, func(t *testing.T, _ *shop, c *crowded) {
+			looks, claims := c.looks.Load(), c.claims.Load()
+			time.Sleep(time.Minute)
+			if n := c.looks.Load() - looks; n < want-1 || n > want+1 || c.claims.Load()-claims > 1 {
+				t.Errorf("one of %d workers looks %d times a minute, want about %d, and claims %d times", workers, n, want, c.claims.Load()-claims)
+			}
+		})
+	}
+	idle("who hears of a task takes it at once", 10, func(t *testing.T, s *shop, c *crowded) {
+		for range 20 {
+			time.Sleep(3700 * time.Millisecond)
+			id := s.enqueue(count{}, nil)
+			c.wake("default")
+			time.Sleep(50 * time.Millisecond)
+			if state := s.get(id).State; state != tusk.StateCompleted {
+				t.Errorf("50 ms later the task is %v", state)
+			}
+		}
+	})
+	idle("who does not hear of it finds it", 10, func(t *testing.T, s *shop, _ *crowded) {
+		id := s.enqueue(count{}, nil)
+		time.Sleep(6 * time.Second)
+		if state := s.get(id).State; state != tusk.StateCompleted {
+			t.Errorf("6 s later the task is %v", state)
+		}
+	})
+	idle("who hears of a task of a queue that was paused since leaves it", 10, func(t *testing.T, s *shop, c *crowded) {
+		if err := s.client.PauseQueue(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		id := s.enqueue(count{}, nil)
+		c.wake("default")
+		time.Sleep(time.Minute)
+		if state := s.get(id).State; state != tusk.StateAvailable {
+			t.Errorf("the task is %v", state)
+		}
+		if err := s.client.ResumeQueue(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if state := s.get(id).State; state != tusk.StateCompleted {
+			t.Errorf("2 s after the pause the task is %v", state)
+		}
+	})
+}
