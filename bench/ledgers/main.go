@@ -1,6 +1,7 @@
 // Command ledgers measures a queue in many ledgers against what it has to reach: the router
-// beside the engine alone, three servers beside one, what idle workers cost, and what is seen of
-// the loss of a server. Every bar is printed with its figure and whether it was passed.
+// beside the engine alone, three servers beside one, what idle workers cost, what is seen of
+// the loss of a server, and workers of Citus where there is a PostgreSQL that has it. Every bar is
+// printed with its figure and whether it was passed.
 //
 // It starts PostgreSQL servers of this machine with stock settings, but more connections, in
 // temporary folders, and must run on their machine, whose processes' time it reads.
@@ -43,6 +44,7 @@ var scenarios = []struct {
 	{"idle", idle},
 	{"lost", lost},
 	{"costs", costs},
+	{"citus", citus},
 }
 
 var discard = slog.New(slog.DiscardHandler)
