@@ -18,7 +18,7 @@ type crowded struct {
 	store.Store
 	workers       int
 	looks, claims atomic.Int64
-	wake          func(queues ...string)
+	wake          atomic.Pointer[func(queues ...string)]
 }
 
 func (c *crowded) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
@@ -46,10 +46,12 @@ func (c *crowded) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task
 }
 
 func (c *crowded) Listen(ctx context.Context, wake func(queues ...string)) error {
-	c.wake = wake
+	c.wake.Store(&wake)
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+func (c *crowded) tell(queue string) { (*c.wake.Load())(queue) }
 
 func (c *crowded) Prompt() bool { return true }
 
@@ -82,7 +84,7 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 		for range 20 {
 			time.Sleep(3700 * time.Millisecond)
 			id := s.enqueue(count{}, nil)
-			c.wake("default")
+			c.tell("default")
 			time.Sleep(50 * time.Millisecond)
 			if state := s.get(id).State; state != tusk.StateCompleted {
 				t.Errorf("50 ms later the task is %v", state)
@@ -102,7 +104,7 @@ func TestWorkersOfACrowdShareTheLooks(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		id := s.enqueue(count{}, nil)
-		c.wake("default")
+		c.tell("default")
 		time.Sleep(time.Minute)
 		if state := s.get(id).State; state != tusk.StateAvailable {
 			t.Errorf("the task is %v", state)
