@@ -45,10 +45,11 @@ const (
 // families reads again what is too old, and returns what is told of the database. A scrape waits
 // for a moment, or for the first look. Callers must not change what is told.
 func (l *look) families() ([]*dto.MetricFamily, error) {
+	l.mu.Lock()
 	if l.client == nil {
+		l.mu.Unlock()
 		return nil, nil
 	}
-	l.mu.Lock()
 	if l.reading == nil && time.Since(l.begun) >= cmp.Or(l.every, Every) {
 		l.begun, l.reading = time.Now(), make(chan struct{})
 		go l.refresh()

@@ -63,6 +63,8 @@ func (t *Telemetry) Hung(handlers func() int) {
 
 // Watch has it tell of the database of a client as well: depths, workers, health.
 func (t *Telemetry) Watch(client *tusk.Client) {
+	t.look.mu.Lock()
+	defer t.look.mu.Unlock()
 	t.look.client = client
 }
 

@@ -101,6 +101,7 @@ func TestASourceRestsUntilTheNextLook(t *testing.T) {
 				t.Errorf("%d polls beside looks every five seconds", n)
 			}
 			before = len(c.requests)
+			s.Looked(time.Now(), nil, time.Second)
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if len(c.requests) == before {

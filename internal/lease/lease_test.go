@@ -117,27 +117,30 @@ func TestItBeatsAndMayClaimFromTheFirstBeatOn(t *testing.T) {
 
 func TestAHeartRestsWhileNothingIsHeldAndBeatsAtOnceWhenSomethingIs(t *testing.T) {
 	c := &chest{idles: true, rest: 25 * time.Second}
+	sent := func() []beat { c.mu.Lock(); defer c.mu.Unlock(); return slices.Clone(c.beats) }
 	live(t, c, func() {
 		time.Sleep(51 * time.Second)
-		if len(c.beats) != 3 || c.beats[2].Every != c.rest {
-			t.Errorf("while it idles: %+v", c.beats)
+		synctest.Wait()
+		if b := sent(); len(b) != 3 || b[2].Every != c.rest {
+			t.Errorf("while it idles: %+v", b)
 		}
 		c.mu.Lock()
 		c.idles = false
 		c.mu.Unlock()
 		c.heart.Stir()
 		synctest.Wait()
-		if len(c.beats) != 4 || c.beats[3].Every != every {
-			t.Errorf("when it was stirred: %+v", c.beats)
+		if b := sent(); len(b) != 4 || b[3].Every != every {
+			t.Errorf("when it was stirred: %+v", b)
 		}
 		c.heart.Stir()
 		synctest.Wait()
-		if len(c.beats) != 4 {
-			t.Errorf("it beats whenever it is stirred: %+v", c.beats)
+		if b := sent(); len(b) != 4 {
+			t.Errorf("it beats whenever it is stirred: %+v", b)
 		}
 		time.Sleep(every + time.Second/2)
-		if len(c.beats) != 5 {
-			t.Errorf("while it works: %+v", c.beats)
+		synctest.Wait()
+		if b := sent(); len(b) != 5 {
+			t.Errorf("while it works: %+v", b)
 		}
 	})
 }
