@@ -293,14 +293,14 @@ func (w *Worker) readAhead() int {
 	return min(w.config.ReadAhead, int(int64(longestWait)*int64(w.config.Concurrency)/int64(mean)))
 }
 
-// holds names all leases, looking at the rooms in the order in which tasks go through them,
-// so that none is missed which goes on meanwhile.
 // take runs tasks that were claimed. From now on beats matter.
 func (w *Worker) take(tasks []store.Task, asked time.Time) {
 	w.slots.Take(tasks, asked)
 	w.heart.Stir()
 }
 
+// holds names all leases, looking at the rooms in the order in which tasks go through them,
+// so that none is missed which goes on meanwhile.
 func (w *Worker) holds() []store.Token {
 	return slices.Concat(w.source.Asked(), w.slots.Tokens(), w.finish.Tokens())
 }

@@ -15,7 +15,7 @@ import (
 
 const (
 	queueRecord  = tend.QueueKind
-	queueRefresh = time.Second // how soon a worker learns of a pause
+	queueRefresh = time.Second // how old the settings may be by which a worker claims
 )
 
 // Queue is a queue with its settings and its depth.

@@ -30,11 +30,14 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 		if d.header().Tell == "" {
 			continue
 		}
-		for _, kid := range append(needy[i], d.task().Kids...) {
+		for _, kid := range slices.Concat(d.task().Kids, needy[i]) {
+			one := end{idOf(d.ID), states[d.header().Tell]}
 			if ended[kid] == nil {
 				kids = append(kids, kid)
 			}
-			ended[kid] = append(ended[kid], end{idOf(d.ID), states[d.header().Tell]})
+			if !slices.Contains(ended[kid], one) { // it may be known both ways
+				ended[kid] = append(ended[kid], one)
+			}
 		}
 	}
 	freed := make([][]*task, len(kids))
