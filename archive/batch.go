@@ -30,6 +30,7 @@ type batch struct {
 	announce func(ctx context.Context, path string) error // before a file is put into its place
 
 	open     map[Partition]*file
+	calendar calendar
 	done     []File
 	tasks    int64
 	waiting  int // bytes of rows that wait
@@ -65,7 +66,7 @@ func (w *batch) add(ctx context.Context, due *store.Due) error {
 }
 
 func (w *batch) addTask(ctx context.Context, t *store.Task) error {
-	p := partitionOf(t)
+	p := Partition{w.calendar.of(t.FinishedAt), t.Queue}
 	f := w.open[p]
 	if f == nil {
 		if len(w.open) >= mostFiles {
@@ -94,7 +95,7 @@ func (w *batch) addTask(ctx context.Context, t *store.Task) error {
 			return err
 		}
 	}
-	if f.written() >= fileTarget {
+	if f.size == 0 && f.written() >= fileTarget { // a row group has just ended
 		w.full = true
 		return w.end(ctx, f)
 	}

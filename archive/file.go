@@ -2,7 +2,6 @@ package archive
 
 import (
 	"bufio"
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -27,8 +26,19 @@ type Partition struct {
 	Queue string
 }
 
-func partitionOf(t *store.Task) Partition {
-	return Partition{t.FinishedAt.UTC().Format(time.DateOnly), t.Queue}
+// calendar names the UTC days of instants that mostly follow one another.
+type calendar struct {
+	number int64 // of days since 1970, of the latest
+	name   string
+}
+
+// of returns the day of an instant.
+func (c *calendar) of(at time.Time) string {
+	const seconds = 24 * 60 * 60
+	if number := at.Unix() / seconds; number != c.number || c.name == "" {
+		c.number, c.name = number, at.UTC().Format(time.DateOnly)
+	}
+	return c.name
 }
 
 // path is that of a file of a batch, in the form of Hive.
@@ -41,22 +51,26 @@ const (
 	pageBytes   = 64 << 10 // of a column
 	schemaKey   = "tusk.schema"
 	queueKey    = "tusk.queue"
+	writeRows   = 64        // at once
+	writeMemory = 256 << 10 // most bytes of them
 	groupRows   = 32 << 10  // most of a row group: what a look-up by id reads
-	groupMemory = 8 << 20   // most bytes of its rows in memory
+	groupMemory = 16 << 20  // most bytes of its rows, as they are in memory
 	fileTarget  = 128 << 20 // bytes after which a file is ended
 )
 
-// file is a Parquet file under way, on the local disk until it is whole. Rows wait in memory
-// until they make a row group, in which they are sorted by id.
+// file is a Parquet file under way, on the local disk until it is whole. Rows are in the order in
+// which they come; what of a row group is in memory is compressed.
 type file struct {
 	partition Partition
 	spool     *os.File
 	buffer    *bufio.Writer
 	sum       hash.Hash
 	parquet   *parquet.GenericWriter[Row]
-	rows      []Row
-	size      int // of rows, in memory
-	groups    int // written
+	rows      []Row // to be written together
+	bytes     int   // of them
+	group     int   // rows of the row group
+	size      int   // bytes of them
+	groups    int   // written
 	about     File
 }
 
@@ -72,7 +86,6 @@ func newFile(dir string, p Partition) (*file, error) {
 		parquet.Compression(&codec{}),
 		parquet.BloomFilters(parquet.SplitBlockFilter(bloomBits, "id")),
 		parquet.DeferBloomFiltersWithBuffers(parquet.NewBufferPool()), // beside the footer: both are read at once
-		parquet.SortingWriterConfig(parquet.SortingColumns(parquet.Ascending("id"))),
 		parquet.PageBufferSize(pageBytes),
 		parquet.WriteBufferSize(0),
 		parquet.CreatedBy("tusk", strconv.Itoa(SchemaVersion), ""),
@@ -87,27 +100,36 @@ func newFile(dir string, p Partition) (*file, error) {
 func (f *file) add(r Row) error {
 	f.about.count(&r, f.groups)
 	f.rows = append(f.rows, r)
-	f.size += r.size()
-	if len(f.rows) >= groupRows || f.size >= groupMemory {
+	size := r.size()
+	f.bytes, f.size = f.bytes+size, f.size+size
+	if f.group++; f.group >= groupRows || f.size >= groupMemory {
 		return f.flush()
+	}
+	if len(f.rows) >= writeRows || f.bytes >= writeMemory {
+		return f.write()
 	}
 	return nil
 }
 
-// flush writes the rows that wait as a row group.
-func (f *file) flush() error {
-	if len(f.rows) == 0 {
-		return nil
-	}
-	byID := func(a, b Row) int { return cmp.Compare(a.ID, b.ID) }
-	if !slices.IsSortedFunc(f.rows, byID) { // rows are large to move
-		slices.SortFunc(f.rows, byID)
-	}
+// write gives the rows that wait to the row group.
+func (f *file) write() error {
 	if _, err := f.parquet.Write(f.rows); err != nil {
 		return fmt.Errorf("write rows: %w", err)
 	}
 	clear(f.rows)
-	f.rows, f.size, f.groups = f.rows[:0], 0, f.groups+1
+	f.rows, f.bytes = f.rows[:0], 0
+	return nil
+}
+
+// flush ends the row group.
+func (f *file) flush() error {
+	if f.group == 0 {
+		return nil
+	}
+	if err := f.write(); err != nil {
+		return err
+	}
+	f.size, f.group, f.groups = 0, 0, f.groups+1
 	return f.parquet.Flush()
 }
 
@@ -171,9 +193,12 @@ func (f *File) count(r *Row, group int) {
 		f.MinID = r.ID
 	}
 	f.MaxID = max(f.MaxID, r.ID)
-	f.Spans = f.Spans.add(secondOf(r.ID))
+	made := secondOf(r.ID)
+	f.Spans = f.Spans.add(made)
 	f.startAt(end)
-	f.stray(r.ID, group)
+	if made < f.Since {
+		f.stray(r.ID, group)
+	}
 	if f.Tasks == 0 || end.Before(f.From) {
 		f.From = end
 	}

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// Archiving works for a slice of time, and then judges by what its requests took whether others
-// need the database. If they do it rests for a multiple of the slice, which doubles from rest to
+// Archiving works for a slice of time, and then judges whether others need the database, by what its
+// requests took and by whether others were seen at work. If they do it rests for a multiple of the slice, which doubles from rest to
 // rest, but not where it would fall behind: not in a batch that follows a full one, and not for
 // longer than mostRests after a batch was begun.
 const (
 	slice      = 100 * time.Millisecond
-	sliceLeast = 3 // requests
-	slowLeast  = 3 // slices, less those that were not: one may be slow by chance, and a program that starts is
-	slowMost   = 6 // counted: a rest is at most 16 times as long as the slice
+	sliceLeast = 3         // requests
+	glance     = slice / 4 // between two looks at who else is at work
+	slowLeast  = 3         // slices, less those that were not: one may be slow by chance, and a program that starts is
+	slowMost   = 6         // counted: a rest is at most 16 times as long as the slice
 	longRest   = 10 * time.Second
 	mostRests  = 5 * time.Minute
 	crowded    = 1.7 // times as much as the quickest request took for each byte
@@ -22,8 +23,13 @@ const (
 // pace tells whether others need the database, by how long requests of one kind take for each
 // byte. While nobody else is there, the mean of a slice is mostly less than half as much again as
 // the least. Beside others it is mostly more than twice as much, since requests wait for the
-// processors and disks.
+// processors and disks. So it is where the machine itself is now quick, now slow; therefore an engine
+// that sees what else its database is asked is looked at, too.
 type pace struct {
+	others func(context.Context) (int, error) // how many are at work; nil: that cannot be seen
+	looked time.Time
+	seen   bool // somebody else in this slice
+
 	least    float64   // nanoseconds that a byte of the quickest request took
 	until    time.Time // no rest after it
 	begun    time.Time // of this slice
@@ -42,7 +48,10 @@ func (p *pace) begin(behind bool) {
 }
 
 // start begins a slice.
-func (p *pace) start() { p.begun, p.took, p.bytes, p.requests = time.Now(), 0, 0, 0 }
+func (p *pace) start() {
+	p.begun, p.took, p.bytes, p.requests = time.Now(), 0, 0, 0
+	p.seen = p.others == nil
+}
 
 // add takes in what a request took, and how large its answer or its argument was.
 func (p *pace) add(took time.Duration, bytes int) {
@@ -61,7 +70,7 @@ func (p *pace) due(worked time.Duration) time.Duration {
 	if worked < slice || p.requests < sliceLeast {
 		return 0
 	}
-	if float64(p.took) > crowded*p.least*float64(p.bytes) {
+	if p.seen && float64(p.took) > crowded*p.least*float64(p.bytes) {
 		p.slow = min(p.slow+1, slowMost)
 	} else {
 		p.slow = max(p.slow-1, 0)
@@ -73,8 +82,18 @@ func (p *pace) due(worked time.Duration) time.Duration {
 	return min(worked<<(p.slow-slowLeast+1), longRest)
 }
 
+// look looks at whether others are at work. Where that fails, they are thought to be.
+func (p *pace) look(ctx context.Context) {
+	if p.seen || time.Since(p.looked) < glance {
+		return
+	}
+	n, err := p.others(ctx)
+	p.seen, p.looked = n > 0 || err != nil, time.Now()
+}
+
 // rest leaves the database to others for a while, if they need it.
 func (p *pace) rest(ctx context.Context) error {
+	p.look(ctx)
 	d := p.due(time.Since(p.begun))
 	if d == 0 {
 		return nil

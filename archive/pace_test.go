@@ -1,6 +1,8 @@
 package archive
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -38,5 +40,28 @@ func TestArchivingRestsWhereTheDatabaseIsSlowerThanItCanBe(t *testing.T) {
 	p.begin(true)
 	if rests := p.slices(slow, slow); rests[0] > 0 || rests[1] > 0 {
 		t.Errorf("it rests for %v although it is behind", rests)
+	}
+}
+
+func TestArchivingRestsForOthersOnlyWhereTheyAreSeen(t *testing.T) {
+	const quick, slow = time.Millisecond, 2 * time.Millisecond
+	for _, c := range []struct {
+		others int
+		err    error
+		rests  bool
+	}{{0, nil, false}, {1, nil, true}, {0, errors.New("away"), true}} {
+		p := pace{others: func(context.Context) (int, error) { return c.others, c.err }}
+		p.begin(false)
+		p.start()
+		p.slices(quick)
+		var rests time.Duration
+		for range 8 {
+			p.looked = time.Time{}
+			p.look(t.Context())
+			rests += p.slices(slow)[0]
+		}
+		if (rests > 0) != c.rests {
+			t.Errorf("%d others, error %v: it rests for %v", c.others, c.err, rests)
+		}
 	}
 }

@@ -16,47 +16,52 @@ const (
 	pageFirst  = 100
 )
 
-// pages returns the first page and those after it. While one is used, the next is read. Between
-// two, others have the database to themselves for a while if they need it.
-func (r *Runner) pages(ctx context.Context, keep store.Retention, page store.Due) iter.Seq2[store.Due, error] {
-	type answer struct {
-		page store.Due
-		err  error
-	}
+// answer is a page, or why there is none.
+type answer struct {
+	page store.Due
+	err  error
+}
+
+// pages returns the first page and those after it. While one is used the next ones are read: one is
+// under way, and one waits.
+func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Due) iter.Seq2[store.Due, error] {
 	return func(yield func(store.Due, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		r.reading.start()
-		for limit := pageFirst; ; {
-			limit = fitting(limit, &page)
-			from, next := page.Next, make(chan answer, 1)
-			if from != "" {
-				go func() {
-					begun := time.Now()
-					page, err := r.engine.Due(ctx, keep, from, limit)
-					r.reading.add(time.Since(begun), sizeOf(&page))
-					next <- answer{page, err}
-				}()
+		answers := make(chan answer, 1)
+		go r.readOn(ctx, keep, first, answers)
+		defer func() {
+			cancel()
+			for range answers {
 			}
-			more := yield(page, nil)
-			if from == "" {
+		}()
+		if !yield(first, nil) {
+			return
+		}
+		for a := range answers {
+			if !yield(a.page, a.err) {
 				return
 			}
-			if !more {
-				cancel()
-			}
-			a := <-next
-			if !more {
-				return
-			}
-			if a.err == nil {
-				a.err = r.reading.rest(ctx)
-			}
-			if a.err != nil {
-				yield(store.Due{}, a.err)
-				return
-			}
-			page = a.page
+		}
+	}
+}
+
+// readOn reads the pages after one, until an error. Between two, others have the database to
+// themselves for a while if they need it.
+func (r *Runner) readOn(ctx context.Context, keep store.Retention, page store.Due, answers chan<- answer) {
+	defer close(answers)
+	r.reading.start()
+	for limit, err := pageFirst, error(nil); err == nil && page.Next != ""; {
+		limit = fitting(limit, &page)
+		begun := time.Now()
+		page, err = r.engine.Due(ctx, keep, page.Next, limit)
+		r.reading.add(time.Since(begun), sizeOf(&page))
+		if err == nil {
+			err = r.reading.rest(ctx)
+		}
+		select {
+		case answers <- answer{page, err}:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

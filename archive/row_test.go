@@ -29,7 +29,7 @@ func full() store.Task {
 func TestAFileGivesBackWhatWasWritten(t *testing.T) {
 	want := full()
 	plain := store.Task{ID: store.ID{9}, Kind: "k", Queue: "q", State: store.Completed, Args: []byte(`{}`), Detail: &store.Detail{}}
-	f, err := newFile(t.TempDir(), partitionOf(&want))
+	f, err := newFile(t.TempDir(), Partition{new(calendar).of(want.FinishedAt), want.Queue})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestAFileGivesBackWhatWasWritten(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []store.Task{want, plain} { // by id
+	for i, want := range []store.Task{plain, want} {
 		if !reflect.DeepEqual(got[i], want) {
 			t.Errorf("read:\n%+v\n%+v\nwant:\n%+v\n%+v", got[i], got[i].Detail, want, want.Detail)
 		}

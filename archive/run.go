@@ -97,6 +97,9 @@ func NewRunner(o Options) (*Runner, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Runner{o: o, engine: engine, shelf: New(o.Bucket, o.Dir)}
+	if n, ok := store.As[store.Neighbour](o.Store); ok {
+		r.reading.others, r.deleting.others = n.Others, n.Others
+	}
 	r.loop = loop.New("archive", longest, o.Log, r.Step)
 	return r, nil
 }

@@ -66,9 +66,9 @@ func (f *File) startAt(first time.Time) {
 	}
 }
 
-// stray takes an id of a row group into the strays, if it is one.
+// stray takes an id of a row group into the strays.
 func (f *File) stray(id string, group int) {
-	if secondOf(id) >= f.Since || f.manyStrays {
+	if f.manyStrays {
 		return
 	}
 	if f.manyStrays = len(f.Strays) == mostStrays; !f.manyStrays {

@@ -302,6 +302,13 @@ type Due struct {
 	Next    string // where the next page begins; empty: this is the last one
 }
 
+// Neighbour is an engine that sees what else its database is asked.
+type Neighbour interface {
+	// Others returns how many sessions besides the one that asks the database works for at this
+	// moment. Those that only wait do not count; those that it may not look into do.
+	Others(ctx context.Context) (int, error)
+}
+
 // Restorer is an Archiver that takes finished tasks back, as an archive has kept them.
 type Restorer interface {
 	// Restore stores finished tasks, with Detail, under their own ids, in one transaction with a

@@ -47,6 +47,20 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, nil
 }
 
+var _ store.Neighbour = (*Store)(nil)
+
+// Others implements store.Neighbour. Ledgers are asked one after the other, as those of one server
+// would otherwise see each other's questions.
+func (s *Store) Others(ctx context.Context) (total int, err error) {
+	all, err := s.ledgers(ctx)
+	for i := 0; i < len(all) && err == nil; i++ {
+		var n int
+		n, err = ask(ctx, all[i], func(ctx context.Context, e *postgres.Store) (int, error) { return e.Others(ctx) })
+		total += n
+	}
+	return total, err
+}
+
 // placeOfPage says in which ledger a page is, and where there.
 func placeOfPage(from string, ledgers int) (no int, rest string, err error) {
 	if from == "" {

@@ -10,6 +10,7 @@ import (
 )
 
 var _ store.Archiver = (*Store)(nil)
+var _ store.Neighbour = (*Store)(nil)
 
 // dueLooks is how many flushes one page looks at for those that are due.
 const dueLooks = 100_000
@@ -53,6 +54,15 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 		due.Next = string(text)
 	}
 	return due, nil
+}
+
+// Others implements store.Neighbour.
+func (s *Store) Others(ctx context.Context) (n int, err error) {
+	err = s.query(ctx, "others", func(raw [][]byte) error {
+		n = int(int64Of(raw[0]))
+		return nil
+	})
+	return n, err
 }
 
 // dueDead reads a page of dead tasks.

@@ -17,9 +17,10 @@ const fillBeside = `
 // knows about those.
 func TestWhatIsReadOfATaskDoesNotDependOnOthers(t *testing.T) {
 	s, pool := fresh(t)
-	ids := "'{" + newID().String() + "," + newID().String() + "}'"
+	low, high := newID().String(), newID().String()
+	ids := "'{" + low + "," + high + "}'"
 	statements := map[string]string{
-		"details":     ids,
+		"details":     ids + ", '" + low + "', '" + high + "'",
 		"known_needs": ids,
 		"known_keys":  "'{1,2}', '{key-1,key-2}'",
 		"meet_needs":  ids + ", " + ids,

@@ -1,12 +1,14 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"strconv"
 	"strings"
 	"time"
@@ -190,7 +192,13 @@ func numbersOf(states []store.State) []int16 {
 // addDetails fills in what a page about single tasks shows. A task that has details already has
 // its completion in them, which is the latest of its attempts.
 func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
-	byID := make(map[store.ID]*store.Detail, len(tasks))
+	byID := sync.OnceValue(func() map[store.ID]*store.Detail { // of most pages there is nothing to read
+		details := make(map[store.ID]*store.Detail, len(tasks))
+		for i := range tasks {
+			details[tasks[i].ID] = tasks[i].Detail
+		}
+		return details
+	})
 	ids, completed := make(uuids, len(tasks)), make([]*store.Detail, 0, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
@@ -199,9 +207,22 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 		} else {
 			completed = append(completed, t.Detail)
 		}
-		byID[t.ID], ids[i] = t.Detail, t.ID
+		ids[i] = t.ID
 	}
-	if err := s.query(ctx, "details", func(raw [][]byte) error { return readDetail(byID[idOf(raw[1])], raw) }, ids); err != nil {
+	if len(ids) == 0 {
+		return nil
+	}
+	first, last := ids[0], ids[0]
+	for _, id := range ids {
+		if bytes.Compare(id[:], first[:]) < 0 {
+			first = id
+		}
+		if bytes.Compare(id[:], last[:]) > 0 {
+			last = id
+		}
+	}
+	row := func(raw [][]byte) error { return readDetail(byID()[idOf(raw[1])], raw) }
+	if err := s.query(ctx, "details", row, ids, first, last); err != nil {
 		return err
 	}
 	for _, d := range completed {
@@ -214,8 +235,13 @@ func (s *Store) addDetails(ctx context.Context, tasks []store.Task) error {
 
 // completedBy returns the details of a completed task as far as its completion has them.
 func completedBy(t *store.Task, worker store.ID) *store.Detail {
-	return &store.Detail{Attempts: []store.Attempt{
-		{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Completed}}}
+	var d struct { // one allocation for both
+		store.Detail
+		last [1]store.Attempt
+	}
+	d.last[0] = store.Attempt{Number: t.Attempt, Worker: worker, StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: store.Completed}
+	d.Attempts = d.last[:]
+	return &d.Detail
 }
 
 // readDetail reads a row of the statement, which says what it is.

@@ -1,3 +1,11 @@
+-- name: others
+-- The sessions that the server works for, but for this one. What a session does is null for who may
+-- not know.
+select count(*) from pg_stat_activity a
+where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid()
+  and coalesce(a.state, 'active') = 'active' and coalesce(a.backend_type, 'client backend') = 'client backend'
+  and coalesce(a.wait_event_type, '') not in ('Activity', 'Client', 'Lock', 'Timeout')
+
 -- name: due_flushes
 select xid, lane, token, worker, claimed_at, finished_at, lo, firsts, counts, ago, queue
 from tusk_fn.due_flushes($1, $2, $3, $4, $5, $6)

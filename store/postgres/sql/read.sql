@@ -13,13 +13,15 @@ from
 cross join lateral (select x.* from tusk_fn.state_of(q.id) x offset 0) s
 
 -- name: details
--- What a page about single tasks shows of ids $1: their ended attempts (1), notes (2), needs (3),
--- and whether somebody wants them stopped (4). Each has columns of its own. What a subquery with
--- an offset reads is read for each id, by its index: a join might read all of the table.
+-- What a page about single tasks shows of ids $1, which are from $2 to $3: their ended attempts (1),
+-- notes (2), needs (3), and whether somebody wants them stopped (4). Each has columns of its own. What
+-- a subquery with an offset reads is read for each id, by its index: a join might read all of the
+-- table. Nothing is looked for by id in a table that has nothing from $2 to $3.
 with q as materialized (
   select distinct u.id from (select $1::uuid[] as ids offset 0) a, pg_catalog.unnest(a.ids) u(id)),
 need as materialized (
-  select n.* from q cross join lateral (select x.* from tusk.need x where x.child = q.id offset 0) n),
+  select n.* from q cross join lateral (select x.* from tusk.need x where x.child = q.id offset 0) n
+  where (select x.child from tusk.need x where x.child >= $2 order by x.child limit 1) <= $3),
 parent as materialized (
   select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
 select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace, a.fingerprint,
@@ -27,10 +29,12 @@ select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at,
   null::timestamptz as changed_at, null::text as changed
 from q
 cross join lateral (select x.* from tusk.attempt x where x.id = q.id offset 0) a
+where (select x.id from tusk.attempt x where x.id >= $2 order by x.id limit 1) <= $3
 union all
 select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null, n.changed_at, n.changed
 from q
 cross join lateral (select x.* from tusk.note x where x.id = q.id offset 0) n
+where (select x.id from tusk.note x where x.id >= $2 order by x.id limit 1) <= $3
 union all
 select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null, n.parent, n.policy, null, null
 from need n
@@ -39,7 +43,8 @@ union all
 select 4, s.id, 0, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null
 from q
 cross join lateral (select x.* from tusk.stop x where x.id = q.id offset 0) s
-where exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)
+where (select x.id from tusk.stop x where x.id >= $2 order by x.id limit 1) <= $3
+  and exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id)
 order by part, id, place
 
 -- name: count
