@@ -120,13 +120,13 @@ func boundMemory() (undo func()) {
 	return func() { debug.SetMemoryLimit(before) }
 }
 
-// collectMoreOften has the runtime collect garbage when there is three quarters as much of it as of what
-// is in use, unless GOGC says something else. Archiving makes much garbage and uses little at a time.
+// collectMoreOften has the runtime collect garbage when there is half as much of it as of what is
+// in use, unless GOGC says something else. Archiving makes much garbage and uses little at a time.
 func collectMoreOften() (undo func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
-	before := debug.SetGCPercent(75)
+	before := debug.SetGCPercent(50)
 	return func() { debug.SetGCPercent(before) }
 }
 

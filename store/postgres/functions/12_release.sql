@@ -7,7 +7,7 @@
 create function tusk_fn.due_flushes(_keep bigint, _queues bigint[], _completed bigint[], _after bigint, _tasks bigint, _looks int)
 returns table (xid bigint, lane bigint, token uuid, worker uuid, claimed_at timestamptz, finished_at timestamptz, lo bigint,
   firsts uuid[], counts int[], ago int[], queue text)
-language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
+language plpgsql set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
