@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
