@@ -26,9 +26,9 @@ type answer struct {
 // under way, and one waits.
 func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Due) iter.Seq2[store.Due, error] {
 	return func(yield func(store.Due, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
+		reading, cancel := context.WithCancel(ctx)
 		answers := make(chan answer, 1)
-		go r.readOn(ctx, keep, first, answers)
+		go r.readOn(reading, keep, first, answers)
 		defer func() {
 			cancel()
 			for range answers {
@@ -42,22 +42,22 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Du
 				return
 			}
 		}
+		if err := ctx.Err(); err != nil { // there may be more
+			yield(store.Due{}, err)
+		}
 	}
 }
 
-// readOn reads the pages after one, until an error. Between two, others have the database to
-// themselves for a while if they need it.
+// readOn reads the pages after one, until an error or the end of ctx. Between two, others have the
+// database to themselves for a while if they need it.
 func (r *Runner) readOn(ctx context.Context, keep store.Retention, page store.Due, answers chan<- answer) {
 	defer close(answers)
 	r.reading.start()
-	for limit, err := pageFirst, error(nil); err == nil && page.Next != ""; {
+	for limit, err := pageFirst, error(nil); err == nil && page.Next != "" && r.reading.rest(ctx) == nil; {
 		limit = fitting(limit, &page)
 		begun := time.Now()
 		page, err = r.engine.Due(ctx, keep, page.Next, limit)
 		r.reading.add(time.Since(begun), sizeOf(&page))
-		if err == nil {
-			err = r.reading.rest(ctx)
-		}
 		select {
 		case answers <- answer{page, err}:
 		case <-ctx.Done():
