@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	spareMemory = 32 << 20 // bytes of rows that wait in all files together
+	spareMemory = 32 << 20 // bytes of rows in the row groups under way of all files
 	mostFiles   = 64       // under way at once
 	batchTasks  = 2 << 20  // after which a batch is ended
 )
@@ -33,7 +33,7 @@ type batch struct {
 	calendar calendar
 	done     []File
 	tasks    int64
-	waiting  int // bytes of rows that wait
+	waiting  int // bytes of rows in the row groups under way
 	full     bool
 	receipts *os.File
 	names    int

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Archiving works for a slice of time, and then judges whether others need the database, by what its
-// requests took and by whether others were seen at work. If they do it rests for a multiple of the slice, which doubles from rest to
-// rest, but not where it would fall behind: not in a batch that follows a full one, and not for
-// longer than mostRests after a batch was begun.
+// Archiving works for a slice of time, and then judges whether others need the database, by how long
+// its requests took and by whether others were seen at work. If they do it rests for a multiple of the
+// slice, which doubles from rest to rest, but not where it would fall behind: not in a batch that
+// follows a full one, and not for longer than mostRests after a batch was begun.
 const (
 	slice      = 100 * time.Millisecond
 	sliceLeast = 3         // requests
@@ -23,8 +23,8 @@ const (
 // pace tells whether others need the database, by how long requests of one kind take for each
 // byte. While nobody else is there, the mean of a slice is mostly less than half as much again as
 // the least. Beside others it is mostly more than twice as much, since requests wait for the
-// processors and disks. So it is where the machine itself is now quick, now slow; therefore an engine
-// that sees what else its database is asked is looked at, too.
+// processors and disks. A machine whose own speed varies looks the same. So an engine that sees who
+// else is at work is asked as well, and a slice without others is never slow.
 type pace struct {
 	others func(context.Context) (int, error) // how many are at work; nil: that cannot be seen
 	looked time.Time

@@ -53,16 +53,23 @@ func (r *Runner) pages(ctx context.Context, keep store.Retention, first store.Du
 func (r *Runner) readOn(ctx context.Context, keep store.Retention, page store.Due, answers chan<- answer) {
 	defer close(answers)
 	r.reading.start()
-	for limit, err := pageFirst, error(nil); err == nil && page.Next != "" && r.reading.rest(ctx) == nil; {
+	for limit := pageFirst; page.Next != ""; {
+		if r.reading.rest(ctx) != nil {
+			return
+		}
 		limit = fitting(limit, &page)
 		begun := time.Now()
-		page, err = r.engine.Due(ctx, keep, page.Next, limit)
-		r.reading.add(time.Since(begun), sizeOf(&page))
+		next, err := r.engine.Due(ctx, keep, page.Next, limit)
+		r.reading.add(time.Since(begun), sizeOf(&next))
 		select {
-		case answers <- answer{page, err}:
+		case answers <- answer{next, err}:
 		case <-ctx.Done():
 			return
 		}
+		if err != nil {
+			return
+		}
+		page = next
 	}
 }
 

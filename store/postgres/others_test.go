@@ -44,8 +44,17 @@ func TestOthersAreSeenWhileTheyWork(t *testing.T) {
 	until("one counts", some)
 	stop()
 	until("nobody counts any more", none)
-	stop = run("select pg_sleep(60)")
-	defer stop()
-	time.Sleep(100 * time.Millisecond)
-	until("one sleeps", none)
+	held := acquire(t, pool)
+	defer held.Release()
+	if _, err := held.Exec(t.Context(), "select pg_advisory_lock(1)"); err != nil {
+		t.Fatal(err)
+	}
+	for _, waits := range []string{"select pg_sleep(60)", "select pg_advisory_lock(1)"} {
+		stop := run(waits)
+		until(waits, func(int) bool {
+			return number(t, pool, "select count(*) from pg_stat_activity where state = 'active' and query = '"+waits+"'") > 0
+		})
+		until(waits, none)
+		stop()
+	}
 }

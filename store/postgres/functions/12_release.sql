@@ -4,10 +4,12 @@
 -- The flushes after an xid whose tasks are due, oldest first: all those of each xid, until they
 -- have _tasks tasks, or _looks flushes were looked at. A last row without firsts says that
 -- there may be more, after its xid.
-create function tusk_fn.due_flushes(_keep bigint, _queues bigint[], _completed bigint[], _after bigint, _tasks bigint, _looks int)
-returns table (xid bigint, lane bigint, token uuid, worker uuid, claimed_at timestamptz, finished_at timestamptz, lo bigint,
-  firsts uuid[], counts int[], ago int[], queue text)
-language plpgsql set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
+create function tusk_fn.due_flushes(_keep bigint, _queues bigint[], _completed bigint[], _after bigint, _tasks bigint,
+  _looks int)
+returns table (xid bigint, lane bigint, token uuid, worker uuid, claimed_at timestamptz, finished_at timestamptz,
+  lo bigint, firsts uuid[], counts int[], ago int[], queue text)
+language plpgsql
+set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
   _now   timestamptz := clock_timestamp();
@@ -23,7 +25,8 @@ begin
   _over := tusk_fn.over();
   for o in
     select x.*, x.xid::text::bigint as at,
-      x.finished_at <= _now - nullif(case when q.queue is null then _keep else q.completed end, 0) * interval '1 us' as over
+      x.finished_at <= _now
+        - nullif(case when q.queue is null then _keep else q.completed end, 0) * interval '1 us' as over
     from tusk.outcome x
     left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
     where x.xid > _after::text::xid8
@@ -31,22 +34,22 @@ begin
   loop
     exit when o.finished_at > _young and o.finished_at <= _now;
     if o.at <> _last and (_tasks <= 0 or _looks <= 0) then
-      return query select _last, null::bigint, null::uuid, null::uuid, null::timestamptz, null::timestamptz, null::bigint,
-        null::uuid[], null::int[], null::int[], null::text;
+      return query select _last, null::bigint, null::uuid, null::uuid, null::timestamptz, null::timestamptz,
+        null::bigint, null::uuid[], null::int[], null::int[], null::text;
       return;
     end if;
     _last := o.at;
     _looks := _looks - 1;
     continue when o.over is not true or tusk_fn.may_go(o.xid, _over) is not true;
     _tasks := _tasks - coalesce((select sum(c) from unnest(o.counts) c), cardinality(o.firsts));
-    return query select o.at, o.lane, o.token, o.worker, o.claimed_at, o.finished_at, o.lo::text::bigint, o.firsts, o.counts, o.ago,
-      tusk_fn.queue_of(o.lane);
+    return query select o.at, o.lane, o.token, o.worker, o.claimed_at, o.finished_at, o.lo::text::bigint,
+      o.firsts, o.counts, o.ago, tusk_fn.queue_of(o.lane);
   end loop;
 end $$;
 
 -- The dead tasks after an end that are due, oldest first.
-create function tusk_fn.due_dead(_keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[], _discarded bigint[],
-  _at timestamptz, _id uuid, _limit int)
+create function tusk_fn.due_dead(_keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
+  _discarded bigint[], _at timestamptz, _id uuid, _limit int)
 returns setof tusk.dead language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -60,7 +63,8 @@ begin
   _over := tusk_fn.over();
   return query
   select x.* from tusk.dead x
-  left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded) on q.queue = x.lane >> 16
+  left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded)
+    on q.queue = x.lane >> 16
   where x.finished_at >= _at and (x.finished_at, x.id) > (_at, _id)
     and x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
@@ -72,12 +76,15 @@ end $$;
 
 -- Deletes flushes that had so many tasks. Answers with the places of those that have fewer
 -- by now, or are gone, and of those that are held, which stay.
-create function tusk_fn.release_flushes(_xids bigint[], _lanes bigint[], _tokens uuid[], _finished timestamptz[], _tasks bigint[])
+create function tusk_fn.release_flushes(_xids bigint[], _lanes bigint[], _tokens uuid[], _finished timestamptz[],
+  _tasks bigint[])
 returns table (place int, held boolean)
-language plpgsql set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql
+set enable_seqscan = off set enable_sort = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
-  _beside boolean := pg_relation_size('tusk.attempt') > 0 or pg_relation_size('tusk.note') > 0 or pg_relation_size('tusk.need') > 0;
+  _beside boolean := pg_relation_size('tusk.attempt') > 0 or pg_relation_size('tusk.note') > 0
+    or pg_relation_size('tusk.need') > 0;
   _found  bigint;
   _ids    uuid[];
   _upto   xid8;
@@ -90,7 +97,8 @@ begin
     _found := 0;
     for o in
       select x.ctid as at, x.lane, x.firsts, x.counts, x.keyed from tusk.outcome x
-      where x.xid = _xids[i]::text::xid8 and x.lane = _lanes[i] and x.token = _tokens[i] and x.finished_at = _finished[i]
+      where x.xid = _xids[i]::text::xid8 and x.lane = _lanes[i] and x.token = _tokens[i]
+        and x.finished_at = _finished[i]
       for update skip locked
     loop
       _found := _found + coalesce((select sum(c) from unnest(o.counts) c), cardinality(o.firsts));
@@ -107,7 +115,8 @@ begin
     if _found < _tasks[i] then
       return query select i, exists (
         select from tusk.outcome x
-        where x.xid = _xids[i]::text::xid8 and x.lane = _lanes[i] and x.token = _tokens[i] and x.finished_at = _finished[i]);
+        where x.xid = _xids[i]::text::xid8 and x.lane = _lanes[i] and x.token = _tokens[i]
+          and x.finished_at = _finished[i]);
     end if;
   end loop;
 end $$;

@@ -2,8 +2,9 @@
 -- The newest tasks that match, of one place: its view, the conditions and the limit
 -- are appended. A union of all places would be sorted as a whole before its limit
 -- counts, so each place is asked for its own newest.
-select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at, s.tenant, s.key, s.tags,
-  s.settings, s.workflow, s.turn, s.partition, s.token, s.worker, tusk_fn.queue_of(s.lane), s.state, s.reason, s.finished_at
+select s.lane, s.id, s.kind, s.args, s.enqueued_at, s.attempt, s.crashes, s.run_at, s.expires_at, s.claimed_at,
+  s.tenant, s.key, s.tags, s.settings, s.workflow, s.turn, s.partition, s.token, s.worker, tusk_fn.queue_of(s.lane),
+  s.state, s.reason, s.finished_at
 from
 
 -- name: list_of
@@ -23,20 +24,23 @@ need as materialized (
   select n.* from q cross join lateral (select x.* from tusk.need x where x.child = q.id offset 0) n
   where (select x.child from tusk.need x where x.child >= $2 order by x.child limit 1) <= $3),
 parent as materialized (
-  select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
-select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace, a.fingerprint,
-  null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent, null::smallint as policy,
-  null::timestamptz as changed_at, null::text as changed
+  select x.id, max(x.state) as state
+  from tusk_fn.states_of(array(select distinct n.parent from need n)) x group by x.id)
+select 1 as part, a.id, a.n as place, a.number, a.state, a.worker, a.started_at, a.ended_at, a.error, a.trace,
+  a.fingerprint, null::jsonb as progress, null::bytea as output, null::jsonb as logs, null::uuid as parent,
+  null::smallint as policy, null::timestamptz as changed_at, null::text as changed
 from q
 cross join lateral (select x.* from tusk.attempt x where x.id = q.id offset 0) a
 where (select x.id from tusk.attempt x where x.id >= $2 order by x.id limit 1) <= $3
 union all
-select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null, n.changed_at, n.changed
+select 2, n.id, 0, null, null, null, null, null, null, null, null, n.progress, n.output, n.logs, null, null,
+  n.changed_at, n.changed
 from q
 cross join lateral (select x.* from tusk.note x where x.id = q.id offset 0) n
 where (select x.id from tusk.note x where x.id >= $2 order by x.id limit 1) <= $3
 union all
-select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null, n.parent, n.policy, null, null
+select 3, n.child, n.place, null, coalesce(p.state, 0::smallint), null, null, null, null, null, null, null, null, null,
+  n.parent, n.policy, null, null
 from need n
 left join parent p on p.id = n.parent
 union all
@@ -62,10 +66,12 @@ union all
 select s.at, s.stats from tusk.stat s where s.minutes = 0 and s.at >= $1 and s.at < $6
 union all
 select o.finished_at, o.stats from tusk.outcome o
-where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e) and o.finished_at >= $1 and o.finished_at < $6
+where o.stats is not null and o.xid >= (select e.upto from tusk.stat_end e)
+  and o.finished_at >= $1 and o.finished_at < $6
 union all
 select o.finished_at, o.stats from tusk.outcome o
-where o.stats is not null and o.xid = any(array(select pg_catalog.unnest(e.late) from tusk.stat_end e)) and o.finished_at >= $1 and o.finished_at < $6
+where o.stats is not null and o.xid = any(array(select pg_catalog.unnest(e.late) from tusk.stat_end e))
+  and o.finished_at >= $1 and o.finished_at < $6
 
 -- name: errors
 with g as (
@@ -79,7 +85,8 @@ w as (
 d as (
   select x.lane >> 16 as queue, x.kind, x.failure, count(*) as tasks from tusk.dead x
   where x.state = 8 and x.failure = any(array(select g.fingerprint from g)) group by 1, 2, 3)
-select g.fingerprint, g.queue, g.kind, g.count, g.first_at, g.last_at, g.sample, g.sample_task, tusk_fn.queue_of(g.queue << 16),
+select g.fingerprint, g.queue, g.kind, g.count, g.first_at, g.last_at, g.sample, g.sample_task,
+  tusk_fn.queue_of(g.queue << 16),
   coalesce(w.tasks, 0), coalesce(d.tasks, 0)
 from g
 left join w on w.queue = g.queue and w.kind = g.kind and w.failure = g.fingerprint
