@@ -36,6 +36,26 @@ func (r *Runner) abandon(ctx context.Context, note *Note) error {
 	return nothing.put(ctx, r.o.Bucket)
 }
 
+// adopt settles a batch that was written and of which the database has no note any more, as after a
+// failover or a restored backup that lost it: whether the database still has its tasks is asked as
+// after any crash. A note that this process has just begun becomes that of the batch.
+func (r *Runner) adopt(ctx context.Context, note *Note) (adopted bool, err error) {
+	manifests, err := r.shelf.Manifests(ctx)
+	if err != nil {
+		return false, err
+	}
+	at := slices.IndexFunc(manifests, func(m Manifest) bool { return m.Open })
+	if at < 0 {
+		return false, nil
+	}
+	*note = Note{Holder: note.Holder, Batch: manifests[at].Batch, Written: true}
+	if err := r.write(ctx, note); err != nil {
+		return false, err
+	}
+	r.o.Log.Warn("archive: a batch of which the database has no note is settled", "batch", note.Batch)
+	return true, r.settle(ctx, note)
+}
+
 // supersede has a manifest replace another, and what that one replaced: none of these may count
 // again. A day after an id was made nobody writes under it any more.
 func (m *Manifest) supersede(old *Manifest) {

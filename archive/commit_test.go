@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -172,4 +173,54 @@ func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrive("after another merge")
+}
+
+// The database loses the note of a batch that was written, as in a failover, and with it what was
+// deleted since. Whether tasks are due again or not, the batch is settled, and each task is kept once.
+func TestABatchWhoseNoteWasLostIsSettled(t *testing.T) {
+	for _, gone := range []bool{false, true} { // from the database
+		s, worker := memory.New(), storetest.NewID()
+		b, _ := place(t)
+		ids := run(t, s, worker, 50, "q")
+		time.Sleep(time.Millisecond)
+		r, err := NewRunner(optionsFor(s, b, t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch := storetest.NewID()
+		note := &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
+		if err := r.own(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.write(t.Context(), note); err != nil {
+			t.Fatal(err)
+		}
+		keep, _ := r.o.Keep(t.Context())
+		page, err := r.engine.Due(t.Context(), keep, "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.fill(t.Context(), note, keep, page); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.clear(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if gone {
+			if back, err := r.engine.Release(t.Context(), page.Receipt); err != nil || len(back) > 0 {
+				t.Fatal(back, err)
+			}
+		}
+		next, err := NewRunner(optionsFor(s, b, t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			drain(t, next)
+		}
+		once(t, fmt.Sprint("gone: ", gone), archived(t, b), ids)
+		if left, err := next.engine.Due(t.Context(), keep, "", 100); err != nil || len(left.Tasks) > 0 {
+			t.Errorf("gone: %v: %d tasks are left in the database, %v", gone, len(left.Tasks), err)
+		}
+	}
 }

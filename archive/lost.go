@@ -13,11 +13,14 @@ import (
 // lostAfter is longer than any batch is under way.
 const lostAfter = 24 * time.Hour
 
-// tidy deletes what is lost, and publishes the catalogue anew: a late request may have put an old
-// one in its place.
+// tidy settles a batch of which the note was lost; or else deletes what is lost, and publishes the
+// catalogue anew: a late request may have put an old one in its place.
 func (r *Runner) tidy(ctx context.Context) error {
 	note, _, err := r.take(ctx)
 	if err != nil {
+		return err
+	}
+	if adopted, err := r.adopt(ctx, note); err != nil || adopted {
 		return err
 	}
 	if err := errors.Join(r.sweepLost(ctx), r.sweepOrphans(ctx)); err != nil {

@@ -198,6 +198,9 @@ func (r *Runner) work(ctx context.Context, note *Note) (more bool, err error) {
 	if err := r.write(ctx, note); err != nil {
 		return false, err
 	}
+	if adopted, err := r.adopt(ctx, note); err != nil || adopted {
+		return true, err
+	}
 	first, err := r.engine.Due(ctx, keep, "", pageFirst)
 	if err != nil {
 		return false, err
