@@ -23,7 +23,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 }
 
 func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {
-	if slices.ContainsFunc(tasks, func(n store.NewTask) bool { return n.Key != "" || len(n.Needs) > 0 || n.Turn }) {
+	if slices.ContainsFunc(tasks, func(n store.NewTask) bool { return n.Key != "" || len(n.Needs) > 0 }) {
 		err := w.decide(func(b *rules.Batch) error {
 			results, err = b.Enqueue(tasks)
 			return err
@@ -42,13 +42,18 @@ func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err err
 	return results, nil
 }
 
-// plainTask is a new task that nothing but its run time keeps from running.
+// plainTask is a new task that nothing but its run time and its turn keeps from running.
 func plainTask(n *store.NewTask, now time.Time) store.Task {
 	t := store.Task{ID: n.ID, Kind: n.Kind, Queue: n.Queue, Tenant: n.Tenant, Priority: n.Priority,
-		Args: n.Args, Tags: n.Tags, Settings: n.Settings, Workflow: n.Workflow, EnqueuedAt: now, Partition: n.Partition,
-		RunAt: rules.RunAt(n.RunAt, n.Delay, now), ExpiresAt: rules.ExpiresAt(n, now), State: store.Available}
-	if t.RunAt.After(now) {
+		Args: n.Args, Tags: n.Tags, Settings: n.Settings, Workflow: n.Workflow, EnqueuedAt: now,
+		Turn: n.Turn, Partition: n.Partition, RunAt: rules.RunAt(n.RunAt, n.Delay, now), ExpiresAt: rules.ExpiresAt(n, now)}
+	switch {
+	case t.RunAt.After(now):
 		t.State = store.Scheduled
+	case t.Turn:
+		t.State = store.Pending
+	default:
+		t.State = store.Available
 	}
 	return t
 }

@@ -22,6 +22,9 @@ set since = (select min(place) from (
         where turn = tusk_turn.id and priority <> 0 and place is not null))
 where id in (select value from json_each(?));
 
+-- name: task.grant
+update tusk_task set state = 3, lane = ?, pos = ?, run_at = ?, place = null where num = ?;
+
 -- name: turn.waiting
 select id, queue, tenant, partition,
        (select group_concat(hex(w.id), '') from (
