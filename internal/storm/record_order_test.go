@@ -29,3 +29,26 @@ func TestClaimsAreOrderedByTheClockThatFitsBest(t *testing.T) {
 			time.Duration(r.made(p.claims[1])))
 	}
 }
+
+// A process may have read the server's clock late, and tell a time before its own request. No claim was made before it
+// was asked for, nor after its answer.
+func TestAClaimWasMadeBetweenItsRequestAndItsAnswer(t *testing.T) {
+	const s = int64(time.Second)
+	id := tusk.NewID()
+	claim := func(token string, claimedAt, asked, at int64) claimed {
+		return claimed{item: item{ID: id, Token: token, Claimed: claimedAt}, asked: asked, at: at}
+	}
+	p := &past{id: id, claims: []claimed{
+		claim("second", 19*s, 20*s, 21*s),
+		claim("first", 19*s+1, 19*s, 19*s+s/2),
+		claim("third", 23*s, 21*s, 22*s),
+		claim("fourth", 22*s+s/2, 22*s, 24*s),
+	}}
+	r := &record{tasks: map[tusk.ID]*past{id: p}}
+	r.order()
+	for i, token := range []string{"first", "second", "third", "fourth"} {
+		if p.claims[i].Token != token {
+			t.Errorf("claim %d is the %s", i+1, p.claims[i].Token)
+		}
+	}
+}

@@ -225,8 +225,9 @@ func (r *record) order() {
 	}
 }
 
-// made is when the engine made a claim, by the machine's clock. The server's is wrong
-// by one of the amounts that it was set to before: by that which fits best.
+// made is when the engine made a claim, by the machine's clock: between the request and the answer. The server's clock
+// tells when in between. It is wrong by one of the amounts that it was set to before, by that which fits best, and a
+// process that goes by it may have read it late.
 func (r *record) made(c claimed) int64 {
 	off := func(at int64) int64 { return max(c.asked-at, at-c.at, 0) }
 	best := c.Claimed
@@ -235,7 +236,7 @@ func (r *record) made(c claimed) int64 {
 			best = at
 		}
 	}
-	return best
+	return min(max(best, c.asked), c.at)
 }
 
 // reset reports whether the server's clock was set in a span of time. The server takes
