@@ -14,6 +14,9 @@ import (
 // each is named in the note before it is written, as a draft, and counts for certain once the
 // note says that it is committed. Whoever goes on from a note that does not say so has the drafts
 // replaced, by the manifest that comes instead or by one that lists nothing.
+//
+// A failover may bring an older note back, which does not say yet what was done since. So a draft
+// that has arrived counts where it replaces something, which may have gone: all but that of a batch.
 
 // commit puts a manifest into its place. What it replaces may go when it returns no error.
 func (r *Runner) commit(ctx context.Context, note *Note, m *Manifest) error {
@@ -30,10 +33,35 @@ func (r *Runner) commit(ctx context.Context, note *Note, m *Manifest) error {
 	return r.write(ctx, note)
 }
 
-// abandon has the drafts of a note replaced by nothing.
+// abandon has the drafts of a note replaced by nothing, but for one that replaces something and counts.
 func (r *Runner) abandon(ctx context.Context, note *Note) error {
-	nothing := Manifest{Schema: SchemaVersion, Batch: r.o.NewID(), Written: time.Now().UTC(), Replaces: note.Drafts}
+	dead := note.Drafts
+	if note.Change || note.Written {
+		manifests, err := r.shelf.Manifests(ctx)
+		if err != nil {
+			return err
+		}
+		dead = slices.DeleteFunc(slices.Clone(dead), func(id store.ID) bool {
+			return slices.ContainsFunc(manifests, func(m Manifest) bool { return m.Batch == id })
+		})
+	}
+	if len(dead) == 0 {
+		return nil
+	}
+	nothing := Manifest{Schema: SchemaVersion, Batch: r.o.NewID(), Written: time.Now().UTC(), Replaces: dead}
 	return nothing.put(ctx, r.o.Bucket)
+}
+
+// settled reports whether a batch that a note calls written was settled since: the note is an older
+// one, which a failover or a restored backup has brought back.
+func (r *Runner) settled(ctx context.Context, note *Note) (bool, error) {
+	manifests, err := r.shelf.Manifests(ctx)
+	open, replaced := false, false
+	for _, m := range manifests {
+		open = open || m.Batch == note.Batch
+		replaced = replaced || slices.Contains(m.Replaces, note.Batch)
+	}
+	return replaced || !open && time.Since(madeAt(note.Batch)) >= lostAfter, err
 }
 
 // adopt settles a batch that was written and of which the database has no note any more, as after a

@@ -227,8 +227,13 @@ func (r *Runner) resume(ctx context.Context, note *Note) error {
 	case note.Committed:
 		return r.end(ctx, note)
 	case note.Written:
-		return r.settle(ctx, note)
-	case len(note.Drafts) > 0:
+		if done, err := r.settled(ctx, note); err != nil {
+			return err
+		} else if !done {
+			return r.settle(ctx, note)
+		}
+	}
+	if len(note.Drafts) > 0 {
 		if err := r.abandon(ctx, note); err != nil {
 			return err
 		}
