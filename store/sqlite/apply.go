@@ -134,10 +134,6 @@ func (w *work) move(t *stored, to *rules.Row) error {
 			to.FinishedAt, nullID(t.runner), nullBool(to.Needed), t.num)
 		return err
 	}
-	if t.place != 0 && to.HasTurn { // a grant changes nothing else, and indexes cost what is named
-		_, err = w.run("task.grant", at.lane, at.pos, to.RunAt, t.num)
-		return err
-	}
 	_, err = w.run("task.put", at.state, nullCount(at.lane), nullCount(at.pos), to.Attempt, to.Crashes,
 		nullText(to.Reason), nullCount(t.group), to.RunAt, to.ClaimedAt, to.FinishedAt, nullID(t.runner), openOf(to), nullBool(to.Needed),
 		nullCount(at.turn), nullCount(at.place), t.num)

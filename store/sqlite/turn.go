@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 )
 
 // turn is what turns are counted by.
@@ -137,13 +136,49 @@ func idsOf(text string) ([]store.ID, error) {
 	return ids, nil
 }
 
-// Grant implements store.Keeper.
+// Grant implements store.Keeper. Most tasks of queues with limits pass here, so it reads and writes
+// no more of each than its turn. A task with a place in line waits for that alone.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	err = s.lead(ctx, term, func(w *work) error {
-		return w.decide(func(b *rules.Batch) error {
-			granted, err = b.Grant(ids)
-			return err
-		})
+		waiting, err := w.inLine(ids)
+		granted = len(waiting)
+		for _, t := range waiting {
+			if err == nil {
+				err = w.grant(t)
+			}
+		}
+		return err
 	})
 	return answer(granted, "grant", err)
+}
+
+// inLine returns those of the tasks that wait for their turn, each once.
+func (w *work) inLine(ids []store.ID) (waiting []*stored, err error) {
+	names, seen := w.names(), map[int64]bool{}
+	err = w.all("grant.find", func(r row) error {
+		of, err := names(r.int(1))
+		t := &stored{num: r.int(0), failure: r.int(3), turn: r.int(4), place: 1}
+		t.Queue, t.Priority, t.State = of.queue, int16(r.int(2)), store.Pending
+		if !seen[t.num] {
+			seen[t.num] = true
+			waiting = append(waiting, t)
+		}
+		return err
+	}, inHex(ids))
+	return waiting, err
+}
+
+// grant takes a task out of line and gives it its turn.
+func (w *work) grant(t *stored) error {
+	if err := w.lift(t); err != nil {
+		return err
+	}
+	t.State, t.HasTurn = store.Available, true
+	at, err := w.find(&t.Row, t.failure, t.turn)
+	if err != nil {
+		return err
+	}
+	w.put(&t.Row, at)
+	_, err = w.run("grant.put", at.lane, at.pos, w.now, t.num)
+	return err
 }

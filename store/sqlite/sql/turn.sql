@@ -22,7 +22,13 @@ set since = (select min(place) from (
         where turn = tusk_turn.id and priority <> 0 and place is not null))
 where id in (select value from json_each(?));
 
--- name: task.grant
+-- name: grant.find
+select t.num, t.kind, t.priority, t.failure, t.turn
+from json_each(?) j
+cross join tusk_task t indexed by tusk_task_id on t.id = unhex(j.value)
+where t.place is not null;
+
+-- name: grant.put
 update tusk_task set state = 3, lane = ?, pos = ?, run_at = ?, place = null where num = ?;
 
 -- name: turn.waiting
