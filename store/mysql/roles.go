@@ -15,7 +15,7 @@ var _ store.Granter = (*Store)(nil)
 var roleName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,20}$`)
 
 // Roles implements store.Granter. Rights are given table by table: others may be in the
-// same database. Procedures run with the rights of who migrated.
+// same database. Procedures run with the rights of whoever calls them.
 func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string, error) {
 	if !roleName.MatchString(prefix) {
 		return nil, fmt.Errorf("roles: prefix %q: want lower-case letters, digits and underscores, at most 21", prefix)
