@@ -18,7 +18,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		err = s.checkSchema(ctx)
 	}
 	if err == nil {
-		err = s.atHome(ctx, s.pool)
+		err = s.mayWork(ctx)
 	}
 	if err == nil {
 		var more []string
@@ -36,7 +36,7 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	var replica, pooled bool
 	var fsync, fullPages, commit, dataSync, isolation, readOnly string
 	var pid uint32
-	c, err := s.pool.Acquire(ctx)
+	c, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 func (s *Store) checkRights(ctx context.Context) (warnings []string, err error) {
 	var works bool
 	var open string
-	switch err := s.pool.QueryRow(ctx, s.sql["may_work"]).Scan(&works, &open); {
+	switch err := s.scan(ctx, "may_work", []any{&works, &open}); {
 	case err != nil:
 		return nil, err
 	case !works:
@@ -119,7 +119,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // version.
 func (s *Store) checkOldest(ctx context.Context, version int64) error {
 	var oldest int64
-	if err := s.pool.QueryRow(ctx, s.sql["oldest_program"]).Scan(&oldest); err != nil {
+	if err := s.scan(ctx, "oldest_program", []any{&oldest}); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return store.ErrSchemaForeign
 		}

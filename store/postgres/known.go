@@ -94,7 +94,7 @@ func (s *Store) nameLost(ctx context.Context, term int64) error {
 		return nil
 	}
 	var lost []int64
-	if err := s.pool.QueryRow(ctx, s.sql["name_lost_lanes"], term).Scan(&lost); err != nil {
+	if err := s.scan(ctx, "name_lost_lanes", []any{&lost}, term); err != nil {
 		return err
 	}
 	if len(lost) > 0 {

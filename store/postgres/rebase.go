@@ -54,10 +54,10 @@ func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	if dry {
 		name = "unfinished"
 	}
-	if _, err := s.pool.Exec(ctx, s.sql["analyze"]); err != nil {
+	if err := s.exec(ctx, "analyze"); err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
-	if err := s.pool.QueryRow(ctx, s.sql[name]).Scan(&tasks); err != nil {
+	if err := s.scan(ctx, name, []any{&tasks}); err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
 	return tasks, nil
