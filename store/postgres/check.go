@@ -22,7 +22,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	}
 	if err == nil {
 		var more []string
-		more, err = s.checkRights(ctx)
+		more, err = s.checkPath(ctx)
 		warnings = append(warnings, more...)
 	}
 	if err != nil {
@@ -74,18 +74,13 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	return warnings, nil
 }
 
-// checkRights fails when the role lacks what a worker needs, and warns of schemas where
-// anybody could plant functions.
-func (s *Store) checkRights(ctx context.Context) (warnings []string, err error) {
-	var works bool
+// checkPath warns of schemas where anybody could plant functions.
+func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	var open string
-	switch err := s.scan(ctx, "may_work", []any{&works, &open}); {
-	case err != nil:
+	if err := s.scan(ctx, "open_schemas", []any{&open}); err != nil {
 		return nil, err
-	case !works:
-		return nil, errors.New("this role may not read the sequence beside, without which tasks could be completed twice: " +
-			"use a role that tusk db roles makes")
-	case open != "":
+	}
+	if open != "" {
 		warnings = append(warnings, fmt.Sprintf("anybody may create functions in schema %s, which this role looks into: "+
 			"revoke create on schema %s from public, or use a role that tusk db roles makes", open, open))
 	}

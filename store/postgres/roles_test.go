@@ -238,14 +238,35 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "tusk db roles") {
-		t.Errorf("a role that cannot see what is beside leases: %v", err)
+	t.Cleanup(func() { s.Close() })
+	worker := newID()
+	w := store.Worker{ID: worker, Queues: []string{"q"}}
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: w, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Check(t.Context())
+	r := store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	_, claimed := s.Claim(t.Context(), r)
+	_, finished := s.Finish(t.Context(), nil)
+	for what, err := range map[string]error{"check": err, "claim": claimed, "finish": finished} {
+		if err == nil || !strings.Contains(err.Error(), "neither usage nor select on sequence tusk.beside") {
+			t.Errorf("%s by a role that cannot see what is beside leases: %v", what, err)
+		}
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Errorf("enqueue by a role that cannot see what is beside leases: %v", err)
+	}
+	if _, err := pool.Exec(t.Context(), "grant usage on sequence tusk.beside to "+me); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Claim(t.Context(), r); err != nil || len(got) != 1 {
+		t.Errorf("claimed %d tasks once the right is given: %v", len(got), err)
 	}
 	if _, err := pool.Exec(t.Context(), "grant create on schema public to public"); err != nil {
 		t.Fatal(err)
 	}
-	w, _ := open(t, dsn, false)
-	if warnings, err := w.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "schema public") {
+	other, _ := open(t, dsn, false)
+	if warnings, err := other.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "schema public") {
 		t.Error(warnings, err)
 	}
 }
