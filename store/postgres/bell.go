@@ -75,7 +75,7 @@ func (s *Store) notify(queue string, r *rung) {
 	s.bell.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
-	_, _ = s.pool.Exec(ctx, s.sql["notify"], s.channel(), queue)
+	_ = s.exec(ctx, "notify", s.channel(), queue)
 }
 
 // commitsAfter are the times after which a user's transaction is likely to have been

@@ -22,7 +22,7 @@ const (
 // by kind, queue, tag, state or time.
 func (s *Store) catalogue(ctx context.Context, term int64) error {
 	for begun, more := time.Now(), true; more && time.Since(begun) < catalogueTime; {
-		if err := s.pool.QueryRow(ctx, s.sql["catalogue"], term, catalogueLeast, catalogueRows).Scan(&more); err != nil {
+		if err := s.scan(ctx, "catalogue", []any{&more}, term, catalogueLeast, catalogueRows); err != nil {
 			return err
 		}
 	}

@@ -18,11 +18,11 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		err = s.checkSchema(ctx)
 	}
 	if err == nil {
-		err = s.atHome(ctx, s.pool)
+		err = s.mayWork(ctx)
 	}
 	if err == nil {
 		var more []string
-		more, err = s.checkRights(ctx)
+		more, err = s.checkPath(ctx)
 		warnings = append(warnings, more...)
 	}
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	var replica, pooled bool
 	var fsync, fullPages, commit, dataSync, isolation, readOnly string
 	var pid uint32
-	c, err := s.pool.Acquire(ctx)
+	c, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,18 +74,13 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	return warnings, nil
 }
 
-// checkRights fails when the role lacks what a worker needs, and warns of schemas where
-// anybody could plant functions.
-func (s *Store) checkRights(ctx context.Context) (warnings []string, err error) {
-	var works bool
+// checkPath warns of schemas where anybody could plant functions.
+func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	var open string
-	switch err := s.pool.QueryRow(ctx, s.sql["may_work"]).Scan(&works, &open); {
-	case err != nil:
+	if err := s.scan(ctx, "open_schemas", []any{&open}); err != nil {
 		return nil, err
-	case !works:
-		return nil, errors.New("this role may not read the sequence beside, without which tasks could be completed twice: " +
-			"use a role that tusk db roles makes")
-	case open != "":
+	}
+	if open != "" {
 		warnings = append(warnings, fmt.Sprintf("anybody may create functions in schema %s, which this role looks into: "+
 			"revoke create on schema %s from public, or use a role that tusk db roles makes", open, open))
 	}
@@ -119,7 +114,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 // version.
 func (s *Store) checkOldest(ctx context.Context, version int64) error {
 	var oldest int64
-	if err := s.pool.QueryRow(ctx, s.sql["oldest_program"]).Scan(&oldest); err != nil {
+	if err := s.scan(ctx, "oldest_program", []any{&oldest}); err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return store.ErrSchemaForeign
 		}

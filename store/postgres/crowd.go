@@ -87,7 +87,7 @@ func (s *Store) countWorkers(queue string) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
 	var n int
-	if err := s.pool.QueryRow(ctx, s.sql["workers_of"], queue, mostCounted).Scan(&n); err != nil {
+	if err := s.scan(ctx, "workers_of", []any{&n}, queue, mostCounted); err != nil {
 		return // nobody relies on it
 	}
 	s.workers.mu.Lock()

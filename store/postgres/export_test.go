@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 func InFunctions(text string) string {
 	return strings.ReplaceAll(text, "tusk_fn", programOf(DefaultSchema, functionText()))
 }
+
+// FunctionText is the text of all functions.
+func FunctionText() string { return functionText() }
 
 // NewProgram makes the engine of a program whose functions have another text.
 func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
@@ -48,6 +53,9 @@ func (s *Store) PackedCopy(tasks []store.NewTask) (data []byte, text string) {
 
 // Statement returns the text of a statement by its name.
 func (s *Store) Statement(name string) string { return s.sql[name] }
+
+// Statements returns the texts of all statements.
+func (s *Store) Statements() []string { return slices.Sorted(maps.Values(s.sql)) }
 
 // CountStored counts the tasks of ids, as is done when an enqueue was not answered.
 func (s *Store) CountStored(ctx context.Context, ids []store.ID) (n int64, err error) {

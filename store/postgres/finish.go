@@ -14,6 +14,9 @@ import (
 // Finish implements store.Leaser. Outcomes that bring more than the end of their
 // attempt are written apart from the others.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	if err := s.mayWork(ctx); err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
 	rest, lost := eachOnce(outcomes)
 	var held []store.ID
 	for _, part := range partsOf(rest) {

@@ -60,7 +60,7 @@ func (d *damage) err() error {
 }
 
 func (s *Store) foldOnce(ctx context.Context, term int64, damaged *damage) (rows int, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.ownTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		var upto int64
 		var here string // the snapshot that is summed up
 		if err := tx.QueryRow(ctx, s.sql["stat_end"]).Scan(&upto, &here); err != nil {

@@ -55,14 +55,13 @@ const dropAfter = 7 * 24 * time.Hour
 
 // dropPrograms removes the functions of programs that are not used any more.
 func (s *Store) dropPrograms(ctx context.Context, term int64) error {
-	_, err := s.pool.Exec(ctx, s.sql["drop_programs"], term, dropAfter)
-	return unlessBusy(err)
+	return unlessBusy(s.exec(ctx, "drop_programs", term, dropAfter))
 }
 
 // installed returns when the functions were installed; the zero time if they are not.
 func (s *Store) installed(ctx context.Context) (time.Time, error) {
 	var at *time.Time
-	err := s.pool.QueryRow(ctx, s.sql["installed"], s.program).Scan(&at)
+	err := s.scan(ctx, "installed", []any{&at}, s.program)
 	if err != nil && !isMissing(err) || at == nil {
 		return time.Time{}, translate(unlessMissing(err))
 	}

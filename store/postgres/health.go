@@ -18,7 +18,7 @@ var _ store.Examiner = (*Store)(nil)
 // whom the server tells: a superuser, or a member of pg_read_all_stats.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
-	c, err := s.pool.Acquire(ctx)
+	c, err := s.acquire(ctx)
 	if err != nil {
 		return h, fmt.Errorf("examine: %w", translate(err))
 	}

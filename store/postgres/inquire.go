@@ -55,7 +55,7 @@ func mayAwait(t store.NewTask) bool { return hasKey(t) && t.OnConflict == store.
 // ask returns whether a process of the server has ended, and how many of the
 // tasks are stored. It looks for them in a statement that begins after the end.
 func (s *Store) ask(ctx context.Context, backend uint32, tasks []store.NewTask) (over bool, stored int, err error) {
-	c, err := s.pool.Acquire(ctx)
+	c, err := s.acquire(ctx)
 	if err != nil {
 		return false, 0, err
 	}

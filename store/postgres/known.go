@@ -19,6 +19,7 @@ type known struct {
 	mu     sync.Mutex
 	named  time.Time // since when lanes are remembered
 	home   time.Time // when the tables were last seen to be of this server
+	works  bool      // and the role to have what it needs to work
 	looked time.Time // when maintenance last looked for lanes without a name
 }
 
@@ -65,10 +66,17 @@ func (k *known) isHome() bool {
 	return !k.home.IsZero() && time.Since(k.home) < homeEvery
 }
 
-func (k *known) setHome() {
+func (k *known) mayWork() bool {
+	home := k.isHome()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.home = time.Now()
+	return home && k.works
+}
+
+func (k *known) setHome(works bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.home, k.works = time.Now(), works
 }
 
 // look reports whether it is time to look for lanes without a name.
@@ -94,7 +102,7 @@ func (s *Store) nameLost(ctx context.Context, term int64) error {
 		return nil
 	}
 	var lost []int64
-	if err := s.pool.QueryRow(ctx, s.sql["name_lost_lanes"], term).Scan(&lost); err != nil {
+	if err := s.scan(ctx, "name_lost_lanes", []any{&lost}, term); err != nil {
 		return err
 	}
 	if len(lost) > 0 {

@@ -132,7 +132,7 @@ const pingPrefix = "\x01" // no queue's name has it
 func (s *Store) ping(ctx context.Context, ping string) error {
 	within, cancel := context.WithTimeout(ctx, s.pingWithin)
 	defer cancel()
-	if _, err := s.pool.Exec(within, s.sql["notify"], s.channel(), ping); err != nil {
+	if err := s.exec(within, "notify", s.channel(), ping); err != nil {
 		return fmt.Errorf("ping: %w", translate(err))
 	}
 	return nil

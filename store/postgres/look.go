@@ -101,7 +101,7 @@ var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqsca
 func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
 	s.trips.Add(3)
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
-	return translate(pgx.BeginTxFunc(ctx, s.pool, pinned, func(tx pgx.Tx) error {
+	return translate(s.ownTx(ctx, pinned, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, text, args...)
 		if err != nil {
 			return err

@@ -24,14 +24,14 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	}
 	var wal float64
 	var backend int
-	if err := s.pool.QueryRow(ctx, s.sql["wal"]).Scan(&wal); err != nil {
+	if err := s.scan(ctx, "wal", []any{&wal}); err != nil {
 		return m, fmt.Errorf("measure: %w", translate(err))
 	}
 	m.WALBytes = int64(wal)
-	if err := s.pool.QueryRow(ctx, s.sql["dead_rows"], s.schema).Scan(&m.DeadRows); err != nil {
+	if err := s.scan(ctx, "dead_rows", []any{&m.DeadRows}, s.schema); err != nil {
 		return m, fmt.Errorf("measure: %w", translate(err))
 	}
-	if err := s.pool.QueryRow(ctx, s.sql["backend"]).Scan(&backend); err != nil {
+	if err := s.scan(ctx, "backend", []any{&backend}); err != nil {
 		return m, fmt.Errorf("measure: %w", translate(err))
 	}
 	if cpu, ok := serverCPU(backend); ok {

@@ -4,47 +4,52 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
 var _ store.Rebaser = (*Store)(nil)
 
-// asker is a connection, or the pool.
-type asker interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // atHome fails unless the tables were made on this server. It asks once of a server.
-func (s *Store) atHome(ctx context.Context, c asker) error {
+func (s *Store) atHome(ctx context.Context, c *pgxpool.Conn) error {
 	if s.known.isHome() {
 		return nil
 	}
+	_, err := s.askHome(ctx, c)
+	return err
+}
+
+// askHome is atHome, and reports whether this role may work.
+func (s *Store) askHome(ctx context.Context, c *pgxpool.Conn) (works bool, err error) {
 	var home bool
-	err := s.repeat(ctx, func() error { return s.noted(translate(c.QueryRow(ctx, s.sql["at_home"]).Scan(&home))) })
+	err = s.repeat(ctx, func() error { return s.noted(translate(c.QueryRow(ctx, s.sql["at_home"]).Scan(&home, &works))) })
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !home {
-		return store.ErrMoved
+		return false, store.ErrMoved
 	}
-	s.known.setHome()
-	return nil
+	s.known.setHome(works)
+	return works, nil
 }
 
-// mayWork is atHome on a connection that the engine's own work gets even while handlers hold
-// the pool's.
+// mayWork fails unless the tables were made on this server and this role has what claims and
+// ends of attempts need. It goes on while handlers hold the pool's connections.
 func (s *Store) mayWork(ctx context.Context) error {
-	if s.known.isHome() {
+	if s.known.mayWork() {
 		return nil
 	}
-	c, err := s.acquire(ctx)
-	if err != nil {
-		return translate(err)
+	var works bool
+	err := s.own(ctx, func(c *pgxpool.Conn) (err error) {
+		works, err = s.askHome(ctx, c)
+		return err
+	})
+	if err == nil && !works {
+		err = fmt.Errorf("this role has neither usage nor select on sequence %s.beside, "+
+			"without which tasks could be completed twice: use a role that tusk db roles makes", s.schema)
 	}
-	defer c.Release()
-	return s.atHome(ctx, c)
+	return translate(err)
 }
 
 // Rebase implements store.Rebaser, for a dump or a logical copy: the transaction
@@ -54,10 +59,10 @@ func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	if dry {
 		name = "unfinished"
 	}
-	if _, err := s.pool.Exec(ctx, s.sql["analyze"]); err != nil {
+	if err := s.exec(ctx, "analyze"); err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
-	if err := s.pool.QueryRow(ctx, s.sql[name]).Scan(&tasks); err != nil {
+	if err := s.scan(ctx, name, []any{&tasks}); err != nil {
 		return 0, fmt.Errorf("rebase: %w", translate(err))
 	}
 	return tasks, nil

@@ -57,14 +57,9 @@ func recordOf(raw [][]byte) store.Record {
 // PutRecord implements store.Recorder.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	have := surveyOf(p.Tasks)
-	err = s.repeat(ctx, func() error {
-		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
-			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
-		}
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			version, results, err = s.putRecord(ctx, tx, p, have)
-			return translate(err)
-		})
+	err = s.withNames(ctx, have, func(tx pgx.Tx) (err error) {
+		version, results, err = s.putRecord(ctx, tx, p, have)
+		return err
 	})
 	if err != nil {
 		return 0, nil, fmt.Errorf("put record: %w", translate(err))
@@ -81,14 +76,9 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		tasks = append(tasks, puts[i].Tasks...)
 	}
 	have := surveyOf(tasks)
-	err = s.repeat(ctx, func() error {
-		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
-			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
-		}
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			updated, err = s.updateRecords(ctx, tx, term, puts)
-			return translate(err)
-		})
+	err = s.withNames(ctx, have, func(tx pgx.Tx) (err error) {
+		updated, err = s.updateRecords(ctx, tx, term, puts)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("update records: %w", translate(err))
@@ -96,6 +86,17 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	s.ringFor(have)
 	s.settle(ctx, have.doubts)
 	return updated, nil
+}
+
+// withNames does something in a transaction of the engine's own, once the lanes of tasks have
+// names.
+func (s *Store) withNames(ctx context.Context, have *survey, do func(tx pgx.Tx) error) error {
+	return s.repeat(ctx, func() error {
+		if err := s.nameLanes(ctx, ownSession{s}, have, true); err != nil {
+			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+		}
+		return s.ownTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return translate(do(tx)) })
+	})
 }
 
 func (s *Store) updateRecords(ctx context.Context, tx pgx.Tx, term int64, puts []store.PutRecord) ([]store.Updated, error) {

@@ -110,22 +110,17 @@ func (s *Store) putBack(
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	err = s.repeat(ctx, func() error {
-		if err := s.nameLanes(ctx, driverSession{s.pool}, have, true); err != nil {
-			return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
+	err = s.withNames(ctx, have, func(tx pgx.Tx) error {
+		exist = nil
+		if on, err := first(tx); err != nil || !on {
+			return err
 		}
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			exist = nil
-			if on, err := first(tx); err != nil || !on {
-				return translate(err)
-			}
-			var there uuids
-			err := tx.QueryRow(ctx, s.sql["restore"], text, args, settings, outputs).Scan(&there)
-			for _, id := range there {
-				exist = append(exist, id)
-			}
-			return translate(err)
-		})
+		var there uuids
+		err := tx.QueryRow(ctx, s.sql["restore"], text, args, settings, outputs).Scan(&there)
+		for _, id := range there {
+			exist = append(exist, id)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", translate(err))

@@ -25,7 +25,7 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	if !apply {
 		return statements, nil
 	}
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.ownTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
 		for _, text := range statements {
 			if _, err := tx.Exec(ctx, text); err != nil {
 				return fmt.Errorf("%w\n%s", translate(err), text)

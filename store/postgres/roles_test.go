@@ -207,152 +207,6 @@ func TestARoleThatMigratesGoesDownAndUp(t *testing.T) {
 	}
 }
 
-// plantedOperators makes each usual operator for each pair of types that PostgreSQL has none for: without them it
-// converts an operand, or takes the operator of any array; an exact match is preferred to both.
-const plantedOperators = `
-do $do$
-declare l text; r text; o text; name text;
-begin
-  foreach l in array '{uuid,text,bytea,bigint,int,boolean,timestamptz,xid8,uuid[],text[],bigint[],int[],xid8[]}'::text[] loop
-    foreach r in array '{uuid,text,bytea,bigint,int,boolean,timestamptz,xid8,uuid[],text[],bigint[],int[],xid8[]}'::text[] loop
-      name := format('operand(%s, %s)', l, r);
-      execute format('create function public.%s returns boolean language plpgsql as $$ begin
-        insert into public.loot values (current_user, %L); return null; end $$', name, 'operator ' || name);
-      foreach o in array '{=,<>,<,>,<=,>=,+,-,*,/,||,@>,<@,&&}'::text[] loop
-        if to_regoperator(format('pg_catalog.%s(%s, %s)', o, l, r)) is null then
-          execute format('create operator public.%s (leftarg = %s, rightarg = %s, function = public.operand)', o, l, r);
-        end if;
-      end loop;
-    end loop;
-  end loop;
-end $do$`
-
-// Everybody may create in the schema public, as up to PostgreSQL 14. mallory does, for every function of PostgreSQL
-// that takes any type a function of the very types that Tusk has, and operators likewise.
-func TestNobodyRunsCodeByWayOfTheSearchPath(t *testing.T) {
-	dsn := pgtest.DSN(t)
-	s, pool := open(t, dsn, true)
-	ctx := t.Context()
-	if _, err := pool.Exec(ctx, `create table public.loot (who text, by text);
-		grant all on public.loot to public;
-		do $do$
-		declare f record; t text; args text;
-		begin
-		  for f in
-		    select distinct p.proname, p.pronargs, array_to_string(array(
-		      select case when a::regtype in ('anyarray', 'anycompatiblearray') then '%1$s[]'
-		        when a::regtype in ('anyelement', 'anynonarray', 'anycompatible', 'anycompatiblenonarray', '"any"') then '%1$s' else a::regtype::text end
-		      from unnest(p.proargtypes::oid[]) with ordinality u(a, n) order by n), ', ') as args
-		    from pg_catalog.pg_proc p
-		    where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind in ('f', 'a') and p.pronargs between 1 and 3 and p.provariadic = 0
-		      and p.prorettype <> 'internal'::regtype and 'internal'::regtype <> all(p.proargtypes::oid[])
-		      and p.proargtypes::oid[] && '{anyarray,anyelement,anynonarray,"\"any\"",anycompatible,anycompatiblearray,anycompatiblenonarray}'::regtype[]::oid[]
-		  loop
-		    foreach t in array '{uuid,text,bytea,bigint,int,boolean,timestamptz,xid8}'::text[] loop
-		      args := format(f.args, t);
-		      begin
-		        execute format('create function public.%I(%s) returns text language plpgsql as $$ begin
-		          insert into public.loot values (current_user, %L); return null; end $$', f.proname, args, f.proname || '(' || args || ')');
-		      exception when others then null;
-		      end;
-		    end loop;
-		  end loop;
-		end $do$`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pool.Exec(ctx, plantedOperators); err != nil {
-		t.Fatal(err)
-	}
-	if n := number(t, pool, "select count(*) from pg_proc where pronamespace = 'public'::regnamespace"); n < 200 {
-		t.Fatalf("%d functions were planted", n)
-	}
-	if n := number(t, pool, "select count(*) from pg_operator where oprnamespace = 'public'::regnamespace"); n < 2000 {
-		t.Fatalf("%d operators were planted", n)
-	}
-	term, w := lead(t, s), startWorker(t, s)
-	ignore := func(err error) {
-		if err != nil {
-			var said *pgconn.PgError
-			errors.As(err, &said)
-			t.Errorf("%v: %.300s", err, fmt.Sprint(said != nil && said.Where != "", " ", where(said)))
-		}
-	}
-	for _, n := range []int{1, 3, 300} {
-		goRound(t, s, w, n)
-	}
-	tasks := newTasks(4, "q")
-	tasks[0].Key, tasks[1].Delay, tasks[2].Tags, tasks[3].Needs = "k", time.Millisecond, []string{"a"}, []store.Need{{Task: tasks[0].ID}}
-	_, err := s.Enqueue(ctx, tasks)
-	ignore(err)
-	_, err = s.Admit(ctx, term, 10)
-	ignore(err)
-	got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q", "r", "s", "t", "u"}, Limit: 10, Token: store.NewToken()})
-	ignore(err)
-	for i := range got {
-		_, err = s.Finish(ctx, []store.Outcome{{Task: &got[i], State: store.Retryable, Attempt: 1, Error: "e", Fingerprint: "f", Note: &store.Note{Output: []byte("1")}}})
-		ignore(err)
-	}
-	_, err = s.List(ctx, store.Filter{Detail: true, Kinds: []string{"mail"}, Tags: []string{"a"}})
-	ignore(err)
-	_, err = s.List(ctx, store.Filter{IDs: []store.ID{tasks[0].ID}, Detail: true})
-	ignore(err)
-	_, err = s.Count(ctx)
-	ignore(err)
-	_, err = s.Stats(ctx, store.StatsFilter{})
-	ignore(err)
-	_, err = s.Errors(ctx, store.ErrorFilter{})
-	ignore(err)
-	_, err = s.Extend(ctx, store.Beat{Worker: store.Worker{ID: w, Queues: []string{"q"}}, TTL: time.Minute,
-		Notes: []store.Note{{ID: tasks[0].ID, Output: []byte("2")}}, Seq: 1})
-	ignore(err)
-	for _, change := range []store.Change{{Op: store.Cancel, Reason: "r"}, {Op: store.Retry}, {Op: store.Reprioritize, Priority: 3},
-		{Op: store.Move, Queue: "r"}, {Op: store.Reschedule, Delay: time.Hour}, {Op: store.Delete}} {
-		_, err = s.Edit(ctx, store.Edit{IDs: []store.ID{tasks[0].ID, tasks[1].ID, tasks[2].ID, tasks[3].ID}, Change: change})
-		ignore(err)
-	}
-	_, _, err = s.Search(ctx, store.Filter{Tags: []string{"a"}, Queues: []string{"q"}, States: []store.State{store.Available}}, 10)
-	ignore(err)
-	_, err = s.Workers(ctx)
-	ignore(err)
-	_, err = s.Turns(ctx, term, 10, 10)
-	ignore(err)
-	_, err = s.Grant(ctx, term, []store.ID{tasks[0].ID})
-	ignore(err)
-	_, _, err = s.PutRecord(ctx, store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("{}")}, Tasks: newTasks(1, "q")})
-	ignore(err)
-	_, err = s.Records(ctx, "k")
-	ignore(err)
-	_, err = s.Measure(ctx)
-	ignore(err)
-	_, err = s.Examine(ctx)
-	ignore(err)
-	_, err = s.Check(ctx)
-	ignore(err)
-	cursor, err := s.Follow(ctx, true)
-	ignore(err)
-	_, err = s.Ended(ctx, cursor, 10)
-	ignore(err)
-	_, err = s.Rescue(ctx, term, 10)
-	ignore(err)
-	_, err = s.Prune(ctx, term, store.Retention{Completed: 1}, 100)
-	ignore(err)
-	ignore(s.Maintain(ctx, term))
-	_, err = pool.Exec(ctx, "select tusk.enqueue('k', tags => '{a}', key => 'y'); select * from tusk.tasks; select tusk.find('"+tasks[0].ID.String()+"')")
-	ignore(err)
-	rows, err := pool.Query(ctx, "select by, pg_catalog.count(*)::text from public.loot group by 1 order by 1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	planted, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (line string, err error) {
-		var n string
-		err = row.Scan(&line, &n)
-		return line + " " + n, err
-	})
-	if err != nil || len(planted) > 0 {
-		t.Errorf("mallory's functions ran: %v %v", planted, err)
-	}
-}
-
 func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	_, pool := open(t, dsn, true)
@@ -384,21 +238,35 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "tusk db roles") {
-		t.Errorf("a role that cannot see what is beside leases: %v", err)
+	t.Cleanup(func() { s.Close() })
+	worker := newID()
+	w := store.Worker{ID: worker, Queues: []string{"q"}}
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: w, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Check(t.Context())
+	r := store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	_, claimed := s.Claim(t.Context(), r)
+	_, finished := s.Finish(t.Context(), nil)
+	for what, err := range map[string]error{"check": err, "claim": claimed, "finish": finished} {
+		if err == nil || !strings.Contains(err.Error(), "neither usage nor select on sequence tusk.beside") {
+			t.Errorf("%s by a role that cannot see what is beside leases: %v", what, err)
+		}
+	}
+	if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+		t.Errorf("enqueue by a role that cannot see what is beside leases: %v", err)
+	}
+	if _, err := pool.Exec(t.Context(), "grant usage on sequence tusk.beside to "+me); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Claim(t.Context(), r); err != nil || len(got) != 1 {
+		t.Errorf("claimed %d tasks once the right is given: %v", len(got), err)
 	}
 	if _, err := pool.Exec(t.Context(), "grant create on schema public to public"); err != nil {
 		t.Fatal(err)
 	}
-	w, _ := open(t, dsn, false)
-	if warnings, err := w.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "schema public") {
+	other, _ := open(t, dsn, false)
+	if warnings, err := other.Check(t.Context()); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "schema public") {
 		t.Error(warnings, err)
 	}
-}
-
-func where(said *pgconn.PgError) string {
-	if said == nil {
-		return ""
-	}
-	return said.Where
 }

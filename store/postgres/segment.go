@@ -54,14 +54,13 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 }
 
 func (s *Store) tidy(ctx context.Context, term int64) error {
-	_, err := s.pool.Exec(ctx, s.sql["tidy"], term, keepPositions, idleXids)
-	return err
+	return s.exec(ctx, "tidy", term, keepPositions, idleXids)
 }
 
 // forgetLanes forgets lanes that have had no task for long, some of all each time.
 func (s *Store) forgetLanes(ctx context.Context, term int64) error {
 	var last int64
-	err := s.pool.QueryRow(ctx, s.sql["forget_lanes"], term, s.laneHand.Load(), lanesAtOnce, s.idleLane.Microseconds()).Scan(&last)
+	err := s.scan(ctx, "forget_lanes", []any{&last}, term, s.laneHand.Load(), lanesAtOnce, s.idleLane.Microseconds())
 	if err == nil {
 		s.laneHand.Store(last)
 	}
@@ -69,25 +68,21 @@ func (s *Store) forgetLanes(ctx context.Context, term int64) error {
 }
 
 func (s *Store) addSegments(ctx context.Context, term int64) error {
-	for {
-		if made, err := s.text(ctx, "add_segment", term, segmentHours); err != nil || made == "" {
+	for made := "the first"; made != ""; {
+		if err := s.scan(ctx, "add_segment", []any{&made}, term, segmentHours); err != nil {
 			return unlessBusy(err) // the last segment has no end
-		}
-	}
-}
-
-func (s *Store) dropSegments(ctx context.Context, term int64) error {
-	for dropped := true; dropped; {
-		if err := s.pool.QueryRow(ctx, s.sql["drop_segment"], term).Scan(&dropped); err != nil {
-			return unlessBusy(err)
 		}
 	}
 	return nil
 }
 
-func (s *Store) text(ctx context.Context, name string, args ...any) (text string, err error) {
-	err = s.pool.QueryRow(ctx, s.sql[name], args...).Scan(&text)
-	return text, err
+func (s *Store) dropSegments(ctx context.Context, term int64) error {
+	for dropped := true; dropped; {
+		if err := s.scan(ctx, "drop_segment", []any{&dropped}, term); err != nil {
+			return unlessBusy(err)
+		}
+	}
+	return nil
 }
 
 // unlessBusy drops the error of a statement that gave up waiting for others: the next

@@ -296,7 +296,7 @@ func (w *Attendant) lost(ctx context.Context) {
 func (w *Attendant) unattend(ctx context.Context, s *Store, ids uuids) {
 	for ctx.Err() == nil {
 		within, cancel := context.WithTimeout(ctx, attendWithin)
-		_, err := w.pool.Exec(within, s.sql["unattend"], ids)
+		err := s.exec(within, "unattend", ids)
 		if cancel(); err == nil || isMissing(err) {
 			return
 		}

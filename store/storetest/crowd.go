@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -45,5 +46,30 @@ var crowdClauses = []clause{
 		if _, err := c.Prune(c.ctx(), c.lead(), store.Retention{Completed: time.Hour}, 10); err != nil {
 			t.Error(err)
 		}
+		c.putCrowded()
+		if m, ok := store.As[store.Maintainer](c.Store); ok {
+			if err := m.Maintain(c.ctx(), c.lead()); err != nil {
+				t.Errorf("maintain: %v", err)
+			}
+		}
 	}},
+}
+
+// putCrowded writes a record with a task of a new queue, and then again, as a schedule does that is
+// due. Nobody gives a connection back meanwhile.
+func (t *T) putCrowded() {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.ctx(), 10*time.Second)
+	defer cancel()
+	p := store.PutRecord{Record: store.Record{Kind: "k", Name: "n", Body: []byte("1")}, Term: t.lead(),
+		Tasks: []store.NewTask{newTask(queue("record"))}}
+	version, _, err := t.PutRecord(ctx, p)
+	if err != nil {
+		t.Fatalf("put record: %v", err)
+	}
+	p.Record.Version, p.Tasks = version, []store.NewTask{newTask(queue("records"))}
+	updated, err := t.UpdateRecords(ctx, p.Term, []store.PutRecord{p})
+	if err != nil || len(updated) != 1 || updated[0].Version == 0 {
+		t.Errorf("update records: %v, %v", updated, err)
+	}
 }

@@ -83,7 +83,7 @@ begin
   commit;
   _beside := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null
     and set_config('enable_seqscan', 'off', true) is not null and set_config('lock_timeout', '1s', true) is not null
-    and pg_sequence_last_value('tusk.beside') is not null;
+    and pg_catalog.pg_sequence_last_value('tusk.beside') is not null;
   if _beside then -- a lease that an open transaction has finished its task of cannot be locked so
     delete from tusk.lease y
     where y.ctid = (

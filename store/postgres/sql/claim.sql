@@ -11,7 +11,7 @@ select c.lane, c.claimed_at, c.ids, c.kinds, c.args, c.enqueued_at, c.attempts, 
   c.tags, c.settings, c.workflows, c.turns, c.partitions
 from (select tusk_fn.lanes_with_rows($3) as lanes offset 0) l
 cross join lateral tusk_fn.claim($1, $2, $3, $4, $5, $6, $7, $8) c
-where cardinality(l.lanes) > 0 or not exists (select from tusk.worker w where w.id = $1 and not w.dead)
+where pg_catalog.cardinality(l.lanes) > 0 or not exists (select from tusk.worker w where w.id = $1 and not w.dead)
 
 -- name: exchange
 -- $1 worker, $2 token, $3 first lanes of queues, $4 lock of the token, $5 the lane that likely has a task; what ended:

@@ -11,7 +11,8 @@ select c.term, c.now from tusk_fn.candidate($1, $2) c where not exists (select f
 -- name: adopt
 with adopted as (
   update tusk.leader x
-  set id = case when $3::bigint > 0 then $1::uuid end, term = $2, renewed_at = c.now, expires_at = c.now + $3 * interval '1 us'
+  set id = case when $3::bigint > 0 then $1::uuid end, term = $2, renewed_at = c.now,
+    expires_at = c.now + $3::float8 * interval '1 us'
   from (select clock_timestamp() as now) c
   where x.term < $2 or x.term = $2 and x.id is not distinct from $1
   returning x.term)

@@ -1,5 +1,7 @@
 -- name: at_home
-select tusk_fn.at_home() and tusk_fn.seen()
+-- And whether this role may look at the sequence beside. To a role that may not, some versions of
+-- PostgreSQL say that nothing is beside leases.
+select tusk_fn.at_home() and tusk_fn.seen(), pg_catalog.has_sequence_privilege('tusk.beside', 'select, usage')
 
 -- name: rebase
 select tusk_fn.rebase()

@@ -9,7 +9,7 @@ select r.kind, r.name, r.version, r.body, r.updated_at, l.id, l.lanes
 from (
   select (select x.id from tusk.leader x
       where x.expires_at > clock_timestamp() and x.renewed_at <= clock_timestamp() + interval '1 second') as id,
-    case when cardinality($2::bigint[]) > 0 then tusk_fn.lanes_with_rows($2) end as lanes
+    case when pg_catalog.cardinality($2::bigint[]) > 0 then tusk_fn.lanes_with_rows($2) end as lanes
   offset 0) l
 left join (
   select x.* from (select $1::text[] as kinds offset 0) a
@@ -26,12 +26,12 @@ on conflict do nothing
 returning version
 
 -- name: update_record
-update tusk.record set body = $3, version = nextval('tusk.record_version'), updated_at = clock_timestamp()
+update tusk.record set body = $3, version = pg_catalog.nextval('tusk.record_version'), updated_at = clock_timestamp()
 where kind = $1 and name = $2 and version = $4
 returning version
 
 -- name: update_records
-update tusk.record r set body = n.body, version = nextval('tusk.record_version'), updated_at = clock_timestamp()
+update tusk.record r set body = n.body, version = pg_catalog.nextval('tusk.record_version'), updated_at = clock_timestamp()
 from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) with ordinality n (kind, name, body, version, at)
 where r.kind = n.kind and r.name = n.name and r.version = n.version
 returning n.at, r.version
