@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -175,15 +176,7 @@ func TestATransactionThatStaysOpenHoldsNobodyUpWhileASegmentIsDue(t *testing.T) 
 	ctx := context.Background()
 	term, w := lead(t, s), startWorker(t, s)
 	shrink(t, pool)
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	u, _ := s.Tx(tx)
-	if _, err := u.Enqueue(ctx, newTasks(1, "late")); err != nil {
-		t.Fatal(err)
-	}
+	tx := enqueueIn(t, s, pool)
 	maintained := make(chan error, 1)
 	go func() { maintained <- s.Maintain(ctx, term) }()
 	waits := 0
@@ -211,6 +204,67 @@ func TestATransactionThatStaysOpenHoldsNobodyUpWhileASegmentIsDue(t *testing.T) 
 	}
 	if number(t, pool, "select count(*) from tusk.segment where name = 'task_2'") == 0 {
 		t.Error("no segment was made")
+	}
+}
+
+// enqueueIn enqueues in a transaction that stays open.
+func enqueueIn(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	ctx := context.Background()
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(ctx) })
+	u, _ := s.Tx(tx)
+	if _, err := u.Enqueue(ctx, newTasks(1, "late")); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// A segment that is due waits for those who use the log. Whoever begins meanwhile, and stays,
+// is not waited for with a lock that all others queue behind.
+func TestATransactionThatBeginsWhileASegmentIsDueHoldsNobodyUp(t *testing.T) {
+	for name, before := range map[string]time.Duration{"half a second before the log is free": 500 * time.Millisecond, "right before": 0} {
+		t.Run(name, func(t *testing.T) {
+			s, pool := fresh(t)
+			ctx := context.Background()
+			term, w := lead(t, s), startWorker(t, s)
+			shrink(t, pool)
+			first := enqueueIn(t, s, pool)
+			maintained := make(chan error, 1)
+			go func() { maintained <- s.Maintain(ctx, term) }()
+			eventually(t, "it waits", func() bool {
+				return number(t, pool, "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'") > 0
+			})
+			time.Sleep(time.Second - before)
+			second := enqueueIn(t, s, pool)
+			time.Sleep(before)
+			if err := first.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			var longest time.Duration
+			for over := false; !over; {
+				select {
+				case err := <-maintained:
+					if over = true; err != nil {
+						t.Fatal(err)
+					}
+				default:
+					begun := time.Now()
+					goRound(t, s, w, 1)
+					longest = max(longest, time.Since(begun))
+				}
+			}
+			t.Logf("an enqueue, a claim and a finish took up to %v", longest)
+			if longest > time.Second {
+				t.Errorf("an enqueue, a claim and a finish took %v", longest)
+			}
+			if err := second.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

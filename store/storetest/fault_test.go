@@ -137,6 +137,24 @@ func (m *mutant) openLeases(notes []store.Note) {
 	}
 }
 
+func (m *mutant) keepsRefusedNotes(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	lost, err := m.Store.Finish(ctx, outcomes)
+	if len(lost) == 0 {
+		return lost, err
+	}
+	var notes []store.Note
+	for _, o := range outcomes {
+		if o.Note != nil && slices.Contains(lost, o.Task.ID) {
+			n := *o.Note
+			n.ID = o.Task.ID
+			notes = append(notes, n)
+		}
+	}
+	m.openLeases(notes)
+	_, _ = m.Store.Extend(ctx, store.Beat{Worker: store.Worker{ID: NewID()}, TTL: time.Minute, Notes: notes})
+	return lost, err
+}
+
 func (m *mutant) leaseOf(ctx context.Context, id store.ID) store.Token {
 	found, _ := m.Store.List(ctx, store.Filter{IDs: []store.ID{id}})
 	if len(found) == 0 {

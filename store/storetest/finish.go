@@ -177,6 +177,33 @@ var finishClauses = []clause{
 		t.gone(unknown.ID)
 		t.mustEnd(to(store.Completed, one), to(store.Completed, two))
 	}},
+	{"finish/an end that is refused leaves no output, progress or log behind", func(t *T) {
+		worker := t.worker()
+		id := t.addOne()
+		stale := t.takeOne(worker)
+		t.mustEnd(to(store.Available, stale))
+		forged := *t.takeOne(worker)
+		running := forged
+		forged.Lease = store.NewToken()
+		note := store.Note{Output: []byte(`"refused"`), Progress: &store.Progress{Percent: 7}, Logs: []store.LogLine{{Text: "refused"}}}
+		refused := func(tasks ...*store.Task) {
+			t.Helper()
+			for _, task := range tasks {
+				for _, o := range []store.Outcome{to(store.Completed, task), failed(task, store.Retryable, "late")} {
+					o.Note = &note
+					t.sameIDs("lost", t.end(o), []store.ID{id})
+				}
+			}
+			if d := t.get(id).Detail; d.Output != nil || d.Progress != nil || len(d.Logs) > 0 {
+				t.Fatalf("%+v", d)
+			}
+		}
+		refused(stale, &forged)
+		t.is(id, store.Running)
+		t.mustEnd(to(store.Completed, &running))
+		refused(stale, &forged, &running)
+		t.is(id, store.Completed)
+	}},
 	{"finish/one that is lost does not spoil the others of its batch", func(t *T) {
 		worker := t.worker()
 		t.addMany(5)

@@ -88,8 +88,62 @@ var heldClauses = func() (all []clause) {
 			h.goesOn()
 		}})
 	}
-	return all
+	return append(all, clause{"held/a user's open transaction that enqueued a key holds up the outcome that brings it, and no other", func(t *T) {
+		t.transactor()
+		if t.engine.OneWriter {
+			t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
+		}
+		h := newHeld(t)
+		outcomes := h.bringers(100)
+		brings := &outcomes[70]
+		brings.Then[0] = newTask(key("new"))
+		tx, commit, _ := t.begin()
+		if err := enqueued(h, tx, newTask(key("new"))); err != nil {
+			t.Fatal(err)
+		}
+		h.allBut(brings, outcomes)
+		commit()
+		if _, err := finish(t.ctx(), t.Store, []store.Outcome{*brings}); err != nil {
+			t.Fatal(err)
+		}
+		h.is(brings.Task.ID, store.Completed)
+	}})
 }()
+
+// bringers are completions of so many tasks, each of which brings another task.
+func (h *held) bringers(n int) (outcomes []store.Outcome) {
+	h.Helper()
+	h.addMany(n, queue("brings"))
+	for _, task := range h.take(h.worker, n, "brings") {
+		o := to(store.Completed, &task)
+		o.Then = []store.NewTask{newTask(queue("brought"))}
+		outcomes = append(outcomes, o)
+	}
+	if len(outcomes) != n {
+		h.Fatalf("claimed %d of %d", len(outcomes), n)
+	}
+	return outcomes
+}
+
+// allBut fails unless all of a batch but one, which is held, are written soon.
+func (h *held) allBut(one *store.Outcome, outcomes []store.Outcome) {
+	h.Helper()
+	begun := time.Now()
+	lost, err := h.Finish(h.ctx(), outcomes)
+	took := time.Since(begun)
+	said := new(store.HeldError)
+	if len(lost) > 0 || !errors.As(err, &said) || !slices.Equal(said.Tasks, []store.ID{one.Task.ID}) {
+		h.Fatalf("lost %v, %v", lost, err)
+	}
+	if h.Logf("it took %v", took); took > 1500*time.Millisecond {
+		h.Errorf("it took %v", took)
+	}
+	for _, o := range outcomes {
+		if o.Task.ID != one.Task.ID {
+			h.is(o.Task.ID, store.Completed)
+		}
+	}
+}
 
 func newHeld(t *T) *held {
 	h := &held{T: t, worker: t.worker(), tasks: map[string]*store.Task{}}

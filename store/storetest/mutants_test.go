@@ -104,6 +104,7 @@ var mutants = map[string]func(*mutant){
 	"a second outcome is welcome":      func(m *mutant) { m.finish = m.silently },
 	"one lost outcome loses the batch": func(m *mutant) { m.finish = m.allLost },
 	"a lost outcome stops the batch":   func(m *mutant) { m.finish = m.stopAtLost },
+	"a refused note is kept":           func(m *mutant) { m.finish = m.keepsRefusedNotes },
 	"the last note is dropped":         func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Note = nil }) },
 	"attempts are never refunded":      func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Attempt = o.Task.Attempt }) },
 	"crashes are not kept":             func(m *mutant) { m.finish = eachOutcome(m, func(o *store.Outcome) { o.Crashes = 0 }) },

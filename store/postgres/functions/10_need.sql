@@ -472,6 +472,8 @@ begin
     return;
   elsif cardinality(_put_ids) > 0 and cardinality(_off) = 0 then
     -- Before the ends: with the key of a task that ends it has to wait for that.
+    -- A key that a user's transaction has stored is in nobody's sight before it ends.
+    perform set_config('lock_timeout', '50ms', true);
     perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
       _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
   end if;

@@ -197,7 +197,6 @@ declare
   _hi    bigint;
   _name  text;
   _used  boolean;
-  _pause int;
 begin
   perform tusk_fn.hold_lead(_term);
   select * into _last from tusk.segment s where s.hi is not null order by s.hi desc limit 1;
@@ -207,13 +206,11 @@ begin
   if _here + _width / 2 < _last.hi::text::bigint then
     return null;
   end if;
-  _pause := tusk_fn.pause_of_log(2000);
-  if _pause is null then
+  if not tusk_fn.await_log(2000) then
     return null;
   end if;
   _name := 'task_' || (substr(_tail.name, 6)::bigint + 1);
   perform tusk_fn.make_segment(_name);
-  perform set_config('lock_timeout', (50 + 2 * _pause) || 'ms', true);
   lock table only tusk.log in access exclusive mode;
   execute format('select exists (select from tusk.%I)', _tail.name) into _used;
   _hi := greatest(_last.hi::text::bigint, case when _used then _here + 1 else 0 end) + _width;
@@ -225,26 +222,35 @@ begin
   return _name;
 end $$;
 
--- Waits until all transactions that use the log now have ended, and returns how many
--- milliseconds that took: about as long as a lock will have to wait for those that
--- have begun since. Null: one of them has not ended in time.
-create function tusk_fn.pause_of_log(_most int) returns int language plpgsql as $$
+-- Waits for a moment from which the log can be locked soon: all who used it a quarter of a
+-- second before, or less, have ended. Bounds what follows in its transaction, for a lock that is
+-- waited for holds up all others: they wait for those who have begun since, one of whom may stay.
+-- False: there was no such moment in time, as somebody has used the log for longer.
+create function tusk_fn.await_log(_most int) returns boolean language plpgsql as $$
 declare
-  _begun timestamptz := clock_timestamp();
-  _users text[] := array(
-    select l.virtualtransaction from pg_locks l
-    where l.relation = 'tusk.log'::regclass and l.database = (select d.oid from pg_database d where d.datname = current_database())
-      and l.pid is distinct from pg_backend_pid());
+  _end   timestamptz := clock_timestamp() + _most * interval '1 ms';
+  _begun timestamptz;
+  _users text[];
+  _waits int;
 begin
-  while exists (
-    select from pg_locks l where l.relation = 'tusk.log'::regclass and l.virtualtransaction = any(_users))
-  loop
-    if clock_timestamp() - _begun > _most * interval '1 ms' then
-      return null;
-    end if;
-    perform pg_sleep(0.01);
+  while clock_timestamp() < _end loop
+    _begun := clock_timestamp();
+    _users := array(
+      select l.virtualtransaction from pg_locks l
+      where l.relation = 'tusk.log'::regclass and l.database = (select d.oid from pg_database d where d.datname = current_database())
+        and l.pid is distinct from pg_backend_pid());
+    loop
+      _waits := extract(epoch from clock_timestamp() - _begun) * 1000;
+      if not exists (
+        select from pg_locks l where l.relation = 'tusk.log'::regclass and l.virtualtransaction = any(_users)) then
+        perform set_config('lock_timeout', least(50 + 2 * _waits, 250) || 'ms', true);
+        return true;
+      end if;
+      exit when _waits > 250;
+      perform pg_sleep(0.01);
+    end loop;
   end loop;
-  return extract(epoch from clock_timestamp() - _begun) * 1000;
+  return false;
 end $$;
 
 -- Makes the tables of a segment, which is no part of the log yet. While all queues
@@ -337,7 +343,6 @@ create function tusk_fn.drop_segment(_term bigint) returns boolean language plpg
 declare
   _parent text;
   _name   text;
-  _pause  int;
 begin
   perform tusk_fn.hold_lead(_term);
   select s.parent, s.name into _parent, _name from tusk_fn.spent_segment() s;
@@ -345,11 +350,9 @@ begin
     return false;
   end if;
   if exists (select from pg_inherits i where i.inhrelid = to_regclass(format('tusk.%I', _name))) then
-    _pause := tusk_fn.pause_of_log(2000);
-    if _pause is null then
+    if not tusk_fn.await_log(2000) then
       return false;
     end if;
-    perform set_config('lock_timeout', (50 + 2 * _pause) || 'ms', true);
     execute format('alter table tusk.%I detach partition tusk.%I', _parent, _name);
   end if;
   execute format('drop table if exists tusk.%I', _name);
