@@ -185,7 +185,7 @@ func (s *Store) stops(ctx context.Context, worker store.ID) (stops []store.Stop,
 		return nil, err
 	}
 	err = s.query(ctx, func(rows *sql.Rows) error {
-		l, err := readLease(rows)
+		l, err := s.lease(rows)
 		if err != nil {
 			return err
 		}

@@ -50,6 +50,7 @@ type Store struct {
 	leases  leases
 	witness *witness
 	wakes   wakes
+	damaged sync.Map // places of damaged lists that were told of
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
 	checked atomic.Bool
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
