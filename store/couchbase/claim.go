@@ -49,7 +49,7 @@ func (c *claim) do() ([]store.Task, error) {
 			for more := true; more && len(c.got) < c.r.Limit; {
 				if more, err = c.take(l); err == errUsed {
 					return nil, nil
-				} else if err != nil {
+				} else if err = c.s.passing(err); err != nil {
 					return nil, err
 				}
 			}
@@ -239,7 +239,7 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, to cursor, e
 		found := make([]*doc, len(batch))
 		err := each(len(batch), func(i int) (err error) {
 			found[i], err = c.s.load(c.ctx, ref{inTask, batch[i].id})
-			return err
+			return c.s.passing(err)
 		})
 		if err != nil {
 			return nil, to, err

@@ -243,10 +243,16 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 	return answers
 }
 
-// declare reads a worker, and declares it dead if it has not beaten in time. nil: there is none.
+// declare reads a worker, and declares it dead if it has not beaten in time, or is damaged. nil: there is none.
 func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 	for {
 		w, cas, err := s.readWorker(ctx, id)
+		if errors.Is(err, errDamaged) {
+			if err := s.bury(ctx, id, cas, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if w == nil || err != nil || w.G == nil || s.now(ctx) < w.Expires {
 			return w, err
 		}

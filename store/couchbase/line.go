@@ -195,10 +195,17 @@ func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err err
 	return err == nil, err
 }
 
-// readPage returns a page; nil: there is none.
+// readPage returns a page; nil: there is none, or none any more since it was damaged.
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
-	p, _, err := fetch[page](ctx, s, s.lines, l.page(n))
-	return p, err
+	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
+	if !errors.Is(err, errDamaged) {
+		return p, err
+	}
+	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
+	if refusal(gone) != nil {
+		return nil, gone
+	}
+	return nil, s.passing(err)
 }
 
 // seal closes a page once the next one is there.
@@ -292,7 +299,8 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	for _, text := range priorities {
 		p, err := strconv.ParseInt(text, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("board of %s: %w", queue, err)
+			_ = s.passing(fmt.Errorf("board of %s is %w: %w", queue, errDamaged, err))
+			continue
 		}
 		lanes = append(lanes, lane{queue, int16(p)})
 	}

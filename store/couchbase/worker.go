@@ -40,7 +40,7 @@ func stopPath(id string) string     { return "s.`" + id + "`" }
 func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, error) {
 	w, cas, err := fetch[worker](ctx, s, s.meta, workerKey(id))
 	if w == nil || err != nil {
-		return nil, 0, err
+		return nil, cas, err
 	}
 	for token, ids := range w.Leases { // an intent whose answer was lost is there twice
 		slices.Sort(ids)
