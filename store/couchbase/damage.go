@@ -12,9 +12,9 @@ import (
 )
 
 // A document that is damaged holds up no other. A task of which the rest can be read is claimed, and ends by what its
-// Damage says. One that cannot be read is as good as gone. A page is made anew, as if a crash had taken it, and the
-// sweep finds its tasks. A worker is dead: the index knows what it holds. Whatever else goes over many documents goes
-// on past it. The log names each.
+// Damage says. One that cannot be read is as good as gone. A page is made anew, as if a crash had taken it, and a
+// cursor is set anew: the sweep finds the tasks. A worker is dead: the index knows what it holds. Nobody leads where it
+// cannot be read who does. Whatever else goes over many documents goes on past it. The log names each.
 
 var errDamaged = errors.New("damaged")
 
@@ -56,6 +56,27 @@ func (s *Store) passing(err error) error {
 		slog.Default().Error("couchbase: a document is damaged and passed over", "error", err)
 	}
 	return nil
+}
+
+// cursorOf reads the cursor of a lane; nil: there is none. One that is damaged is set to where it may have been.
+func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error) {
+	for try := 0; ; try++ {
+		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
+		if !errors.Is(damage, errDamaged) {
+			return is, cas, damage
+		}
+		to := cursor{Page: max(is.Page, s.tails.get(l), 1)}
+		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})
+		switch {
+		case err == nil:
+			return &to, done.Cas(), s.passing(damage)
+		case refusal(err) != nil:
+			return nil, 0, err
+		}
+		if err := pause(ctx, try+1); err != nil { // somebody else has, or it is locked
+			return nil, 0, err
+		}
+	}
 }
 
 // bury replaces the document of a worker that cannot be read by that of a dead one.

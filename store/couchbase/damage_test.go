@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -91,5 +92,49 @@ func TestADamagedWorkerIsDead(t *testing.T) {
 	}
 	if _, err := r.b.Prune(r.ctx(), r.term, store.Retention{}, 10); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestADamagedCursorIsSetAnew(t *testing.T) {
+	for name, text := range map[string]string{"in part": `{"n":1,"i":"?"}`, "wholly": "no JSON"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			var first []store.NewTask
+			for range 2 * pageSize { // so that the cursor is not at the first page
+				first = append(first, r.task("first", nil))
+			}
+			r.add(first...)
+			for range 3 {
+				r.claim()
+			}
+			r.add(r.task("x", nil))
+			r.damage(r.b.lines, lane{"q", 0}.cursor(), text)
+			fresh := openFake(t, r.f)
+			for range 2 {
+				time.Sleep(2 * time.Millisecond)
+				_, err := fresh.sweep(r.ctx(), 0)
+				r.must("sweep", err)
+			}
+			_, err := fresh.Enqueue(r.ctx(), []store.NewTask{r.task("y", nil)})
+			r.must("enqueue", err)
+			for range 4 {
+				r.claim()
+			}
+			if r.held["x"].ID.IsZero() || r.held["y"].ID.IsZero() {
+				t.Errorf("claimed neither or one: %v %v", r.held["x"].ID, r.held["y"].ID)
+			}
+		})
+	}
+}
+
+func TestWhereItCannotBeReadWhoLeadsNobodyDoes(t *testing.T) {
+	r := newRig(t, 1)
+	was := r.term
+	r.damage(r.b.meta, "leader", `{"h":5,"t":"?"}`)
+	if _, err := r.b.Rescue(r.ctx(), was, 10); !errors.Is(err, store.ErrNotLeader) {
+		t.Errorf("rescue: %v", err)
+	}
+	if r.lead(); r.term <= was {
+		t.Errorf("the term %d follows %d", r.term, was)
 	}
 }

@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -69,8 +70,11 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (_ store.Leadership
 
 func (s *Store) readLeader(ctx context.Context) (leader, gocb.Cas, error) {
 	l, cas, err := fetch[leader](ctx, s, s.meta, "leader")
-	if l == nil {
+	switch {
+	case l == nil:
 		l = &leader{}
+	case errors.Is(err, errDamaged): // nobody leads; no term was ever beyond the time
+		l, err = &leader{Term: cmp.Or(l.Term, s.now(ctx))}, s.passing(err)
 	}
 	return *l, cas, err
 }

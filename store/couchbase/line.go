@@ -139,7 +139,7 @@ var replaceG = gocb.ReplaceSpec("g", 1, nil)
 // open returns the cursor of a lane, and makes the lane if there is none.
 func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 	for {
-		is, _, err := fetch[cursor](ctx, s, s.lines, l.cursor())
+		is, _, err := s.cursorOf(ctx, l)
 		if err != nil {
 			return c, err
 		}
@@ -281,7 +281,7 @@ func (s *Store) heal(ctx context.Context, l lane, c cursor) error {
 
 // move sets a cursor if it is where it was seen, and not locked. Otherwise somebody else will.
 func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
-	is, cas, err := fetch[cursor](ctx, s, s.lines, l.cursor())
+	is, cas, err := s.cursorOf(ctx, l)
 	if is == nil || err != nil || *is != from {
 		return err
 	}
