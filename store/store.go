@@ -58,7 +58,7 @@ type Leaser interface {
 	// Errors: ErrWorkerDead when the worker was declared dead: its leases are
 	// lost, and it never comes back under this id. ErrLate when a later beat was
 	// accepted before. HeldError when the beat counts but notes on some tasks are not
-	// stored, because a user's transaction holds them.
+	// stored: a user's transaction holds them, or the database does not take them.
 	Extend(ctx context.Context, b Beat) ([]Stop, error)
 
 	// Finish ends attempts and puts each task where its outcome says, together

@@ -49,7 +49,7 @@ func (c *claim) do() ([]store.Task, error) {
 			for more := true; more && len(c.got) < c.r.Limit; {
 				if more, err = c.take(l); err == errUsed {
 					return nil, nil
-				} else if err != nil {
+				} else if err = c.s.passing(err); err != nil {
 					return nil, err
 				}
 			}
@@ -179,7 +179,7 @@ func (c *claim) look(l lane) (at *mark, p *page, err error) {
 	s := c.s
 	at, known := s.minds.get(l)
 	if !known {
-		is, cas, err := fetch[cursor](c.ctx, s, s.lines, l.cursor())
+		is, cas, err := s.cursorOf(c.ctx, l)
 		if is == nil || err != nil {
 			return nil, nil, err
 		}
@@ -215,7 +215,10 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 			RetryStrategy: failFast{}})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
-			return cur, got.Cas(), got.Content(&cur)
+			if err = got.Content(&cur); err != nil { // whoever reads it next mends it
+				c.s.minds.forget(l)
+			}
+			return cur, got.Cas(), err
 		}
 		if !errors.Is(err, gocb.ErrDocumentLocked) && !unknown(err) {
 			return cur, 0, err
@@ -239,7 +242,7 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, to cursor, e
 		found := make([]*doc, len(batch))
 		err := each(len(batch), func(i int) (err error) {
 			found[i], err = c.s.load(c.ctx, ref{inTask, batch[i].id})
-			return err
+			return c.s.passing(err)
 		})
 		if err != nil {
 			return nil, to, err

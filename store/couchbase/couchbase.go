@@ -48,6 +48,8 @@ type Store struct {
 	bell  bell.Bell
 	swept atomic.Int64
 
+	damaged sync.Map // what was told of documents that are damaged
+
 	trips                                         *trips
 	claims, conflicts, doubts, completed, queries atomic.Int64
 }

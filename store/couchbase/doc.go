@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -110,7 +109,7 @@ func encode(v any) ([]byte, error) {
 // verbatim hands JSON to the client and back as it is.
 var verbatim = gocb.NewRawJSONTranscoder()
 
-// read returns a document as it is; nil: there is none.
+// read returns a document as it is; nil: there is none, or no task that can be read.
 func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
 	d := &doc{ref: r, body: newBody(r)}
 	var err error
@@ -118,8 +117,8 @@ func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
 	if d.raw == nil || err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(d.raw, d.body); err != nil {
-		return nil, fmt.Errorf("document %s is damaged: %w", r.ID, err)
+	if is, err := s.decode(d); !is {
+		return nil, err
 	}
 	return d, nil
 }
@@ -141,17 +140,15 @@ func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw 
 	return raw, cas, err
 }
 
-// fetch reads a document that changes by itself alone; nil: there is none.
+// fetch reads a document that changes by itself alone; nil: there is none. Of one that is damaged it returns what can
+// be read.
 func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id string) (*T, gocb.Cas, error) {
 	raw, cas, err := s.get(ctx, from, id)
 	if raw == nil || err != nil {
 		return nil, 0, err
 	}
 	v := new(T)
-	if err := json.Unmarshal(raw, v); err != nil {
-		return nil, 0, fmt.Errorf("document %s is damaged: %w", id, err)
-	}
-	return v, cas, nil
+	return v, cas, decode(id, raw, v)
 }
 
 // peek returns a document as it is decided to be, for who only wants to know; nil: there is none. It waits for nobody:
@@ -164,7 +161,7 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 		}
 		if p := d.header().Pin; p != nil {
 			root, err := s.read(ctx, p.Root)
-			if err != nil {
+			if err = s.passing(err); err != nil {
 				return nil, err
 			}
 			if e := root.decided(p.U, r); e != nil {
@@ -218,6 +215,7 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 // listed returns the names of a directory, in order.
 func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
 	names, _, err := fetch[map[string]int](ctx, s, in, directory)
+	err = s.passing(err)
 	if names == nil || err != nil {
 		return nil, err
 	}

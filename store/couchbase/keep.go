@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -69,8 +70,11 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (_ store.Leadership
 
 func (s *Store) readLeader(ctx context.Context) (leader, gocb.Cas, error) {
 	l, cas, err := fetch[leader](ctx, s, s.meta, "leader")
-	if l == nil {
+	switch {
+	case l == nil:
 		l = &leader{}
+	case errors.Is(err, errDamaged): // nobody leads; no term was ever beyond the time
+		l, err = &leader{Term: cmp.Or(l.Term, s.now(ctx))}, s.passing(err)
 	}
 	return *l, cas, err
 }
@@ -243,10 +247,16 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 	return answers
 }
 
-// declare reads a worker, and declares it dead if it has not beaten in time. nil: there is none.
+// declare reads a worker, and declares it dead if it has not beaten in time, or is damaged. nil: there is none.
 func (s *Store) declare(ctx context.Context, id string) (*worker, error) {
 	for {
 		w, cas, err := s.readWorker(ctx, id)
+		if errors.Is(err, errDamaged) {
+			if err := s.bury(ctx, id, cas, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if w == nil || err != nil || w.G == nil || s.now(ctx) < w.Expires {
 			return w, err
 		}

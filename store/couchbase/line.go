@@ -139,7 +139,7 @@ var replaceG = gocb.ReplaceSpec("g", 1, nil)
 // open returns the cursor of a lane, and makes the lane if there is none.
 func (s *Store) open(ctx context.Context, l lane) (c cursor, err error) {
 	for {
-		is, _, err := fetch[cursor](ctx, s, s.lines, l.cursor())
+		is, _, err := s.cursorOf(ctx, l)
 		if err != nil {
 			return c, err
 		}
@@ -195,10 +195,17 @@ func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err err
 	return err == nil, err
 }
 
-// readPage returns a page; nil: there is none.
+// readPage returns a page; nil: there is none, or none any more since it was damaged.
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
-	p, _, err := fetch[page](ctx, s, s.lines, l.page(n))
-	return p, err
+	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
+	if !errors.Is(err, errDamaged) {
+		return p, err
+	}
+	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
+	if refusal(gone) != nil {
+		return nil, gone
+	}
+	return nil, s.passing(err)
 }
 
 // seal closes a page once the next one is there.
@@ -274,7 +281,7 @@ func (s *Store) heal(ctx context.Context, l lane, c cursor) error {
 
 // move sets a cursor if it is where it was seen, and not locked. Otherwise somebody else will.
 func (s *Store) move(ctx context.Context, l lane, from, to cursor) error {
-	is, cas, err := fetch[cursor](ctx, s, s.lines, l.cursor())
+	is, cas, err := s.cursorOf(ctx, l)
 	if is == nil || err != nil || *is != from {
 		return err
 	}
@@ -292,7 +299,8 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	for _, text := range priorities {
 		p, err := strconv.ParseInt(text, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("board of %s: %w", queue, err)
+			_ = s.passing(fmt.Errorf("board of %s is %w: %w", queue, errDamaged, err))
+			continue
 		}
 		lanes = append(lanes, lane{queue, int16(p)})
 	}

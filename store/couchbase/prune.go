@@ -128,7 +128,10 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 	for _, id := range ids {
 		w, cas, err := s.readWorker(ctx, id)
 		if err != nil {
-			return err
+			if err = s.passing(err); err != nil {
+				return err
+			}
+			continue
 		}
 		if w != nil && (w.G != nil || len(w.Leases) > 0 || s.now(ctx)-w.Beat < forgetAfter.Microseconds()) {
 			continue

@@ -132,7 +132,7 @@ func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 	var living []store.Worker
 	for _, id := range ids {
 		w, _, err := s.readWorker(ctx, id)
-		if err != nil {
+		if err = s.passing(err); err != nil {
 			return nil, err
 		}
 		if w == nil || w.G == nil {

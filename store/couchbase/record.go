@@ -44,7 +44,10 @@ func (s *Store) Records(ctx context.Context, kind string) (_ []store.Record, err
 	if err != nil {
 		return nil, err
 	}
-	docs, err := readEach(ctx, inMeta, ids, s.peek)
+	docs, err := readEach(ctx, inMeta, ids, func(ctx context.Context, r ref) (*doc, error) {
+		d, err := s.peek(ctx, r)
+		return d, s.passing(err)
+	})
 	var records []store.Record
 	for _, d := range docs {
 		if d == nil || d.body.(*record).Body == nil {

@@ -38,7 +38,8 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := each(len(ids), func(i int) error { return s.sweepOne(ctx, ref{c, ids[i]}, before) }); err != nil {
+		err = each(len(ids), func(i int) error { return s.passing(s.sweepOne(ctx, ref{c, ids[i]}, before)) })
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -57,7 +58,7 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 		}
 		for _, l := range lanes {
 			found, err := s.sweepLane(ctx, l, before)
-			if n += found; err != nil {
+			if n += found; s.passing(err) != nil {
 				return n, err
 			}
 		}
@@ -115,12 +116,15 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	var lost []*task
 	for _, id := range ids {
 		d, err := s.load(ctx, ref{inTask, id})
-		if err != nil {
+		if err = s.passing(err); err != nil {
 			return 0, err
 		}
 		if d != nil && d.task().State == "a" && !named[entry{id, d.task().Lap}] {
 			lost = append(lost, d.task())
 		}
+	}
+	if len(lost) > 0 {
+		s.tails.set(l, 0) // its page may be one that nobody reads
 	}
 	return len(lost), s.queueUp(ctx, lost...)
 }

@@ -65,6 +65,8 @@ type task struct {
 	Changed     int64           `json:"chg,omitempty"` // when it was last changed while it waited
 	How         store.How       `json:"how,omitempty"` // and how
 	Fingerprint string          `json:"fp,omitempty"`
+
+	Damage string `json:"damage,omitempty"` // what of it could not be read, and is lost
 }
 
 type lease struct {
@@ -154,7 +156,7 @@ func (t *task) answer(detail bool) store.Task {
 		Key: t.Key, Workflow: idOf(t.Workflow), Settings: bytes.Clone(t.Settings), Turn: t.Turns, Partition: t.Partition,
 		State: t.state(), Attempt: t.Attempt, Crashes: t.Crashes, Reason: t.Reason, EnqueuedAt: instant(t.Enqueued),
 		RunAt: instant(t.RunAt), ExpiresAt: instant(t.Expires), ClaimedAt: instant(t.Claimed),
-		FinishedAt: instant(t.Finished),
+		FinishedAt: instant(t.Finished), Damage: t.Damage,
 	}
 	if len(t.Run) == 1 {
 		a.Lease, a.Worker = tokenOf(t.Run[0].Token), idOf(t.Run[0].Worker)

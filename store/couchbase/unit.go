@@ -69,7 +69,7 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 		return nil
 	}
 	root, err := s.read(ctx, p.Root)
-	if err != nil {
+	if err = s.passing(err); err != nil {
 		return err
 	}
 	if root != nil {
@@ -167,7 +167,8 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 // rewrite gives a pinned document the content that was decided, and returns it; nil: that is done, or it has gone.
 func (s *Store) rewrite(ctx context.Context, root *doc, e *effect, to *doc) (*doc, error) {
 	is, err := s.read(ctx, e.ref)
-	if err != nil || is == nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
+	err = s.passing(err)
+	if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
 		return nil, err
 	}
 	if to.cas = is.cas; e.Doc == nil {
@@ -328,9 +329,9 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 // relies on it. A failover that forgot a pin would let others change the document, or keep what was there before, and
 // the effect that was decided would be taken for done.
 func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
-	was := &doc{ref: d.ref, body: newBody(d.ref), cas: d.cas}
+	was := &doc{ref: d.ref, body: newBody(d.ref), cas: d.cas, raw: d.raw}
 	if d.raw != nil {
-		if err := json.Unmarshal(d.raw, was.body); err != nil {
+		if is, err := s.decode(was); !is {
 			return nil, err
 		}
 	}

@@ -40,7 +40,7 @@ func stopPath(id string) string     { return "s.`" + id + "`" }
 func (s *Store) readWorker(ctx context.Context, id string) (*worker, gocb.Cas, error) {
 	w, cas, err := fetch[worker](ctx, s, s.meta, workerKey(id))
 	if w == nil || err != nil {
-		return nil, 0, err
+		return nil, cas, err
 	}
 	for token, ids := range w.Leases { // an intent whose answer was lost is there twice
 		slices.Sort(ids)
@@ -92,8 +92,10 @@ func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, e
 		case w == nil:
 			err = s.register(ctx, b)
 		case b.TTL <= 0:
-			if err := s.note(ctx, b.Notes); err != nil {
-				return nil, err
+			for i := range b.Notes {
+				if err := s.note(ctx, &b.Notes[i]); err != nil {
+					return nil, err
+				}
 			}
 			err = s.mutate(ctx, workerKey(id), cas, gocb.RemoveSpec("g", nil), gocb.UpsertSpec("left", true, nil))
 		default:
@@ -158,11 +160,14 @@ func (s *Store) beat(ctx context.Context, w *worker, cas gocb.Cas, b *store.Beat
 
 // answerBeat stores the notes of a beat that counts, and returns what is to be stopped.
 func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]store.Stop, error) {
-	if err := s.note(ctx, b.Notes); err != nil {
-		return nil, err
-	}
+	errs := make([]error, len(b.Notes))
+	_ = each(len(errs), func(i int) error {
+		errs[i] = s.note(ctx, &b.Notes[i])
+		return nil
+	})
+	noted := rules.Noted(b.Notes, errs)
 	if w == nil {
-		return nil, nil
+		return nil, noted
 	}
 	var stops []store.Stop
 	for id, token := range w.Stops {
@@ -179,20 +184,17 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 			return nil, err
 		}
 	}
-	return stops, nil
+	return stops, noted
 }
 
-// note stores notes on running tasks whose lease is open.
-func (s *Store) note(ctx context.Context, notes []store.Note) error {
-	return each(len(notes), func(i int) error {
-		n := &notes[i]
-		return s.alter(ctx, taskRef(n.ID), func(d *doc) bool {
-			if !d.task().holds(n.Lease) {
-				return false
-			}
-			d.task().write(n)
-			return true
-		})
+// note stores a note on a running task whose lease is open.
+func (s *Store) note(ctx context.Context, n *store.Note) error {
+	return s.alter(ctx, taskRef(n.ID), func(d *doc) bool {
+		if !d.task().holds(n.Lease) {
+			return false
+		}
+		d.task().write(n)
+		return true
 	})
 }
 

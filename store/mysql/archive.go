@@ -108,11 +108,7 @@ func (p *duePage) read(limit int) error {
 	}
 	var refs []ref
 	for _, l := range lists {
-		spans, err := decodeSpans(l.Spans)
-		if err != nil {
-			return err
-		}
-		own := refsOf(spans)
+		own := refsOf(p.work.store.spansIn(l.Spans, fmt.Sprint("tusk_finished, seq ", l.Seq)))
 		if len(refs) > 0 && len(refs)+len(own) > limit {
 			break
 		}
@@ -180,11 +176,7 @@ func (p *pruning) note(lists []dueList) error {
 	}
 	for _, noted := range lists {
 		l := &finishedList{at: noted.At, seq: noted.Seq}
-		spans, err := decodeSpans(noted.Spans)
-		if err != nil {
-			return err
-		}
-		l.chosen = refsOf(spans)
+		l.chosen = refsOf(p.store.spansIn(noted.Spans, fmt.Sprint("tusk_finished, seq ", l.seq)))
 		p.refs = append(p.refs, l.chosen...)
 		p.lists = append(p.lists, l)
 	}

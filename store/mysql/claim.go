@@ -153,7 +153,7 @@ func (s *Store) repeat(ctx context.Context, c *claim) error {
 		unseen := 0
 		c.tasks, unseen, err = w.open(found[0])
 		w.echoes = len(c.tasks) > 0
-		if err == nil && !w.echoes && unseen == 0 {
+		if err == nil && !w.echoes && unseen == 0 && !found[0].damaged {
 			w.deleteLeases([]leaseKey{found[0].key()})
 		}
 		return err

@@ -49,6 +49,50 @@ func TestDamagedRowsHoldUpNoOthers(t *testing.T) {
 	}
 }
 
+// A list of tasks that is damaged keeps no other lease from being rescued or swept, nor other tasks from being pruned.
+func TestDamagedListsHoldUpNoOthers(t *testing.T) {
+	s := fresh(t)
+	w := startWorker(t, s)
+	enqueue(t, s, newTasks(4, "q")...)
+	var held []store.Task
+	for range 4 {
+		held = append(held, claim(t, s, w, 1)...)
+	}
+	finish(t, s, held[3:])
+	term := lead(t, s)
+	if err := s.Maintain(t.Context(), term); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s, "update tusk_lease set spans = 'bad' where token = ?", held[0].Lease[:])
+	exec(t, s, "update tusk_lease set spans = concat(spans, 'bad') where token = ?", held[1].Lease[:])
+	exec(t, s, "insert into tusk_finished (queue, state, finished_at, seq, refs) values ('q', ?, 1, 1, 'bad')", store.Completed)
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{held[2].ID}, Change: store.Change{Op: store.Cancel}}); err != nil {
+		t.Fatal(err)
+	}
+	stops, err := s.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: w, Queues: []string{"q"}}, TTL: time.Hour})
+	if err != nil || len(stops) != 1 || stops[0].ID != held[2].ID {
+		t.Errorf("extend: %v %v", stops, err)
+	}
+	if list, err := s.List(t.Context(), store.Filter{States: []store.State{store.Running}}); err != nil || len(list) == 0 {
+		t.Error(len(list), err)
+	}
+	exec(t, s, "update tusk_worker set expires_at = 1")
+	rescued, err := s.Rescue(t.Context(), term, 10)
+	if err != nil || len(rescued) != 2 || rescued[0].ID != held[1].ID || rescued[1].ID != held[2].ID {
+		t.Errorf("rescued %d, %v: want those two whose leases can be read", len(rescued), err)
+	}
+	exec(t, s, "update tusk_lease set claimed_at = claimed_at - 3600000000")
+	if err := s.Maintain(t.Context(), term); err != nil {
+		t.Error(err)
+	}
+	if n := number(t, s, "select count(*) from tusk_lease where length(spans) % 16 <> 0"); n != 2 {
+		t.Errorf("%d damaged leases are left, want both", n)
+	}
+	if n, err := s.Prune(t.Context(), term, store.Retention{Completed: time.Microsecond}, 10); n != 1 || err != nil {
+		t.Errorf("pruned %d, %v: want what can be read", n, err)
+	}
+}
+
 func TestGroupsOfErrorsGoWithTheStatistics(t *testing.T) {
 	s := fresh(t)
 	if _, err := s.Enqueue(t.Context(), newTasks(2, "q")); err != nil {

@@ -25,7 +25,7 @@ const (
 	// is a day or more, so that it can go with its day instead of by itself.
 	slack = 36 * time.Hour
 
-	lookEvery = 10 * time.Minute // how often a day is looked at that could not be dropped
+	lookEvery = 10 * time.Minute // how often a day is looked at that could not be made or dropped
 )
 
 // partition is a day of a table.
@@ -50,7 +50,7 @@ func (s *Store) partitions(ctx context.Context, table string) (all []partition, 
 
 // makeDays cuts partitions for today and the days to come off the last one,
 // which is empty then. A transaction that has been open for long may be in the
-// way: it is then tried again later.
+// way: it is then tried again later, and waits for nobody until tomorrow is due.
 func (s *Store) makeDays(ctx context.Context) error {
 	for _, table := range cut {
 		have, err := s.partitions(ctx, table)
@@ -73,21 +73,28 @@ func (s *Store) makeDays(ctx context.Context) error {
 			continue
 		}
 		text := "alter table " + table + " reorganize partition pmax into (" + strings.Join(parts, ", ") + ", partition pmax values less than maxvalue)"
-		if err := s.alter(ctx, text); err != nil && codeOf(err) != codeSamePartition {
+		wait := 0
+		if last < placeAt(today.Add(2*day)) {
+			wait = 1
+		}
+		if err := s.alter(ctx, wait, text); err != nil && codeOf(err) != codeSamePartition {
 			return err
 		}
 	}
 	return nil
 }
 
-// alter changes a table, unless it would have to wait, and keep others waiting.
-func (s *Store) alter(ctx context.Context, text string) error {
+// alter changes a table, unless it would have to wait for longer than some seconds. While it waits it
+// keeps all others waiting. With none it succeeds at a moment only at which no transaction is open,
+// which may never come on a busy server. MySQL knows no wait below a second.
+func (s *Store) alter(ctx context.Context, wait int, text string) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "set session lock_wait_timeout = 1"); err != nil {
+	limit := fmt.Sprintf("set session lock_wait_timeout = if(version() like '%%MariaDB%%', %d, 1)", wait)
+	if _, err := conn.ExecContext(ctx, limit); err != nil {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, text)
@@ -184,7 +191,7 @@ func (s *Store) dropDay(ctx context.Context, term int64, p partition, keep store
 		if !slices.Contains(have, p) {
 			continue
 		}
-		if err := s.alter(ctx, "alter table "+table+" drop partition "+p.name); err != nil {
+		if err := s.alter(ctx, 1, "alter table "+table+" drop partition "+p.name); err != nil {
 			s.log.Warn("mysql: a day could not be dropped, it will be tried again", "table", table, "partition", p.name, "error", err)
 			return false, mark(0, 0)
 		}

@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -130,4 +131,70 @@ func TestDaysAreMadeAheadAndOnlyOnce(t *testing.T) {
 	if n := number(t, s, daysOf); n != days {
 		t.Errorf("%d days, had %d", n, days)
 	}
+}
+
+// A transaction that has read tasks and stays open keeps days from being made. Nobody else waits
+// for that, and it is tried again after a while.
+func TestADayThatCannotBeMadeKeepsNobodyWaiting(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	past, now := at(t, dsn, time.Now().Add(-24*time.Hour)), open(t, dsn)
+	ctx := t.Context()
+	if _, err := past.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	days, term := number(t, now, daysOf), lead(t, now)
+	tx, err := now.DB().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.Exec("select count(*) from tusk_task"); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() { stopped <- readWithoutWaiting(ctx, now, stop) }()
+	maintain := func(s *mysql.Store) {
+		t.Helper()
+		if err := s.Maintain(ctx, term); err != nil {
+			t.Error(err)
+		}
+	}
+	maintain(now)
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Errorf("others have to wait: %v", err)
+	}
+	if n := number(t, now, daysOf); n != days {
+		t.Fatalf("%d days, had %d: the open transaction held nothing up", n, days)
+	}
+	tx.Rollback()
+	maintain(now)
+	if n := number(t, now, daysOf); n != days {
+		t.Errorf("%d days, had %d: it was tried again at once", n, days)
+	}
+	later := open(t, dsn) // what it could not make a handle tries again only after a while
+	maintain(later)
+	if n := number(t, later, daysOf); n != days+1 {
+		t.Errorf("%d days, had %d: none was made", n, days)
+	}
+}
+
+// readWithoutWaiting reads tasks until it is stopped, by a session that fails where it would have to wait.
+func readWithoutWaiting(ctx context.Context, s *mysql.Store, stop <-chan struct{}) error {
+	conn, err := s.DB().Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.ExecContext(ctx, "set session lock_wait_timeout = 0")
+	for n := 0; err == nil; n++ {
+		select {
+		case <-stop:
+			_, err = conn.ExecContext(ctx, "set session lock_wait_timeout = default")
+			return err
+		default:
+			_, err = conn.ExecContext(ctx, "select count(*) from tusk_task")
+		}
+	}
+	return err
 }

@@ -37,13 +37,31 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 	if left || b.TTL <= 0 {
 		return nil, nil
 	}
-	if len(b.Notes) > 0 {
-		if err := s.write(ctx, func(w *work) error { return w.note(b.Notes) }); err != nil {
-			return nil, wrap("extend", err)
-		}
+	noted := s.note(ctx, b.Notes)
+	if stops, err = s.stops(ctx, b.Worker.ID); err == nil {
+		err = noted
 	}
-	stops, err = s.stops(ctx, b.Worker.ID)
 	return stops, wrap("extend", err)
+}
+
+// note stores the notes of a beat that counts: together, or each by itself if nothing came of that.
+func (s *Store) note(ctx context.Context, notes []store.Note) error {
+	write := func(notes []store.Note) error {
+		return s.write(ctx, func(w *work) error { return w.note(notes) })
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	together := write(notes)
+	if together == nil {
+		return nil
+	}
+	return rules.Noted(notes, rules.NoteApart(ctx, notes, func(n *store.Note) error {
+		if !errors.Is(together, store.ErrNotCommitted) || len(notes) == 1 {
+			return together
+		}
+		return write([]store.Note{*n})
+	}))
 }
 
 // beat writes a worker's beat down. It reports whether the worker has signed off
@@ -167,7 +185,7 @@ func (s *Store) stops(ctx context.Context, worker store.ID) (stops []store.Stop,
 		return nil, err
 	}
 	err = s.query(ctx, func(rows *sql.Rows) error {
-		l, err := readLease(rows)
+		l, err := s.lease(rows)
 		if err != nil {
 			return err
 		}

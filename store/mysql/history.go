@@ -122,7 +122,7 @@ func (w *work) endsAfter(at int64, limit int) (page []toldEnds, err error) {
 		err := rows.Scan(&t.last, &t.count, &queue, &t.state, &t.at, &t.rescued, &spans)
 		if err == nil {
 			t.queue = string(queue)
-			t.spans, err = decodeSpans(spans)
+			t.spans = w.store.spansIn(spans, fmt.Sprint("tusk_end, seq ", t.last))
 		}
 		page = append(page, t)
 		return err

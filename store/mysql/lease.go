@@ -14,6 +14,7 @@ type lease struct {
 	worker    store.ID
 	claimedAt int64
 	spans     []span
+	damaged   bool // there are others, which cannot be read
 }
 
 func (l *lease) key() leaseKey { return leaseKey{l.token, l.claimedAt} }
@@ -27,7 +28,8 @@ func (l *lease) has(r ref) bool {
 	return false
 }
 
-func readLease(rows *sql.Rows) (*lease, error) {
+// lease reads a lease. One that is damaged holds what can be read of it, and stays.
+func (s *Store) lease(rows *sql.Rows) (*lease, error) {
 	l := &lease{}
 	var token, worker, spans []byte
 	err := rows.Scan(&token, &worker, &l.claimedAt, &spans)
@@ -36,14 +38,14 @@ func readLease(rows *sql.Rows) (*lease, error) {
 	}
 	copy(l.token[:], token)
 	copy(l.worker[:], worker)
-	l.spans, err = decodeSpans(spans)
-	return l, err
+	l.spans, l.damaged = s.spansIn(spans, "tusk_lease, token "+l.token.String()), len(spans)%spanBytes != 0
+	return l, nil
 }
 
 // readLeases runs a statement that returns leases.
 func (w *work) readLeases(text string, args ...any) (found []*lease, err error) {
 	err = w.ask(func(rows *sql.Rows) error {
-		l, err := readLease(rows)
+		l, err := w.store.lease(rows)
 		found = append(found, l)
 		return err
 	}, text, args...)

@@ -22,15 +22,8 @@ const (
 // transactions left to be added, and deletes leases and stops that have ended without
 // anybody noticing. Each step is taken though another has failed.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
-	if now := time.Now().UnixNano(); now-s.made.Load() > int64(daysEvery) {
-		if err := s.ready(ctx); err != nil {
-			return wrap("maintain", err)
-		}
-		if err := s.makeDays(ctx); err == nil {
-			s.made.Store(now)
-		} else if ctx.Err() == nil {
-			s.log.Warn("mysql: partitions for the next days could not be made, it will be tried again", "error", err)
-		}
+	if err := s.daysToCome(ctx); err != nil {
+		return wrap("maintain", err)
 	}
 	var failed error
 	for _, step := range []func(context.Context, int64) error{s.foldAll, s.sweepLeases, s.sweepStops} {
@@ -40,6 +33,29 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 		}
 	}
 	return failed
+}
+
+// daysToCome makes days when that is due. One that fails is not tried again at once: there are some left, and
+// others may have had to wait for it.
+func (s *Store) daysToCome(ctx context.Context) error {
+	now := time.Now()
+	if now.UnixNano() < s.daysDue.Load() {
+		return nil
+	}
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	again := daysEvery
+	err := s.makeDays(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		again = lookEvery
+		s.log.Warn("mysql: partitions for the next days could not be made, it will be tried again", "in", again, "error", err)
+	}
+	s.daysDue.Store(now.Add(again).UnixNano())
+	return nil
 }
 
 // sweepStops forgets the wish to stop what has ended meanwhile: who completes a

@@ -50,11 +50,12 @@ type Store struct {
 	leases  leases
 	witness *witness
 	wakes   wakes
+	damaged sync.Map // places of damaged lists that were told of
 	hints   sync.Map // queue: how many tasks a row of tusk_ready stood for lately
 	checked atomic.Bool
 	sweep   atomic.Pointer[store.Token] // up to which the leases have been swept
 	strays  atomic.Int64                // when leases are next compared to what their workers say they hold
-	made    atomic.Int64                // when days were last made
+	daysDue atomic.Int64                // when days are next made
 	refused atomic.Int64                // when a day was last found to be needed still
 
 	trips, claims, conflicts, deadlocks atomic.Int64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -144,7 +145,7 @@ func (p *pruning) collect(limit int) error {
 		var spans []byte
 		err := rows.Scan(&l.at, &l.seq, &spans)
 		if err == nil {
-			l.whole, err = decodeSpans(spans)
+			l.whole = p.store.spansIn(spans, fmt.Sprint("tusk_finished, seq ", l.seq))
 		}
 		p.lists = append(p.lists, l)
 		return err

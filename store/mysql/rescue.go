@@ -180,7 +180,7 @@ func (w *work) running(leases []*lease) (map[ref]bool, error) {
 func (w *work) idle(leases []*lease) (over []leaseKey, err error) {
 	open, err := w.running(leases)
 	for _, l := range leases {
-		if !slices.ContainsFunc(refsOf(l.spans), func(r ref) bool { return open[r] }) {
+		if !l.damaged && !slices.ContainsFunc(refsOf(l.spans), func(r ref) bool { return open[r] }) {
 			over = append(over, l.key())
 		}
 	}

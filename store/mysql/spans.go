@@ -44,18 +44,30 @@ func encodeSpans(spans []span) []byte {
 
 var errSpans = errors.New("a list of tasks in the database is damaged")
 
-func decodeSpans(b []byte) ([]span, error) {
+// decodeSpans is the opposite of encodeSpans. Of a list that is damaged it returns what can be read.
+func decodeSpans(b []byte) (spans []span, err error) {
 	if len(b)%spanBytes != 0 {
-		return nil, errSpans
+		err = errSpans
 	}
-	spans := make([]span, 0, len(b)/spanBytes)
-	for ; len(b) > 0; b = b[spanBytes:] {
+	spans = make([]span, 0, len(b)/spanBytes)
+	for ; len(b) >= spanBytes; b = b[spanBytes:] {
 		spans = append(spans, span{
 			place: int64(binary.BigEndian.Uint64(b)), lap: int32(binary.BigEndian.Uint32(b[8:])),
 			first: int16(binary.BigEndian.Uint16(b[12:])), last: int16(binary.BigEndian.Uint16(b[14:])),
 		})
 	}
-	return spans, nil
+	return spans, err
+}
+
+// spansIn returns what can be read of a list, and says of one that is damaged where it is.
+func (s *Store) spansIn(b []byte, where string) []span {
+	spans, err := decodeSpans(b)
+	if err != nil {
+		if _, said := s.damaged.LoadOrStore(where, true); !said {
+			s.log.Error("mysql: the tasks that cannot be read there are passed over", "where", where, "error", err)
+		}
+	}
+	return spans
 }
 
 // refsOf takes spans apart.

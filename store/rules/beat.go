@@ -1,6 +1,13 @@
 package rules
 
-import "github.com/tuskqueue/tusk/store"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
 
 // Standing is what an engine knows of a worker. Engines in SQL keep the number of one
 // that is known.
@@ -27,4 +34,40 @@ func Beat(b *store.Beat, is Standing, last int64) (counts bool, err error) {
 		return false, store.ErrLate
 	}
 	return true, nil
+}
+
+// NoteApart stores notes one by one, and returns the error of each. After one that the others would
+// meet as well they are not tried, and have the same.
+func NoteApart(ctx context.Context, notes []store.Note, write func(n *store.Note) error) []error {
+	errs := make([]error, len(notes))
+	for i := range notes {
+		if i > 0 && hopeless(ctx, errs[i-1]) {
+			errs[i] = errs[i-1]
+			continue
+		}
+		errs[i] = write(&notes[i])
+	}
+	return errs
+}
+
+// hopeless reports whether an error is one of all that is asked for now.
+func hopeless(ctx context.Context, err error) bool {
+	return err != nil && (errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil)
+}
+
+// Noted is what a beat that counts answers when its notes met these errors: it counts all the same,
+// and a HeldError names the tasks of those that are not stored.
+func Noted(notes []store.Note, errs []error) error {
+	var first error
+	var held []store.ID
+	for i, err := range errs {
+		if err != nil {
+			first = cmp.Or(first, err)
+			held = append(held, notes[i].ID)
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("notes: %w: %w", first, &store.HeldError{Tasks: held})
 }

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,5 +36,25 @@ func TestWhichBeatsCount(t *testing.T) {
 		if counts, err := Beat(&b, c.is, c.last); counts != c.counts || err != c.err {
 			t.Errorf("%s: %v, %v", name, counts, err)
 		}
+	}
+}
+
+// A database that is away is not asked again for each note.
+func TestNotesAreNotTriedOnceTheDatabaseIsAway(t *testing.T) {
+	notes := []store.Note{{ID: store.ID{1}}, {ID: store.ID{2}}, {ID: store.ID{3}}, {ID: store.ID{4}}}
+	bad, tried := errors.New("bad"), 0
+	errs := NoteApart(t.Context(), notes, func(n *store.Note) error {
+		tried++
+		return map[byte]error{2: bad, 3: store.ErrUnavailable}[n.ID[0]]
+	})
+	err, held := Noted(notes, errs), new(store.HeldError)
+	if !errors.As(err, &held) || !slices.Equal(held.Tasks, []store.ID{{2}, {3}, {4}}) || !errors.Is(err, bad) {
+		t.Error(err)
+	}
+	if tried != 3 {
+		t.Errorf("%d were tried", tried)
+	}
+	if err := Noted(notes, make([]error, 4)); err != nil {
+		t.Error(err)
 	}
 }

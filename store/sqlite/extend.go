@@ -3,18 +3,36 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Extend implements store.Leaser. A beat writes the worker's row, whatever it holds.
+// Extend implements store.Leaser. A beat writes the worker's row, whatever it holds. Its notes come with
+// it; if nothing came of that, each comes by itself, after it.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
+	stops, err = s.beat(ctx, b)
+	if len(b.Notes) == 0 || b.TTL <= 0 || !errors.Is(err, store.ErrNotCommitted) {
+		return answer(stops, "extend", err)
+	}
+	notes := b.Notes
+	b.Notes = nil
+	if stops, err = s.beat(ctx, b); err != nil {
+		return answer(stops, "extend", err)
+	}
+	errs := rules.NoteApart(ctx, notes, func(n *store.Note) error {
+		return s.write(ctx, true, func(w *work) error { return w.note(n) })
+	})
+	return stops, wrap("extend", rules.Noted(notes, errs))
+}
+
+func (s *Store) beat(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
 	err = s.write(ctx, len(b.Notes) > 0, func(w *work) error {
 		stops, err = w.extend(b)
 		return err
 	})
-	return answer(stops, "extend", err)
+	return stops, err
 }
 
 func (w *work) extend(b store.Beat) ([]store.Stop, error) {

@@ -1,0 +1,90 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// A document that is damaged holds up no other. A task of which the rest can be read is claimed, and ends by what its
+// Damage says. One that cannot be read is as good as gone. A page is made anew, as if a crash had taken it, and a
+// cursor is set anew: the sweep finds the tasks. A worker is dead: the index knows what it holds. Nobody leads where it
+// cannot be read who does. Whatever else goes over many documents goes on past it. The log names each.
+
+var errDamaged = errors.New("damaged")
+
+// decode reads a document's JSON. An error is errDamaged; what could be read is in v all the same.
+func decode(id string, raw []byte, v any) error {
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("document %s is %w: %w", id, errDamaged, err)
+	}
+	return nil
+}
+
+// decode reads a document. It reports whether there is anything to go by.
+func (s *Store) decode(d *doc) (is bool, err error) {
+	err = decode(d.ID, d.raw, d.body)
+	t, ofTask := d.body.(*task)
+	if err == nil || !ofTask {
+		return err == nil, err
+	}
+	if _, known := states[t.State]; !known || !partial(err) {
+		return false, s.passing(err)
+	}
+	if t.Damage == "" {
+		t.Damage = err.Error()
+	}
+	return true, nil
+}
+
+// partial reports whether the reading of JSON went on after an error.
+func partial(err error) bool {
+	return errors.As(err, new(*json.UnmarshalTypeError)) || errors.As(err, new(base64.CorruptInputError))
+}
+
+// passing has the caller go on past a document that is damaged. The log names it, once.
+func (s *Store) passing(err error) error {
+	if !errors.Is(err, errDamaged) {
+		return err
+	}
+	if _, said := s.damaged.LoadOrStore(err.Error(), true); !said {
+		slog.Default().Error("couchbase: a document is damaged and passed over", "error", err)
+	}
+	return nil
+}
+
+// cursorOf reads the cursor of a lane; nil: there is none. One that is damaged is set to where it may have been.
+func (s *Store) cursorOf(ctx context.Context, l lane) (*cursor, gocb.Cas, error) {
+	for try := 0; ; try++ {
+		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
+		if !errors.Is(damage, errDamaged) {
+			return is, cas, damage
+		}
+		to := cursor{Page: max(is.Page, s.tails.get(l), 1)}
+		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas, RetryStrategy: failFast{}})
+		switch {
+		case err == nil:
+			return &to, done.Cas(), s.passing(damage)
+		case refusal(err) != nil:
+			return nil, 0, err
+		}
+		if err := pause(ctx, try+1); err != nil { // somebody else has, or it is locked
+			return nil, 0, err
+		}
+	}
+}
+
+// bury replaces the document of a worker that cannot be read by that of a dead one.
+func (s *Store) bury(ctx context.Context, id string, cas gocb.Cas, damage error) error {
+	w := worker{Beat: s.now(ctx), Leases: map[string][]string{}, Stops: map[string]string{}}
+	_, err := s.meta.Replace(workerKey(id), w, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
+	if err == nil {
+		err = s.passing(damage)
+	}
+	return refusal(err)
+}

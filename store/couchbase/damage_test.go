@@ -1,0 +1,140 @@
+package couchbase
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/couchbase/gocb/v2"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// damage stores a text in place of a document.
+func (r *rig) damage(in *gocb.Collection, key, text string) {
+	r.Helper()
+	_, err := in.Upsert(key, []byte(text), &gocb.UpsertOptions{Context: r.ctx(), Transcoder: verbatim})
+	r.must("damage "+key, err)
+}
+
+// spoilField stores a value in place of a field of a document.
+func (r *rig) spoilField(in *gocb.Collection, key, path string, value any) {
+	r.Helper()
+	_, err := in.MutateIn(key, []gocb.MutateInSpec{gocb.UpsertSpec(path, value, nil)},
+		&gocb.MutateInOptions{Context: r.ctx()})
+	r.must("damage "+key, err)
+}
+
+func (r *rig) key(name string) string { return r.ids[name].String() }
+
+func TestADamagedTaskHoldsUpNoneBehindIt(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("lost", nil), r.task("tags", keyed("k", store.Skip)), r.task("base64", nil), r.task("sound", nil))
+	r.damage(r.b.tasks, r.key("lost"), "no JSON")
+	r.spoilField(r.b.tasks, r.key("tags"), "tags", 5)
+	r.spoilField(r.b.tasks, r.key("base64"), "set", "?")
+	r.claim()
+	if len(r.held) != 3 || r.held["tags"].Damage == "" || r.held["base64"].Damage == "" || r.held["sound"].Damage != "" {
+		t.Fatalf("claimed %+v", r.held)
+	}
+	again := r.get(r.ids["tags"])
+	if again == nil || again.Damage == "" {
+		t.Errorf("once it is written again the damage is forgotten: %+v", again)
+	}
+	for _, name := range []string{"tags", "base64", "sound"} {
+		if name == "tags" { // by another process, which has not claimed it
+			held := r.held[name]
+			r.end(&held, store.Discarded)
+			continue
+		}
+		r.must("finish", r.finish(r.ctx(), r.outcome(name, store.Completed)))
+	}
+	if list, err := r.b.List(r.ctx(), store.Filter{}); err != nil || len(list) != 3 {
+		t.Errorf("%d are listed, %v", len(list), err)
+	}
+}
+
+func TestASweepGoesOnPastDamage(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("bad", keyed("k", store.Skip)), r.task("cut", nil), r.task("sound", nil))
+	key := keyRef(rules.KeyName{Queue: "q", Key: "k"}).ID
+	r.spoilField(r.b.keys, key, "n", "many")
+	r.spoilField(r.b.keys, key, "todo", 1)
+	r.spoilField(r.b.tasks, r.key("cut"), "needs", []any{map[string]any{"t": "no id"}})
+	r.spoilField(r.b.tasks, r.key("cut"), "todo", 1)
+	r.damage(r.b.lines, lane{"q", 0}.page(1), `{"g":1,"c":"?","e":{}}`)
+	r.damage(r.b.meta, recordRef("kind", "name").ID, `{"body":5,"todo":1}`)
+	for range 3 { // the first finds the page damaged
+		time.Sleep(2 * time.Millisecond)
+		_, err := r.b.sweep(r.ctx(), 0)
+		r.must("sweep", err)
+	}
+	r.claim()
+	if _, found := r.held["sound"]; !found {
+		t.Errorf("claimed %v", r.held)
+	}
+}
+
+func TestADamagedWorkerIsDead(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.claim()
+	other := store.Worker{ID: store.ID{7}}
+	r.beat(r.b, other.ID, time.Hour)
+	r.damage(r.b.meta, workerKey(r.worker.String()), `{"g":1,"l":5}`)
+	if workers, err := r.b.Workers(r.ctx()); err != nil || len(workers) != 1 {
+		t.Errorf("%v %v", workers, err)
+	}
+	tasks, err := r.b.Rescue(r.ctx(), r.term, 10)
+	if err != nil || len(tasks) != 1 || tasks[0].ID != r.ids["x"] {
+		t.Errorf("rescued %v, %v", tasks, err)
+	}
+	if _, err := r.b.Prune(r.ctx(), r.term, store.Retention{}, 10); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADamagedCursorIsSetAnew(t *testing.T) {
+	for name, text := range map[string]string{"in part": `{"n":1,"i":"?"}`, "wholly": "no JSON"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			var first []store.NewTask
+			for range 2 * pageSize { // so that the cursor is not at the first page
+				first = append(first, r.task("first", nil))
+			}
+			r.add(first...)
+			for range 3 {
+				r.claim()
+			}
+			r.add(r.task("x", nil))
+			r.damage(r.b.lines, lane{"q", 0}.cursor(), text)
+			fresh := openFake(t, r.f)
+			for range 2 {
+				time.Sleep(2 * time.Millisecond)
+				_, err := fresh.sweep(r.ctx(), 0)
+				r.must("sweep", err)
+			}
+			_, err := fresh.Enqueue(r.ctx(), []store.NewTask{r.task("y", nil)})
+			r.must("enqueue", err)
+			for range 4 {
+				r.claim()
+			}
+			if r.held["x"].ID.IsZero() || r.held["y"].ID.IsZero() {
+				t.Errorf("claimed neither or one: %v %v", r.held["x"].ID, r.held["y"].ID)
+			}
+		})
+	}
+}
+
+func TestWhereItCannotBeReadWhoLeadsNobodyDoes(t *testing.T) {
+	r := newRig(t, 1)
+	was := r.term
+	r.damage(r.b.meta, "leader", `{"h":5,"t":"?"}`)
+	if _, err := r.b.Rescue(r.ctx(), was, 10); !errors.Is(err, store.ErrNotLeader) {
+		t.Errorf("rescue: %v", err)
+	}
+	if r.lead(); r.term <= was {
+		t.Errorf("the term %d follows %d", r.term, was)
+	}
+}

@@ -1,0 +1,13 @@
+package couchbase
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk/store/storetest"
+)
+
+// A note that makes a document too large does the worker no harm, and holds up no other note.
+func TestABeatCountsThoughANoteIsNotTaken(t *testing.T) {
+	storetest.NoteRefused(t, openFake(t, newFake(t, 1)), strings.Repeat("x", 20<<20))
+}
