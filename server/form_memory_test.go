@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -151,5 +152,15 @@ func TestABodyOfTheAPIThatIsTooSlowSaysSo(t *testing.T) {
 	w := sendForm(t, s, producer, "POST", "/api/v1/tasks", stalled{begun, goOn}, 10, "application/json")
 	if w.Code != http.StatusRequestTimeout || !strings.Contains(w.Body.String(), "body_too_slow") {
 		t.Errorf("a body that took too long: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestABodyThatIsParsedForTooLongSaysSo(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	var v any
+	p := problemOf(decodeStrict(over, []byte("["+strings.Repeat("0,", 5000)+"0]"), nil, &v))
+	if p.Status != http.StatusRequestTimeout || p.Code != "body_too_slow" {
+		t.Errorf("%d %s", p.Status, p.Code)
 	}
 }
