@@ -67,12 +67,49 @@ func TestNobodyLocksOthersOutBehindATrustedProxy(t *testing.T) {
 	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status != http.StatusSeeOther {
 		t.Errorf("vic is locked out: %d", a.status)
 	}
+	if n := s.guessesAtOnce(30, "vic"); n < 18 {
+		t.Errorf("%d of 30 guesses at one name are refused", n)
+	}
+	if n := s.guessesAtOnce(70, ""); n < 20 {
+		t.Errorf("%d of 70 guesses at as many names are refused", n)
+	}
+	for range 20 { // until none is left, of those that have come anew, too
+		if last = s.login("vic", "wrong password", "X-Forwarded-For", "203.0.113.9, 10.1.2.3").status; last == http.StatusTooManyRequests {
+			break
+		}
+	}
+	if last != http.StatusTooManyRequests {
+		t.Errorf("guesses go on: %d", last)
+	}
+	if a := s.login("vic", "right password", "X-Forwarded-For", "203.0.113.10, 10.1.2.3"); a.status != http.StatusSeeOther {
+		t.Errorf("vic is locked out by guesses: %d", a.status)
+	}
 	for i := range 12 {
 		last = s.as("tusk_no_token", "GET", "/api/v1/me", nil, "X-Forwarded-For", fmt.Sprintf("2001:db8:1:2:%x::1", i)).status
 	}
 	if last != http.StatusTooManyRequests {
 		t.Errorf("a network of IPv6 is not one: %d", last)
 	}
+}
+
+// guessesAtOnce sends wrong logins from 203.0.113.9 behind a proxy, each for a name of its own if none
+// is given, and returns how many are throttled.
+func (s *site) guessesAtOnce(n int, name string) int {
+	var throttled atomic.Int32
+	var guesses sync.WaitGroup
+	for i := range n {
+		name, from := name, fmt.Sprintf("192.0.2.%d, 203.0.113.9, 10.1.2.3", i)
+		if name == "" {
+			name = fmt.Sprint("nobody", i)
+		}
+		guesses.Go(func() {
+			if s.login(name, "wrong password", "X-Forwarded-For", from).status == http.StatusTooManyRequests {
+				throttled.Add(1)
+			}
+		})
+	}
+	guesses.Wait()
+	return int(throttled.Load())
 }
 
 func TestAnAddressIsTheLastThatIsNoTrustedProxy(t *testing.T) {
@@ -151,6 +188,22 @@ func TestRefusalsAreOneEntryAndPagesRecordThem(t *testing.T) {
 	}
 	if results["tokens.create ok"] != 1 || results["queues.pause forbidden"] != 1 || results["queues.pause failed"] != 1 {
 		t.Error(results)
+	}
+}
+
+func TestFailedLoginsFromOneAddressAreOneEntry(t *testing.T) {
+	s := start(t)
+	for i := range 4 {
+		if a := s.login(fmt.Sprint("nobody", i), "wrong password"); a.status != http.StatusUnauthorized {
+			t.Fatal(a.status)
+		}
+	}
+	entries, err := s.server.Book().Entries(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 || entries[0].Action != "login" || entries[0].Address == "" {
+		t.Errorf("four failed logins are these entries: %+v", entries)
 	}
 }
 

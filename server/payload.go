@@ -96,23 +96,6 @@ func getPart(c *call, in byPart) (Part, error) {
 	return Part{Upload: in.Upload.String(), SHA256: in.SHA256}, err
 }
 
-// steady reads a body of which each 64 KiB have a deadline.
-type steady struct {
-	from    io.Reader
-	control *http.ResponseController
-	left    int // bytes until the deadline moves
-}
-
-func (s *steady) Read(p []byte) (int, error) {
-	if s.left <= 0 {
-		_ = s.control.SetReadDeadline(time.Now().Add(partTime))
-		s.left = part
-	}
-	n, err := s.from.Read(p)
-	s.left -= n
-	return n, err
-}
-
 // payloadProblem says what became of an upload or a download.
 func payloadProblem(err error) error {
 	switch {

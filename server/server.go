@@ -248,7 +248,7 @@ func (s *Server) assemble() (http.Handler, error) {
 		problem(http.StatusNotFound, "not_found", "there is no such route").write(w, requestID(r))
 	})
 	if !s.config.NoUI {
-		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Book: s.book, Feed: s.feed,
+		pages, err := ui.New(s.client, ui.Options{Prefix: s.config.Prefix, Gate: s.gate, Turn: s.turn, Receive: s.receiveForm, Book: s.book, Feed: s.feed,
 			Endpoints: s.endpoints, Push: s.push, Alerts: s.alerts, Hooks: s.hooks, Archive: s.config.Archive, Mask: s.config.Mask, ReadOnly: s.config.ReadOnly, Environment: s.config.Environment, Settings: s.config.tell(), Log: s.log})
 		if err != nil {
 			return nil, err

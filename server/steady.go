@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/tuskqueue/tusk/server/access"
 )
 
 // Large bodies and answers hold memory until their last byte has come or gone. So each part of
@@ -39,23 +41,57 @@ func (c *call) receive(from io.Reader) ([]byte, error) {
 		_, err := body.ReadFrom(from)
 		return body.Bytes(), err
 	}
-	control := http.NewResponseController(c.w)
-	last := time.Now().Add(readTime)
-	for {
-		next := time.Now().Add(partTime)
-		if next.After(last) {
-			next = last
-		}
-		_ = control.SetReadDeadline(next)
-		switch _, err := io.CopyN(&body, from, part); err {
-		case nil:
-		case io.EOF:
-			_ = control.SetReadDeadline(time.Time{}) // which would end the request
-			return body.Bytes(), nil
-		default:
-			return nil, err
-		}
+	if _, err := body.ReadFrom(steadily(c.w, from)); err != nil {
+		return nil, err
 	}
+	return body.Bytes(), nil
+}
+
+// steady reads a large body, each part of which has a deadline.
+type steady struct {
+	from    io.Reader
+	control *http.ResponseController
+	last    time.Time // deadline of the whole; zero: none
+	left    int       // bytes until the deadline moves
+}
+
+func steadily(w http.ResponseWriter, from io.Reader) *steady {
+	return &steady{from: from, control: http.NewResponseController(w), last: time.Now().Add(readTime)}
+}
+
+func (s *steady) Read(into []byte) (int, error) {
+	if s.left == 0 {
+		s.left = part
+		next := time.Now().Add(partTime)
+		if !s.last.IsZero() && next.After(s.last) {
+			next = s.last
+		}
+		_ = s.control.SetReadDeadline(next)
+	}
+	n, err := s.from.Read(into[:min(len(into), s.left)])
+	s.left -= n
+	if err == io.EOF {
+		_ = s.control.SetReadDeadline(time.Time{}) // which would end the request
+	}
+	return n, err
+}
+
+// receiveForm waits for the memory of a large form of the pages before it is read, and has it read
+// as other large bodies are.
+func (s *Server) receiveForm(w http.ResponseWriter, r *http.Request, who access.Identity, most int64) (giveBack func(), err error) {
+	size := r.ContentLength
+	if size < 0 || size > most {
+		size = most
+	}
+	if size <= largeBody {
+		return nil, nil
+	}
+	place, err := s.rooms.memory.enter(r.Context(), who.ID, bodyCost*int(size))
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(steadily(w, r.Body))
+	return place.leave, nil
 }
 
 // send writes an answer.

@@ -29,64 +29,77 @@ type failures struct {
 }
 
 type counter struct {
-	key  string
+	quota
 	left float64
 	at   time.Time
 }
 
+// quota is how many failures may come at once under a key.
+type quota struct {
+	key   string
+	burst float64
+}
+
 // guess is an attempt that was counted.
 type guess struct {
-	of   *failures
-	keys []string
+	of     *failures
+	quotas []quota
 }
 
-// begin counts an attempt under each key, if all of them have room.
-func (f *failures) begin(now time.Time, bursts map[string]int) (guess, bool) {
+// begin counts an attempt under each key, if all of them have room. It makes no counter for a key
+// after one that has none.
+func (f *failures) begin(now time.Time, quotas ...quota) (guess, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := guess{of: f}
-	for key, burst := range bursts {
-		if f.counter(key, burst, now).left < 1 {
+	for _, q := range quotas {
+		if f.counter(q, now).left < 1 {
 			return guess{}, false
 		}
-		a.keys = append(a.keys, key)
 	}
-	for key := range bursts {
-		if at := f.byKey[key]; at != nil {
-			at.Value.(*counter).left--
-		}
+	for _, q := range quotas {
+		f.counter(q, now).left--
 	}
-	return a, true
+	return guess{f, quotas}, true
 }
 
-// right gives back what was counted.
-func (a guess) right() {
-	a.of.mu.Lock()
-	defer a.of.mu.Unlock()
-	for _, key := range a.keys {
-		if at := a.of.byKey[key]; at != nil {
-			at.Value.(*counter).left++
+// right gives back what was counted. A counter that is full is as good as none.
+func (g guess) right() {
+	f := g.of
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range g.quotas {
+		at := f.byKey[q.key]
+		if at == nil {
+			continue
+		}
+		if c := at.Value.(*counter); c.left+1 < q.burst {
+			c.left++
+		} else {
+			f.drop(at)
 		}
 	}
+}
+
+func (f *failures) drop(at *list.Element) {
+	delete(f.byKey, f.order.Remove(at).(*counter).key)
 }
 
 // counter returns the counter of a key as it is now.
-func (f *failures) counter(key string, burst int, now time.Time) *counter {
-	at := f.byKey[key]
+func (f *failures) counter(q quota, now time.Time) *counter {
+	at := f.byKey[q.key]
 	if at == nil {
 		if f.byKey == nil {
 			f.byKey = map[string]*list.Element{}
 		}
 		if len(f.byKey) >= maxCounted {
-			oldest := f.order.Back()
-			delete(f.byKey, f.order.Remove(oldest).(*counter).key)
+			f.drop(f.order.Back())
 		}
-		at = f.order.PushFront(&counter{key: key, left: float64(burst), at: now})
-		f.byKey[key] = at
+		at = f.order.PushFront(&counter{quota: q, left: q.burst, at: now})
+		f.byKey[q.key] = at
 	}
 	f.order.MoveToFront(at)
 	c := at.Value.(*counter)
-	c.left = min(float64(burst), c.left+float64(now.Sub(c.at))/float64(refill))
+	c.left = min(q.burst, c.left+float64(now.Sub(c.at))/float64(refill))
 	c.at = now
 	return c
 }

@@ -1,15 +1,20 @@
 package access
 
 import (
+	"errors"
 	"fmt"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 func TestAGuessIsCountedBeforeItIsChecked(t *testing.T) {
 	var f failures
 	now := time.Now()
-	burst := map[string]int{"a": 3}
+	burst := quota{"a", 3}
 	for i := range 3 {
 		if _, room := f.begin(now, burst); !room {
 			t.Fatal(i)
@@ -35,16 +40,62 @@ func TestTheCounterThatWasUsedLongestAgoGoesFirst(t *testing.T) {
 	var f failures
 	now := time.Now()
 	for range 2 {
-		f.begin(now, map[string]int{"mallory": 2})
+		f.begin(now, quota{"mallory", 2})
 	}
 	for i := range maxCounted + 10 {
-		f.begin(now, map[string]int{fmt.Sprint(i): 2})
-		if _, room := f.begin(now, map[string]int{"mallory": 2}); room {
+		f.begin(now, quota{fmt.Sprint(i), 2})
+		if _, room := f.begin(now, quota{"mallory", 2}); room {
 			t.Fatalf("forgotten after %d others", i)
 		}
 	}
 	if len(f.byKey) > maxCounted {
 		t.Errorf("%d counters", len(f.byKey))
+	}
+}
+
+func TestARefusedGuessMakesNoCounter(t *testing.T) {
+	var f failures
+	now, from := time.Now(), quota{"from", 3}
+	for i := range 100 {
+		_, room := f.begin(now, from, quota{fmt.Sprint("from ", i), 2})
+		if room != (i < 3) {
+			t.Fatalf("guess %d: %v", i, room)
+		}
+	}
+	if len(f.byKey) != 4 {
+		t.Errorf("%d counters, want the address's and those of three names", len(f.byKey))
+	}
+}
+
+func TestWhatIsGivenBackLeavesNoCounter(t *testing.T) {
+	var f failures
+	for i := range 100 {
+		g, room := f.begin(time.Now(), quota{"from", 3}, quota{fmt.Sprint("from ", i), 2})
+		if !room {
+			t.Fatal(i)
+		}
+		g.right()
+	}
+	if len(f.byKey) != 0 || f.order.Len() != 0 {
+		t.Errorf("%d counters of guesses that were given back", len(f.byKey))
+	}
+}
+
+func TestNamesThatNobodyCanHaveCountAsOne(t *testing.T) {
+	g := Gate{Book: NewBook(memory.New())}
+	r := httptest.NewRequest("POST", "/login", nil)
+	for _, name := range []string{strings.Repeat("x", 1<<20), strings.Repeat("y", 65), "a/b"} {
+		if _, err := g.Login(httptest.NewRecorder(), r, name, "wrong"); !errors.Is(err, ErrWrong) {
+			t.Fatal(err)
+		}
+	}
+	for key := range g.failures.byKey {
+		if len(key) > 200 {
+			t.Errorf("a counter is kept by a key of %d bytes", len(key))
+		}
+	}
+	if len(g.failures.byKey) != 2 {
+		t.Errorf("%d counters", len(g.failures.byKey))
 	}
 }
 

@@ -40,7 +40,7 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 		if !errors.Is(err, ErrNotFound) {
 			return who, err // a good token is let in, whatever others at its address send
 		}
-		if _, room := g.failures.begin(time.Now(), map[string]int{"token " + origin(r): tokenBurst}); !room {
+		if _, room := g.failures.begin(time.Now(), quota{"token " + origin(r), tokenBurst}); !room {
 			return Identity{}, ErrTooMany
 		}
 		return Identity{}, ErrUnauthenticated
@@ -60,9 +60,12 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 //
 // Errors: ErrWrong; ErrTooMany; others when the store cannot be asked.
 func (g *Gate) Login(w http.ResponseWriter, r *http.Request, name, password string) (Identity, error) {
+	if !namePattern.MatchString(name) {
+		name = "" // nobody's, as all others that no user can have
+	}
 	// By name and address together, so that nobody can lock somebody else out.
 	from := "login " + origin(r)
-	counted, room := g.failures.begin(time.Now(), map[string]int{from: addressBurst, from + " " + name: loginBurst})
+	counted, room := g.failures.begin(time.Now(), quota{from, addressBurst}, quota{from + " " + name, loginBurst})
 	if !room {
 		return Identity{}, ErrTooMany
 	}

@@ -68,7 +68,7 @@ func (g *Gate) ChangePassword(r *http.Request, present, password string) error {
 	if err != nil {
 		return err
 	}
-	counted, room := g.failures.begin(time.Now(), map[string]int{"password " + name: loginBurst})
+	counted, room := g.failures.begin(time.Now(), quota{"password " + name, loginBurst})
 	if !room {
 		return ErrTooMany
 	}

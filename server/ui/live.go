@@ -86,12 +86,17 @@ type look func(v *visit) (sum uint64, ended bool, err error)
 
 const lookEvery = time.Second
 
-// within looks once, for no longer than a page may take.
+// within looks once, in the visitor's turn and for no longer than a page may take.
 func (at look) within(v *visit) (sum uint64, ended bool, err error) {
 	ctx, cancel := context.WithTimeout(v.r.Context(), longest)
 	defer cancel()
 	once := *v
 	once.r = v.r.WithContext(ctx)
+	giveBack, err := once.turn(Route{Method: http.MethodGet, Need: access.Read})
+	if err != nil {
+		return 0, false, err
+	}
+	defer giveBack()
 	return at(&once)
 }
 

@@ -16,7 +16,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"path"
 	"strings"
 	"time"
@@ -48,6 +47,9 @@ type Options struct {
 	Book *access.Book
 	// Turn waits until the visitor has few enough requests running; nil: no bound.
 	Turn func(ctx context.Context, who access.Identity, page Route) (giveBack func(), err error)
+	// Receive waits for the memory that a form of at most so many bytes takes, and may replace the
+	// request's body. giveBack is nil for a small form; Receive is nil: no bound.
+	Receive func(w http.ResponseWriter, r *http.Request, who access.Identity, most int64) (giveBack func(), err error)
 	// Feed is shared with the API; default: the pages have their own.
 	Feed *feed.Feed
 	// Endpoints and Push are where the tasks of queues are sent; nil: no such page.
@@ -168,7 +170,6 @@ func cached(next http.Handler) http.Handler {
 
 const (
 	longest  = 15 * time.Second
-	maxForm  = 4 << 20
 	loginURL = "/login"
 )
 
@@ -231,13 +232,16 @@ func (p *pages) serve(route Route) http.Handler {
 			}
 			return
 		}
-		if r.Method == http.MethodPost {
-			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-			if err := r.ParseForm(); err != nil {
-				p.fail(w, r, v.base(answer{}), formFailure(err))
-				return
-			}
+		giveBack, err := v.readForm(route)
+		if giveBack != nil {
+			defer giveBack()
 		}
+		if err != nil {
+			p.fail(w, r, v.base(answer{}), err)
+			return
+		}
+		route := route
+		route.Large = route.Large || giveBack != nil
 		a, err := v.inTurn(route)
 		if route.Audit != "" && a.page == "" {
 			v.note(route.Audit, err)
@@ -254,28 +258,28 @@ func (p *pages) serve(route Route) http.Handler {
 	})
 }
 
-// formFailure says why a form could not be read.
-func formFailure(err error) error {
-	switch {
-	case errors.As(err, new(*http.MaxBytesError)):
-		return failure(http.StatusRequestEntityTooLarge, "The form has more than %d MiB.", maxForm>>20)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return failure(http.StatusRequestTimeout, "The form took too long to arrive. Send it again.")
-	default:
-		return failure(http.StatusBadRequest, "The form cannot be read.")
-	}
-}
+var errBusy = failure(http.StatusServiceUnavailable, "You have too many requests under way. Try again.")
 
 // inTurn shows a page when the visitor has few enough others under way.
 func (v *visit) inTurn(route Route) (answer, error) {
-	if v.Turn != nil && !route.Stream && route.Need != access.Open {
-		giveBack, err := v.Turn(v.r.Context(), v.who, route)
+	if !route.Stream && route.Need != access.Open {
+		giveBack, err := v.turn(route)
 		if err != nil {
-			return answer{}, failure(http.StatusServiceUnavailable, "You have too many requests under way. Try again.")
+			return answer{}, err
 		}
 		defer giveBack()
 	}
 	return route.show(v)
+}
+
+func (v *visit) turn(route Route) (giveBack func(), err error) {
+	if v.Turn == nil {
+		return func() {}, nil
+	}
+	if giveBack, err = v.Turn(v.r.Context(), v.who, route); err != nil {
+		return nil, errBusy
+	}
+	return giveBack, nil
 }
 
 // seer is a ResponseWriter that notes who sent a request, or refuses it because they have too
