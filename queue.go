@@ -221,12 +221,19 @@ func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSe
 // changeRecord reads a record, changes it and writes it, again and again until
 // nobody came between. A nil body deletes; a record that does not exist has none.
 func (c *Client) changeRecord(ctx context.Context, kind, name string, change func(body []byte) ([]byte, error)) error {
+	return c.changeAmong(ctx, kind, name, func(body []byte, _ []store.Record) ([]byte, error) { return change(body) })
+}
+
+// changeAmong is changeRecord for a change that depends on the other records of the kind, as they
+// were read with this one.
+func (c *Client) changeAmong(ctx context.Context, kind, name string, change func(body []byte, all []store.Record) ([]byte, error)) error {
 	for {
-		r, err := c.record(ctx, kind, name)
+		all, err := c.store.Records(ctx, kind)
 		if err != nil {
 			return err
 		}
-		if r.Body, err = change(r.Body); err != nil {
+		r := recordOf(all, kind, name)
+		if r.Body, err = change(r.Body, all); err != nil {
 			return err
 		}
 		if r.Body == nil && r.Version == 0 {
@@ -240,14 +247,16 @@ func (c *Client) changeRecord(ctx context.Context, kind, name string, change fun
 }
 
 func (c *Client) record(ctx context.Context, kind, name string) (store.Record, error) {
-	records, err := c.store.Records(ctx, kind)
-	if err != nil {
-		return store.Record{}, err
-	}
-	for _, r := range records {
+	all, err := c.store.Records(ctx, kind)
+	return recordOf(all, kind, name), err
+}
+
+// recordOf finds a record; one that does not exist has no version.
+func recordOf(all []store.Record, kind, name string) store.Record {
+	for _, r := range all {
 		if r.Name == name {
-			return r, nil
+			return r
 		}
 	}
-	return store.Record{Kind: kind, Name: name}, nil
+	return store.Record{Kind: kind, Name: name}
 }

@@ -74,33 +74,45 @@ type ScheduleInfo struct {
 // the database for all that Schedule says; a pause is the operator's and stays,
 // and the next tick is planned anew only when Spec, Zone or Start changed.
 //
-// The error is an *InvalidError for what was passed in.
+// The error is an *InvalidError for what was passed in, and when there is no room for it:
+// see MaxScheduleBytes.
 func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 	doc, err := c.scheduleDocument(s)
 	if err != nil {
 		return err
 	}
-	err = c.changeRecord(ctx, tick.RecordKind, s.Name, func(body []byte) ([]byte, error) {
-		if len(body) > 0 {
-			var old tick.Schedule
-			if err := json.Unmarshal(body, &old); err != nil {
-				return nil, err
-			}
-			doc.Paused, doc.Last, doc.LastTask, doc.Fired, doc.Skipped = old.Paused, old.Last, old.LastTask, old.Fired, old.Skipped
-			if old.Spec == doc.Spec && old.Zone == doc.Zone && old.Start.Equal(doc.Start) {
-				doc.Next = old.Next
-				return json.Marshal(doc)
-			}
-		}
-		if err := doc.Plan(time.Now()); err != nil {
+	err = c.changeAmong(ctx, tick.RecordKind, s.Name, func(body []byte, all []store.Record) ([]byte, error) {
+		if err := follow(&doc, body); err != nil {
 			return nil, err
 		}
-		return json.Marshal(doc)
+		text, err := json.Marshal(doc)
+		if err != nil || len(text) <= len(body) {
+			return text, err
+		}
+		return text, roomForSchedule(s.Name, doc.Tenant, len(text), all)
 	})
 	if err != nil {
 		return fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	return nil
+}
+
+// follow takes over from the stored document, if there is one, what PutSchedule leaves as it is,
+// and plans the next tick where that is needed.
+func follow(doc *tick.Schedule, body []byte) error {
+	if len(body) == 0 {
+		return doc.Plan(time.Now())
+	}
+	var old tick.Schedule
+	if err := json.Unmarshal(body, &old); err != nil {
+		return err
+	}
+	doc.Paused, doc.Last, doc.LastTask, doc.Fired, doc.Skipped = old.Paused, old.Last, old.LastTask, old.Fired, old.Skipped
+	if old.Spec == doc.Spec && old.Zone == doc.Zone && old.Start.Equal(doc.Start) {
+		doc.Next = old.Next
+		return nil
+	}
+	return doc.Plan(time.Now())
 }
 
 // Schedules lists all schedules by name.

@@ -46,7 +46,7 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 		long = 10 * time.Second
 	}
 	sh := newShell(t)
-	sh.env = append(sh.env, "TUSK_DATABASE_URL="+pgtest.DSN(t))
+	sh.env = append(sh.env, "TUSK_DATABASE_URL="+pgtest.DSN(t), "TUSK_ARCHIVE=file://"+t.TempDir())
 	sh.must("migrate", "up")
 	token := func(name string, flags ...string) string {
 		return strings.TrimSpace(sh.must(append([]string{"tokens", "create", name, "-q"}, flags...)...))
@@ -55,8 +55,7 @@ func TestHostileTokensOfOneTenantCostAnotherLittle(t *testing.T) {
 		token("w", "--role", "worker", "--queue", "umbrella.*")}
 	twin := tenant{"acme", token("tp", "--role", "producer", "--tenant", "acme"), token("tv", "--role", "viewer", "--tenant", "acme"),
 		token("tw", "--role", "worker", "--queue", "acme.*")}
-	hostile := []string{token("hp", "--role", "producer", "--tenant", "acme"), token("hw", "--role", "worker", "--queue", "acme.*"),
-		token("hv", "--role", "viewer", "--tenant", "acme")}
+	hostile := sh.hostileTokens()
 	p := sh.serveBuilt(t)
 	url := p.await(`health=(http\S+)/healthz`)
 

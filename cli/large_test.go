@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -31,7 +32,9 @@ func (sh *shell) largeAnswers(t *testing.T, bin, dsn string) {
 	sh = &shell{t: t, env: slices.Clone(sh.env)}
 	sh.env = append(sh.env, "TUSK_DATABASE_URL="+dsn)
 	sh.must("migrate", "up")
-	workflow := storeLarge(t, dsn)
+	client := clientOf(t, dsn)
+	workflow := storeLarge(t, client)
+	storeSchedules(t, client)
 	admin := strings.TrimSpace(sh.must("tokens", "create", "a", "--role", "admin", "-q"))
 	for _, request := range []struct{ method, path, body string }{
 		{"GET", "/api/v1/tasks?limit=1000", ""},
@@ -41,6 +44,9 @@ func (sh *shell) largeAnswers(t *testing.T, bin, dsn string) {
 		{"GET", "/tasks", ""},
 		{"GET", "/api/v1/tasks/export", ""},
 		{"POST", "/api/v1/lease", `{"queues":["default"],"max":1000}`},
+		{"GET", "/api/v1/schedules", ""},
+		{"GET", "/schedules", ""},
+		{"GET", "/api/v1/schedules/s0", ""},
 	} {
 		more, before := sh.costOf(bin, admin, request.method, request.path, request.body)
 		t.Logf("%s %s: %d MiB more than %d", request.method, request.path, more>>20, before>>20)
@@ -67,8 +73,9 @@ func (sh *shell) costOf(bin, token, method, path, body string) (more, before int
 	return peakMemory(sh.t, pid) - before, before
 }
 
-// storeLarge stores a workflow of 1,000 tasks, 250 MB in all.
-func storeLarge(t *testing.T, dsn string) string {
+// clientOf is a client of a database.
+func clientOf(t *testing.T, dsn string) *tusk.Client {
+	t.Helper()
 	where, err := parseDSN(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +84,38 @@ func storeLarge(t *testing.T, dsn string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = closeStore() }()
+	t.Cleanup(func() { _ = closeStore() })
 	client, err := tusk.NewClient(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return client
+}
+
+// storeSchedules stores as many schedules with large args as there is room for, and would store
+// 250 MB of them.
+func storeSchedules(t *testing.T, client *tusk.Client) {
+	t.Helper()
+	args := largeArgs()
+	for i := range 1000 {
+		err := client.PutSchedule(t.Context(), tusk.Schedule{Name: fmt.Sprint("s", i), Spec: "@every 7d", Args: tusk.RawArgs{Name: "k", JSON: args}})
+		if errors.Is(err, tusk.ErrInvalid) {
+			t.Logf("there is room for %d schedules", i)
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func largeArgs() []byte { return fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 250_000)) }
+
+// storeLarge stores a workflow of 1,000 tasks, 250 MB in all.
+func storeLarge(t *testing.T, client *tusk.Client) string {
+	t.Helper()
 	w := tusk.NewWorkflow()
-	args := fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", 250_000))
+	args := largeArgs()
 	for i := range 1000 {
 		w.Task(fmt.Sprint("t", i), tusk.RawArgs{Name: "k", JSON: args}, nil)
 	}

@@ -169,7 +169,7 @@ func Routes() []Route {
 		does(post("/workflows/{id}/cancel", access.Operate, "workflows.cancel", "Cancel all tasks of a workflow that have not finished"), cancelWorkflow),
 		does(post("/workflows/{id}/retry", access.Operate, "workflows.retry", "Retry all tasks of a workflow that were discarded or cancelled, or all from one task on"), retryWorkflow),
 
-		does(get("/schedules", access.Read, "List schedules"), listSchedules),
+		does(with(get("/schedules", access.Read, "List schedules"), large), listSchedules),
 		does(get("/schedules/{name}", access.Read, "Get a schedule"), getSchedule),
 		does(with(post("/schedules/{name}", access.Operate, "schedules.put", "Create or change a schedule"), method("PUT")), putSchedule),
 		does(with(post("/schedules/{name}", access.Operate, "schedules.remove", "Remove a schedule"), method("DELETE")), removeSchedule),
@@ -185,7 +185,7 @@ func Routes() []Route {
 		does(post("/workers/{worker}/wake", access.Operate, "workers.wake", "Have a quiet worker claim again"), wakeWorker),
 		does(with(whole("/doctor", "Say what is ill of the database, the leader, workers, queues and schedules, and what mends it"), operate), diagnose),
 		does(sums("/stats", "What attempts came to, by queue, kind and slice of time"), listStats),
-		does(sums("/errors", "List groups of like errors, latest first"), listErrors),
+		does(with(sums("/errors", "List groups of like errors, latest first"), large), listErrors),
 		does(with(post("/errors/{fingerprint}/retry", access.Operate, "errors.retry", "Retry all tasks of an error group, in the background"), accepted), retryErrors),
 		does(with(sums("/events", "Watch queues and workers, as server-sent events"), stream), streamEvents),
 

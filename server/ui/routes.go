@@ -109,7 +109,7 @@ func Routes() []Route {
 		{Method: "POST", Path: "/archive/erasures", Need: access.Admin, Audit: "archive.erase", show: eraseTenant, only: needsArchive},
 		{Method: "POST", Path: "/archive/prune", Need: access.Admin, Audit: "archive.prune", show: pruneArchive, only: needsArchive},
 
-		sums("/errors", errorGroups),
+		{Method: "GET", Path: "/errors", Need: access.Read, Aggregate: true, Large: true, show: errorGroups},
 		post("/errors/{fingerprint}/retry", "errors.retry", retryErrors),
 
 		sums("/pipelines", pipelines),
@@ -125,7 +125,7 @@ func Routes() []Route {
 		get("/tenants/{tenant}", tenant),
 		post("/tenants/{tenant}", "limits.put", putTenantLimits),
 
-		get("/schedules", schedules),
+		large("/schedules", schedules),
 		{Method: "GET", Path: "/new-schedule", Need: access.Operate, show: newSchedule},
 		post("/new-schedule", "schedules.put", putSchedule),
 		get("/schedules/{name}", schedule),
