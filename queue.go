@@ -52,10 +52,10 @@ type Aging = tend.Aging
 //
 // The error is an *InvalidError for what was passed in.
 func (c *Client) SetAging(ctx context.Context, queue string, a Aging) error {
-	if a.Every != 0 {
-		if err := within("every", a.Every, time.Second, MaxAhead); err != nil {
-			return err
-		}
+	if a.Every == 0 {
+		a = Aging{}
+	} else if err := within("every", a.Every, time.Second, MaxAhead); err != nil {
+		return err
 	}
 	return c.setQueue(ctx, queue, func(s *queueSettings) { s.Aging = a })
 }
@@ -198,6 +198,8 @@ func (c *Client) queuesAndWorkers(ctx context.Context) ([]Queue, []store.Worker,
 	return queues, workers, nil
 }
 
+// setQueue changes the settings of a queue. What takes away a setting of a queue without any
+// writes nothing, so that a misspelt name makes no queue.
 func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSettings)) error {
 	if err := ValidateName("queue", name); err != nil {
 		return err
@@ -210,7 +212,11 @@ func (c *Client) setQueue(ctx context.Context, name string, change func(*queueSe
 			}
 		}
 		change(&s)
-		return json.Marshal(s)
+		changed, err := json.Marshal(s)
+		if len(body) == 0 && string(changed) == "{}" {
+			return nil, err
+		}
+		return changed, err
 	})
 	if err != nil {
 		return fmt.Errorf("queue %s: %w", name, err)

@@ -148,7 +148,9 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh.must("tasks", "cancel", ids[5])
 
 	sh.must("archive", "keep", "--all", "--for", "1ms")
-	sh.must("archive", "keep", "other", "--for", "forever")
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "archive", "keep", "misspelt", "--for", "forever")
+	sh.must("archive", "keep", "misspelt", "--like-others")
+	sh.must("archive", "keep", "other", "--for", "forever", "--create")
 	sh.must("archive", "hold", "case-1", "--tenant", "acme", "--reason", "a letter")
 	if r := sh.run("archive", "hold", "case-2"); r.status != exitUsage {
 		t.Errorf("status %d: %s", r.status, r.err)

@@ -64,7 +64,12 @@ is never deleted.`,
 	c.Flags().BoolVar(&like, "like-others", false, "as long as --all says")
 	c.MarkFlagsMutuallyExclusive("all", "like-others")
 	c.MarkFlagsMutuallyExclusive("for", "like-others")
-	return c
+	return app.meantQueues(c, func(names []string) []string {
+		if like {
+			return nil // what takes a setting away asks nothing
+		}
+		return names
+	})
 }
 
 // goneRow says what was deleted from the archive, or would be.

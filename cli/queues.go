@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,7 +52,7 @@ func newQueuesCommand(app *App) *cobra.Command {
 			}),
 		app.meant(newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue)),
 		newQueuesRemoveCommand(app),
-		newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue),
+		newQueueSwitch(app, "resume", "End the pause of queues", resumeKnown),
 		app.meant(newQueuesAgeCommand(app)),
 		app.meant(newQueuesKeepCommand(app)))
 	return c
@@ -161,7 +162,7 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 		}
 		err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
 			for _, name := range names {
-				if err := knownQueue(cmd.Context(), client, name); err != nil {
+				if err := knownQueue(cmd.Context(), client, name, orCreate); err != nil {
 					return err
 				}
 			}
@@ -176,8 +177,11 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 	return c
 }
 
-// knownQueue refuses a name that was probably misspelt.
-func knownQueue(ctx context.Context, client *tusk.Client, name string) error {
+// orCreate is the hint of commands that have the flag.
+const orCreate = "--create does it all the same"
+
+// knownQueue refuses a name that was probably misspelt, with a hint.
+func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) error {
 	known, err := client.KnowsQueue(ctx, name)
 	if err != nil || known {
 		return err
@@ -186,9 +190,8 @@ func knownQueue(ctx context.Context, client *tusk.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	hint := "--create does it all the same"
 	if near := nearest(name, names); near != "" {
-		hint = "did you mean " + near + "? " + hint
+		hint = strings.TrimSpace("did you mean " + near + "? " + hint)
 	}
 	return &Problem{Code: "unknown_queue", Exit: exitNotFound, Text: "queue " + name + ": no task, worker, schedule or setting has it", Hint: hint}
 }
@@ -205,6 +208,14 @@ schedule or a worker is refused. The next task of a queue brings it back.`,
 			return app.forEach(cmd.Context(), "queue", names, "removed", (*tusk.Client).RemoveQueue)
 		},
 	}
+}
+
+// resumeKnown refuses a queue that nothing is known of: the one that is meant would stay paused.
+func resumeKnown(c *tusk.Client, ctx context.Context, name string) error {
+	if err := knownQueue(ctx, c, name, ""); err != nil {
+		return err
+	}
+	return c.ResumeQueue(ctx, name)
 }
 
 func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {

@@ -75,7 +75,7 @@ func (c *changeFlags) known(ctx context.Context, app *App) error {
 	if c.queue == "" || c.create {
 		return nil
 	}
-	return app.withClient(ctx, func(client *tusk.Client) error { return knownQueue(ctx, client, c.queue) })
+	return app.withClient(ctx, func(client *tusk.Client) error { return knownQueue(ctx, client, c.queue, orCreate) })
 }
 
 func (c *changeFlags) change(op store.Op) tusk.Change {

@@ -218,14 +218,21 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	s := startShelved(t, 30)
 	var status server.ArchiveStatus
 	s.do("PUT", "/api/v1/archive/retention", object{"keep": "48h"}).want(t, 200, &status)
-	s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": "forever"}).want(t, 200, &status)
+	s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": "forever"}).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/archive/retention/mine?create=true", object{"keep": "forever"}).want(t, 200, &status)
 	if time.Duration(status.KeepAll) != 48*time.Hour || time.Duration(status.KeepQueues["mine"]) != tusk.Forever || status.Status != "ok" || status.Tasks != 30 {
 		t.Errorf("%+v", status)
 	}
 	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 400, "missing_field")
 	for _, keep := range []any{"0s", "99999h"} {
-		s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": keep}).problem(t, 422, "out_of_range")
+		s.do("PUT", "/api/v1/archive/retention/mine?create=true", object{"keep": keep}).problem(t, 422, "out_of_range")
 	}
+	misspelt := func(keep string) string { return form("queue", "bilss", "keep", keep) }
+	if page := s.post("/archive/retention", misspelt("forever")).want(t, 200, nil).body; !strings.Contains(page, "Nothing is known of the queue bilss") {
+		t.Error("the page keeps a misspelt queue without a question")
+	}
+	s.post("/archive/retention", misspelt("like others")).want(t, 303, nil)
+	s.post("/archive/retention", misspelt("forever")+"&confirm=yes").want(t, 303, nil)
 	s.do("DELETE", "/api/v1/archive/retention/No-Queue", nil).problem(t, 400, "invalid_name")
 	s.do("DELETE", "/api/v1/archive/retention/mine", nil).want(t, 200, &status)
 	var restored server.Restore

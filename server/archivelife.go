@@ -45,7 +45,7 @@ func (s *Server) archiveState() string {
 }
 
 type keepArchiveInput struct {
-	byQueue
+	meantQueue
 	Body struct {
 		Keep Keeping `json:"keep" doc:"from the end of a task"`
 	}
@@ -58,6 +58,9 @@ type keepAllInput struct {
 }
 
 func keepInArchive(c *call, in keepArchiveInput) (ArchiveStatus, error) {
+	if err := c.mayName(in.meant, in.Queue); err != nil {
+		return ArchiveStatus{}, err
+	}
 	return c.keepArchived(in.Queue, &in.Body.Keep)
 }
 

@@ -179,6 +179,25 @@ func TestAMisspeltQueueIsNotPaused(t *testing.T) {
 			t.Errorf("%s moved it without a question", path)
 		}
 	}
+	for path, fields := range map[string]string{"/queues/bilss/pause": "", "/queues": form("queue", "bilss", "every", "5m"),
+		"/queues/retention": form("queue", "bilss", "completed", "5m"), "/limits": form("queue", "bilss", "concurrency", "3"),
+		"/tenants/acme": form("queue", "bilss", "weight", "2")} {
+		page := s.post(path, fields).want(t, 200, nil).body
+		if !strings.Contains(page, "Nothing is known of the queue bilss") {
+			t.Errorf("%s sets it without a question", path)
+		}
+		if name, _, _ := strings.Cut(fields, "="); name != "" && !strings.Contains(page, `name="queue" value="bilss"`) {
+			t.Errorf("%s: the question forgets the form", path)
+		}
+		s.do("GET", "/api/v1/queues/bilss", nil).problem(t, 404, "not_found")
+		s.post(path, strings.TrimPrefix(fields+"&confirm=yes", "&")).want(t, 303, nil)
+		s.do("DELETE", "/api/v1/queues/bilss", nil).want(t, 204, nil)
+	}
+	s.do("POST", "/api/v1/queues/bilss/resume", nil).problem(t, 404, "not_found")
+	s.do("DELETE", "/api/v1/queues/bilss/aging", nil).problem(t, 404, "not_found")
+	s.do("DELETE", "/api/v1/queues/bilss/retention", nil).problem(t, 404, "not_found")
+	s.post("/queues", form("queue", "bilss", "every", "", "to", "7", "confirm", "yes")).want(t, 303, nil)
+	s.do("GET", "/api/v1/queues/bilss", nil).problem(t, 404, "not_found")
 	s.do("POST", "/api/v1/queues/bilss/pause", nil).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/limits/bilss", object{"concurrency": 3}).problem(t, 404, "unknown_queue")
 	s.do("PUT", "/api/v1/limits/bilss/tenants/acme", object{"weight": 2}).problem(t, 404, "unknown_queue")

@@ -131,6 +131,24 @@ func TestATaskIsEditedInItsPlace(t *testing.T) {
 	}
 }
 
+func TestAnEditThatChangesTheTenantLeavesOneTask(t *testing.T) {
+	s := start(t)
+	edit := func(id, tenant string) answer {
+		return s.post("/tasks/new", form("of", id, "edit", "1", "key", "x", "tenant", tenant, "kind", "k", "args", `{"n":2}`, "when", "2h"))
+	}
+	keyed := s.enqueue(object{"kind": "k", "delay": "2h", "key": "x", "tenant": "acme", "args": object{"n": 1}})
+	other := s.enqueue(object{"kind": "k", "delay": "2h", "key": "x", "tenant": "umbrella", "args": object{"n": 9}})
+	edit(keyed, "umbrella").want(t, 409, nil)
+	if d := s.task(other); string(d.Args) != `{"n":9}` || s.task(keyed).State != "scheduled" {
+		t.Errorf("an edit to a key that is taken changes a task: %+v", d)
+	}
+	location := edit(keyed, "globex").want(t, 303, nil).header.Get("Location")
+	id := strings.TrimSuffix(strings.TrimPrefix(location, "/tasks/"), "?note=changed")
+	if d := s.task(id); d.Tenant != "globex" || d.Key != "x" || s.task(keyed).State != "cancelled" {
+		t.Errorf("the old task is %s, the new one %+v", s.task(keyed).State, d)
+	}
+}
+
 func TestTheLastUseOfATokenIsKnown(t *testing.T) {
 	s := start(t)
 	used := s.tokenFor(access.Token{Name: "used", Role: access.Viewer})

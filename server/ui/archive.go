@@ -271,6 +271,11 @@ func keepArchived(v *visit) (answer, error) {
 		}
 		keep = &d
 	}
+	if keep != nil { // what takes a setting away asks nothing
+		if ask, err := v.askQueue(queue, "archive", "/archive/keeping"); err != nil || ask.page != "" {
+			return ask, err
+		}
+	}
 	err := archive.SetRetention(v.r.Context(), v.client.Store(), queue, keep)
 	if errors.Is(err, archive.ErrTooLong) {
 		err = failure(http.StatusUnprocessableEntity, "That is too long: 87600h at most, or forever.")

@@ -42,7 +42,7 @@ func startBulk(v *visit) (answer, error) {
 	if c.Op == tusk.OpDelete {
 		typed = count
 	}
-	ask, err := v.newQueue(c)
+	ask, err := v.newQueue(c.Queue)
 	if err != nil {
 		return answer{}, err
 	}

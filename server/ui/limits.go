@@ -144,7 +144,13 @@ func putLimits(v *visit) (answer, error) {
 	f := limitsForm{Queue: strings.TrimSpace(p.Get("queue")), Concurrency: p.Get("concurrency"), PerTenant: p.Get("per_tenant"), PerPartition: p.Get("per_partition"), PerWorker: p.Get("per_worker"),
 		Rate: p.Get("rate"), TenantRate: p.Get("tenant_rate"), PartitionRate: p.Get("partition_rate"), Sliding: p.Get("sliding") != "", BlockOnRetry: p.Get("block_on_retry") != ""}
 	v.target = short(f.Queue)
-	err := v.changeLimits(f.Queue, f.apply)
+	ask, err := v.maySet(f.Queue, "limits", "/limits")
+	if ask.page != "" {
+		return ask, nil
+	}
+	if err == nil {
+		err = v.changeLimits(f.Queue, f.apply)
+	}
 	if err != nil {
 		v.note("limits.put", err)
 		return v.limits(f, err)
@@ -152,12 +158,7 @@ func putLimits(v *visit) (answer, error) {
 	return goTo("/limits", "saved"), nil
 }
 
-// changeLimits changes the limits of a queue for all tenants, so nobody with bounds
-// of tenants may.
 func (v *visit) changeLimits(queue string, change func(l *tusk.Limits) error) error {
-	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
-		return failure(http.StatusForbidden, "You may not change that queue.")
-	}
 	all, err := v.client.Limits(v.r.Context())
 	if err != nil {
 		return err
@@ -209,8 +210,8 @@ func parseRate(text string, sliding bool) (*tusk.Rate, error) {
 func removeLimits(v *visit) (answer, error) {
 	queue := v.r.PathValue("queue")
 	v.target = short(queue)
-	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
-		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
+	if err := v.mayChangeAll(queue); err != nil {
+		return answer{}, err
 	}
 	if v.r.PostFormValue("confirm") != "yes" {
 		return answer{page: "confirm", title: "Remove the limits?", section: "limits", data: confirmation{
@@ -320,9 +321,10 @@ func putTenantLimits(v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, failure(http.StatusBadRequest, "The concurrency is a whole number, and the weight is a number like 2 or 0.5.")
 	}
-	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
-		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
+	to := "/tenants/" + url.PathEscape(name)
+	if ask, err := v.maySet(queue, "tenants", to); err != nil || ask.page != "" {
+		return ask, err
 	}
 	err = v.client.SetTenantLimits(v.r.Context(), queue, name, tusk.TenantLimits{Concurrency: concurrency, Weight: weight})
-	return goTo("/tenants/"+url.PathEscape(name), "saved"), err
+	return goTo(to, "saved"), err
 }

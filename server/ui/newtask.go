@@ -185,8 +185,8 @@ func replaceable(t *tusk.TaskInfo) bool {
 	return t.Workflow.IsZero() && !tusk.ReservedKey(t.Key) && (t.State == tusk.StateScheduled || t.State == tusk.StateAvailable || t.State == tusk.StateRetryable)
 }
 
-// replace puts an edited task in the place of another. With the key of the other
-// that is one write; else the other is cancelled first, so that they never both run.
+// replace puts an edited task in the place of another. With the key, queue and tenant of
+// the other that is one write; else the other is cancelled first, so that they never both run.
 func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e tusk.Enqueued, err error) {
 	if of == nil {
 		return e, tusk.ErrNotFound
@@ -198,9 +198,12 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 	if queue == "" {
 		queue = tusk.DefaultQueue
 	}
-	if of.Key != "" && of.Key == o.Key && of.Queue == queue {
+	if of.Key != "" && of.Key == o.Key && of.Queue == queue && of.Tenant == o.Tenant {
 		o.OnConflict = tusk.Replace
 		return v.client.Enqueue(v.r.Context(), args, o)
+	}
+	if err := v.keyFree(queue, o); err != nil {
+		return e, err
 	}
 	cancel := tusk.Change{Op: tusk.OpCancel, Reason: "replaced by " + v.who.Name + " with an edited task"}
 	edited, err := v.client.Edit(v.r.Context(), []tusk.ID{of.ID}, cancel)
@@ -211,4 +214,18 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 		return e, failure(http.StatusConflict, "The task has begun meanwhile (%v). The edited one was not enqueued.", edited[0].State)
 	}
 	return v.client.Enqueue(v.r.Context(), args, o)
+}
+
+// keyFree refuses a key that another unfinished task has: an enqueue would be skipped for it,
+// and the task that is edited be gone.
+func (v *visit) keyFree(queue string, o *tusk.Options) error {
+	if o.Key == "" {
+		return nil
+	}
+	holders, err := v.client.List(v.r.Context(), tusk.Filter{Queues: []string{queue}, Tenants: []string{o.Tenant}, Key: o.Key,
+		States: tusk.StatesFor(tusk.OpCancel, nil), Limit: 1})
+	if err == nil && len(holders) > 0 {
+		err = failure(http.StatusConflict, "Another unfinished task of that queue and tenant has the key.")
+	}
+	return err
 }

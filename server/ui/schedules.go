@@ -2,11 +2,9 @@ package ui
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -16,19 +14,6 @@ import (
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/why"
 )
-
-func (v *visit) changeQueue(about string, set func(ctx context.Context, name string) error) (answer, error) {
-	name := v.r.PathValue("queue")
-	v.target = name
-	if !v.who.SeesQueue(name) || !v.who.SeesAllTenants() {
-		return answer{}, failure(http.StatusForbidden, "You may not change that queue.")
-	}
-	to := "/queues"
-	if v.r.PostFormValue("back") == "queue" {
-		to += "/" + url.PathEscape(name)
-	}
-	return goTo(to, about), set(v.r.Context(), name)
-}
 
 func schedules(v *visit) (answer, error) {
 	all, err := v.client.Schedules(v.r.Context())

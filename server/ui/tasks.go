@@ -367,18 +367,6 @@ func (v *visit) change(action string) (c tusk.Change, err error) {
 	return c, err
 }
 
-// newQueue is the question whether a queue is meant that nothing is known of; empty: there is nothing to ask.
-func (v *visit) newQueue(c tusk.Change) (question string, err error) {
-	if c.Op != tusk.OpMove || v.r.PostFormValue("confirm") == "yes" {
-		return "", nil
-	}
-	known, err := v.client.KnowsQueue(v.r.Context(), c.Queue)
-	if err != nil || known {
-		return "", err
-	}
-	return "Nothing is known of the queue " + c.Queue + ". Move to it all the same?", nil
-}
-
 // when reads "10m" or an instant.
 func when(text string) (at time.Time, in time.Duration, err error) {
 	text = strings.TrimSpace(text)
@@ -416,9 +404,8 @@ func editTask(v *visit) (answer, error) {
 			Question: "Delete this task and its history?", Detail: t.Kind + " · " + t.ID.String(), Button: "Delete",
 			Action: v.url("tasks", t.ID, "delete"), Back: v.url("tasks", t.ID)}}, nil
 	}
-	if ask, err := v.newQueue(c); err != nil || ask != "" {
-		return answer{page: "confirm", title: "A new queue?", section: "tasks", data: confirmation{Question: ask, Button: "Move",
-			Action: v.url("tasks", t.ID, "move"), Fields: url.Values{"to": {c.Queue}}, Back: v.url("tasks", t.ID)}}, err
+	if ask, err := v.askQueue(c.Queue, "tasks", "/tasks/"+t.ID.String()); err != nil || ask.page != "" {
+		return ask, err
 	}
 	edited, err := v.client.Edit(v.r.Context(), []tusk.ID{t.ID}, c)
 	if err != nil {
@@ -475,10 +462,8 @@ func editSelected(v *visit) (answer, error) {
 			Question: "Delete " + v.target + " and their history?", Detail: "Tasks that run are left alone.", Button: "Delete",
 			Action: v.url("tasks", "selected"), Fields: fields, Back: v.Prefix + back}}, nil
 	}
-	if ask, err := v.newQueue(c); err != nil || ask != "" {
-		fields := url.Values{"id": v.r.PostForm["id"], "action": {"move"}, "to": {c.Queue}, "query": {v.r.PostFormValue("query")}}
-		return answer{page: "confirm", title: "A new queue?", section: "tasks", data: confirmation{Question: ask, Button: "Move",
-			Action: v.url("tasks", "selected"), Fields: fields, Back: v.Prefix + back}}, err
+	if ask, err := v.askQueue(c.Queue, "tasks", back); err != nil || ask.page != "" {
+		return ask, err
 	}
 	mine, err := v.mine(ids)
 	if err != nil {

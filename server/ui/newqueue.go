@@ -1,0 +1,60 @@
+package ui
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+)
+
+// newQueue is the question whether a queue is meant that nothing is known of; empty: there is
+// nothing to ask.
+func (v *visit) newQueue(queue string) (question string, err error) {
+	if queue == "" || v.r.PostFormValue("confirm") == "yes" {
+		return "", nil
+	}
+	known, err := v.client.KnowsQueue(v.r.Context(), queue)
+	if err != nil || known {
+		return "", err
+	}
+	return "Nothing is known of the queue " + queue + ". Go on all the same?", nil
+}
+
+// askQueue puts that question, and has the form sent once more by whoever agrees. An answer
+// without a page: there is nothing to ask.
+func (v *visit) askQueue(queue, section, back string) (answer, error) {
+	question, err := v.newQueue(queue)
+	if err != nil || question == "" {
+		return answer{}, err
+	}
+	return answer{page: "confirm", title: "A new queue?", section: section, data: confirmation{Question: question, Button: "Go on",
+		Action: v.Prefix + v.r.URL.EscapedPath(), Fields: v.r.PostForm, Back: v.Prefix + back}}, nil
+}
+
+// mayChangeAll refuses who may not change a queue for all tenants.
+func (v *visit) mayChangeAll(queue string) error {
+	if !v.who.SeesQueue(queue) || !v.who.SeesAllTenants() {
+		return failure(http.StatusForbidden, "You may not change that queue.")
+	}
+	return nil
+}
+
+// maySet is mayChangeAll and askQueue.
+func (v *visit) maySet(queue, section, back string) (answer, error) {
+	if err := v.mayChangeAll(queue); err != nil {
+		return answer{}, err
+	}
+	return v.askQueue(queue, section, back)
+}
+
+func (v *visit) changeQueue(about string, set func(ctx context.Context, name string) error) (answer, error) {
+	name := v.r.PathValue("queue")
+	v.target = name
+	to := "/queues"
+	if v.r.PostFormValue("back") == "queue" {
+		to += "/" + url.PathEscape(name)
+	}
+	if ask, err := v.maySet(name, "queues", to); err != nil || ask.page != "" {
+		return ask, err
+	}
+	return goTo(to, about), set(v.r.Context(), name)
+}
