@@ -118,7 +118,8 @@ func TestEveryMistakeOfALineIsNamed(t *testing.T) {
 		`{"kind":"a","priority":40000}`:          "priority: want a whole number",
 		`{"kind":"a","max_attempts":0}`:          "max_attempts: want a whole number from 1",
 		`{"kind":"a","max_attempts":1e400}`:      "max_attempts: want a whole number",
-		`{"kind":"a","delay":60}`:                "delay: want a string",
+		`{"kind":"a","delay":true}`:              "delay: want a duration such as 90s, 1h30m or 7d, or a number of seconds",
+		`{"kind":"a","delay":-60}`:               "delay: is negative",
 		`{"kind":"a","delay":"1 month"}`:         "delay: want a duration",
 		`{"kind":"a","run_at":"2026-01-01"}`:     "run_at: has no time zone",
 		`{"kind":"a","backoff":"x"}`:             "backoff: want constant",
@@ -136,6 +137,24 @@ func TestEveryMistakeOfALineIsNamed(t *testing.T) {
 			t.Errorf("%s: status %d, %s want %q in it", text, r.status, r.err, want)
 		}
 	}
+}
+
+func TestDurationsAreNumbersOfSecondsAsWell(t *testing.T) {
+	sh := newShell(t)
+	sh.stdin = `{"kind":"a","timeout":90,"stall_timeout":1.5e1,"delay":3600}`
+	sh.must("enqueue", "--from", "-")
+	sh.must("enqueue", "b", "--timeout", "90", "--stall-timeout", "15", "--delay", "3600")
+	tasks := sh.json("tasks", "list")
+	for _, task := range tasks {
+		if task["timeout_seconds"] != 90.0 || task["stall_timeout_seconds"] != 15.0 || task["state"] != "scheduled" {
+			t.Errorf("%v", task)
+		}
+	}
+	if len(tasks) != 2 {
+		t.Errorf("%d tasks", len(tasks))
+	}
+	sh.fails(exitUsage, "usage", []string{"or a number of seconds"}, "enqueue", "b", "--delay", "soon")
+	sh.fails(exitUsage, "usage", nil, "tasks", "list", "--since", "2026")
 }
 
 func TestOnlyTheFirstBadLinesAreToldOneByOne(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 )
@@ -34,19 +36,19 @@ var lineFields = map[string]func(*line, json.RawMessage) error{
 		return readField(raw, oneOf(&l.onConflict, "skip", "replace", "rerun", "once"))
 	},
 	"run_at":      func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.RunAt)) },
-	"delay":       func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Delay)) },
+	"delay":       func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.Delay) },
 	"expires_at":  func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.ExpiresAt)) },
-	"expires_in":  func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.ExpiresIn)) },
+	"expires_in":  func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.ExpiresIn) },
 	"deadline":    func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.Deadline)) },
-	"deadline_in": func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.DeadlineIn)) },
+	"deadline_in": func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.DeadlineIn) },
 	"weight":      func(l *line, raw json.RawMessage) error { return typedField(raw, &l.options.Weight, "a whole number") },
 	"ephemeral": func(l *line, raw json.RawMessage) error {
 		return typedField(raw, &l.options.Ephemeral, "true or false")
 	},
 	"source_time":   func(l *line, raw json.RawMessage) error { return readField(raw, instantFlag(&l.options.SourceTime)) },
 	"unique":        func(l *line, raw json.RawMessage) error { return readField(raw, uniqueFlag(&l.options.Unique)) },
-	"stall_timeout": func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.StallTimeout)) },
-	"timeout":       func(l *line, raw json.RawMessage) error { return readField(raw, durationFlag(&l.options.Timeout)) },
+	"stall_timeout": func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.StallTimeout) },
+	"timeout":       func(l *line, raw json.RawMessage) error { return durationField(raw, &l.options.Timeout) },
 	"backoff": func(l *line, raw json.RawMessage) error {
 		return readField(raw, &value[tusk.Backoff]{into: &l.options.Backoff, parse: parseBackoff})
 	},
@@ -158,4 +160,15 @@ func readField(raw json.RawMessage, into interface{ Set(string) error }) error {
 		return err
 	}
 	return into.Set(text)
+}
+
+// durationField reads text as a flag does, or a number of seconds.
+func durationField(raw json.RawMessage, into *time.Duration) error {
+	text, seconds := string(raw), 0.0
+	if json.Unmarshal(raw, &seconds) == nil {
+		text = strconv.FormatFloat(seconds, 'f', -1, 64)
+	} else {
+		_ = json.Unmarshal(raw, &text) // what is no string stays as it is, and is no duration
+	}
+	return durationFlag(into).Set(text)
 }

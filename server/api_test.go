@@ -287,6 +287,10 @@ func TestQueuesSchedulesStatsAndTheRest(t *testing.T) {
 	for _, bad := range []string{form("queue", "mail", "every", "soon"), form("queue", "mail", "every", "1h", "to", "x"), form("queue", "NO", "every", "1h")} {
 		s.post("/queues", bad).want(t, 400, nil)
 	}
+	s.post("/queues", form("queue", "mail", "every", "90")).want(t, 303, nil)
+	if s.do("GET", "/api/v1/queues/mail", nil).want(t, 200, &q); q.Aging == nil || time.Duration(q.Aging.Every) != 90*time.Second {
+		t.Errorf("%+v", q)
+	}
 	s.post("/queues", form("queue", "mail", "every", "")).want(t, 303, nil)
 	q = server.Queue{}
 	if s.do("GET", "/api/v1/queues/mail", nil).want(t, 200, &q); q.Aging != nil {

@@ -1,4 +1,4 @@
-// Package duration reads durations as people write them: 90s, 1h30m, 7d, 2w or 1d12h.
+// Package duration reads durations as people write them: 90s, 1h30m, 7d, 2w, 1d12h, or a number of seconds.
 package duration
 
 import (
@@ -9,17 +9,26 @@ import (
 	"time"
 )
 
-const mostDays = 36500
-
-var days = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([dw])`)
+const (
+	mostDays = 36500
+	want     = "want a duration such as 90s, 1h30m or 7d, or a number of seconds"
+)
 
 var (
-	errWrong   = errors.New("want a duration such as 90s, 1h30m or 7d")
+	days    = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([dw])`)
+	seconds = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?$`)
+)
+
+var (
+	errWrong   = errors.New(want)
 	errTooLong = errors.New("is too long a duration: want at most 36500d")
 )
 
-// Parse reads 90s, 1h30m, 500ms, 7d, 2w or 1d12h. A day has 24 hours.
+// Parse reads 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 as seconds. A day has 24 hours.
 func Parse(text string) (time.Duration, error) {
+	if Bare(text) {
+		text += "s"
+	}
 	rest, whole := text, time.Duration(0)
 	if m := days.FindStringSubmatch(text); m != nil {
 		n, err := strconv.ParseFloat(m[1], 64)
@@ -37,7 +46,7 @@ func Parse(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(rest)
 	switch {
 	case err != nil && strings.HasPrefix(text, "-"), err == nil && d < 0:
-		return 0, errors.New("is negative: want a duration such as 90s, 1h30m or 7d")
+		return 0, errors.New("is negative: " + want)
 	case err != nil:
 		return 0, errWrong
 	case whole+d < 0:
@@ -45,3 +54,7 @@ func Parse(text string) (time.Duration, error) {
 	}
 	return whole + d, nil
 }
+
+// Bare reports whether a text is a number without a unit: where an instant may stand as well, it
+// is rather a year.
+func Bare(text string) bool { return seconds.MatchString(text) }

@@ -95,18 +95,7 @@ func keepSpan(text string) (time.Duration, error) {
 	if text == "forever" {
 		return tusk.Forever, nil
 	}
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		if err != nil {
-			return 0, failure(http.StatusBadRequest, "Days are written like 30d.")
-		}
-		return time.Duration(n) * day, nil
-	}
-	d, err := span(text)
-	if err == nil && d < 0 {
-		err = failure(http.StatusBadRequest, "How long tasks are kept is not negative; forever is written so.")
-	}
-	return d, err
+	return span(text)
 }
 
 // keepText is a retention as keepSpan reads it; empty: as others do.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/why"
@@ -303,9 +304,9 @@ func span(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := duration.Parse(text)
 	if err != nil {
-		return 0, failure(http.StatusBadRequest, "A duration is written like 90s, 15m or 1h30m.")
+		return 0, failure(http.StatusBadRequest, "A duration is written like 90s, 15m, 1h30m or 7d, or is a number of seconds.")
 	}
 	return d, nil
 }
