@@ -125,8 +125,27 @@ func (h *held) bringers(n int) (outcomes []store.Outcome) {
 	return outcomes
 }
 
-// allBut fails unless all of a batch but one, which is held, are written soon.
+// allBut fails unless all of a batch but one are written. That one is held, and takes no
+// longer than a lock that others hold for the time of a commit.
 func (h *held) allBut(one *store.Outcome, outcomes []store.Outcome) {
+	h.Helper()
+	h.Logf("the batch took %v", h.heldOne(one, outcomes))
+	for _, o := range outcomes {
+		if o.Task.ID != one.Task.ID {
+			h.is(o.Task.ID, store.Completed)
+		}
+	}
+	alone := time.Hour
+	for range 5 { // a busy machine may delay some of them
+		alone = min(alone, h.heldOne(one, []store.Outcome{*one}))
+	}
+	if alone > 200*time.Millisecond {
+		h.Errorf("alone it took %v", alone)
+	}
+}
+
+// heldOne finishes a batch of which one outcome is held, and returns how long that took.
+func (h *held) heldOne(one *store.Outcome, outcomes []store.Outcome) time.Duration {
 	h.Helper()
 	begun := time.Now()
 	lost, err := h.Finish(h.ctx(), outcomes)
@@ -135,14 +154,7 @@ func (h *held) allBut(one *store.Outcome, outcomes []store.Outcome) {
 	if len(lost) > 0 || !errors.As(err, &said) || !slices.Equal(said.Tasks, []store.ID{one.Task.ID}) {
 		h.Fatalf("lost %v, %v", lost, err)
 	}
-	if h.Logf("it took %v", took); took > 1500*time.Millisecond {
-		h.Errorf("it took %v", took)
-	}
-	for _, o := range outcomes {
-		if o.Task.ID != one.Task.ID {
-			h.is(o.Task.ID, store.Completed)
-		}
-	}
+	return took
 }
 
 func newHeld(t *T) *held {
