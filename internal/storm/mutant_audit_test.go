@@ -60,10 +60,10 @@ var audited = []planted{
 		{"store/postgres/functions/13_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
-		{"store/postgres/segment.go", "Scan(&dropped); err != nil {\n			return unlessBusy(err)", "Scan(&dropped); unlessBusy(err) != nil {\n			return err"},
-		{"store/postgres/functions/13_maintain.sql", "    if _pause is null then\n      return false;\n    end if;\n" +
-			"    perform set_config('lock_timeout', (50 + 2 * _pause)",
-			"    perform set_config('lock_timeout', (50 + 2 * coalesce(_pause, 1000))"}},
+		{"store/postgres/segment.go", "[]any{&dropped}, term); err != nil {\n			return unlessBusy(err)",
+			"[]any{&dropped}, term); unlessBusy(err) != nil {\n			return err"},
+		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
+			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n-- Makes the tables of a segment"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{
 		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart:\n", "		case apart:\n"}},
