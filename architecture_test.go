@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"telemetry/export":   {""},
 	"builtin":            {"", "internal/reach"},
 	"server/herald":      {"store"},
-	"server":             {"", "store", "archive", "mask", "server/herald", "cron", "why", "doctor", "internal/tick", "internal/reach", "internal/argmatch"},
+	"server":             {"", "store", "archive", "mask", "server/herald", "cron", "why", "doctor", "internal/tick", "internal/reach", "internal/argmatch", "internal/duration"},
 	"tusktest":           {"", "store", "store/memory"},
 	"cli":                {"", "store", "archive", "mask", "builtin", "server", "cron", "why", "doctor", "telemetry", "internal/tick", "internal/duration", "cli/top"},
 	"cli/top":            {"", "store", "why"},
