@@ -82,6 +82,7 @@ func (c *Client) PutSchedule(ctx context.Context, s Schedule) error {
 		return err
 	}
 	err = c.changeAmong(ctx, tick.RecordKind, s.Name, func(body []byte, all []store.Record) ([]byte, error) {
+		doc := doc
 		if err := follow(&doc, body); err != nil {
 			return nil, err
 		}
@@ -109,7 +110,7 @@ func follow(doc *tick.Schedule, body []byte) error {
 	}
 	doc.Paused, doc.Last, doc.LastTask, doc.Fired, doc.Skipped = old.Paused, old.Last, old.LastTask, old.Fired, old.Skipped
 	if old.Spec == doc.Spec && old.Zone == doc.Zone && old.Start.Equal(doc.Start) {
-		doc.Next = old.Next
+		doc.Next, doc.Ahead = old.Next, old.Ahead
 		return nil
 	}
 	return doc.Plan(time.Now())

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"gocloud.dev/gcerrors"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -62,6 +64,17 @@ func (r *Runner) settled(ctx context.Context, note *Note) (bool, error) {
 		replaced = replaced || slices.Contains(m.Replaces, note.Batch)
 	}
 	return replaced || !open && time.Since(madeAt(note.Batch)) >= lostAfter, err
+}
+
+// releaseAgain deletes what a failover has brought back with the note of a batch that was settled. What has
+// run again since is in the archive as it was before, too.
+func (r *Runner) releaseAgain(ctx context.Context, note *Note) error {
+	r.o.Log.Warn("archive: an older note of a batch has come back: it was settled", "batch", note.Batch)
+	_, err := r.release(ctx, note)
+	if gcerrors.Code(err) == gcerrors.NotFound { // that is done
+		return nil
+	}
+	return err
 }
 
 // adopt settles a batch that was written and of which the database has no note any more, as after a

@@ -231,6 +231,8 @@ func (r *Runner) resume(ctx context.Context, note *Note) error {
 			return err
 		} else if !done {
 			return r.settle(ctx, note)
+		} else if err := r.releaseAgain(ctx, note); err != nil {
+			return err
 		}
 	}
 	if len(note.Drafts) > 0 {
@@ -298,17 +300,7 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	if err != nil {
 		return err
 	}
-	back := returned{}
-	r.deleting.start()
-	err = eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
-		begun := time.Now()
-		ids, err := r.engine.Release(ctx, receipt)
-		r.deleting.add(time.Since(begun), len(receipt))
-		for _, id := range ids {
-			back[id.String()] = true
-		}
-		return errors.Join(err, r.deleting.rest(ctx))
-	})
+	back, err := r.release(ctx, note)
 	if err != nil {
 		return err
 	}
@@ -335,6 +327,22 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	}
 	r.o.Log.Info("archived", "batch", m.Batch, "tasks", m.Tasks(), "files", len(m.Files), "back", len(back))
 	return r.end(ctx, note)
+}
+
+// release has the engine delete what was handed over, and returns what has come back since.
+func (r *Runner) release(ctx context.Context, note *Note) (returned, error) {
+	back := returned{}
+	r.deleting.start()
+	err := eachReceipt(ctx, r.o.Bucket, note.Batch, func(receipt []byte) error {
+		begun := time.Now()
+		ids, err := r.engine.Release(ctx, receipt)
+		r.deleting.add(time.Since(begun), len(receipt))
+		for _, id := range ids {
+			back[id.String()] = true
+		}
+		return errors.Join(err, r.deleting.rest(ctx))
+	})
+	return back, err
 }
 
 // tell changes the status. Who succeeds says so each time; who fails says so once.

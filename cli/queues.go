@@ -52,7 +52,7 @@ func newQueuesCommand(app *App) *cobra.Command {
 			}),
 		app.meant(newQueueSwitch(app, "pause", "Keep workers from claiming tasks of queues; running tasks go on", (*tusk.Client).PauseQueue)),
 		newQueuesRemoveCommand(app),
-		newQueueSwitch(app, "resume", "End the pause of queues", resumeKnown),
+		onlyKnown(app, newQueueSwitch(app, "resume", "End the pause of queues", (*tusk.Client).ResumeQueue)),
 		app.meant(newQueuesAgeCommand(app)),
 		app.meant(newQueuesKeepCommand(app)))
 	return c
@@ -210,12 +210,27 @@ schedule or a worker is refused. The next task of a queue brings it back.`,
 	}
 }
 
-// resumeKnown refuses a queue that nothing is known of: the one that is meant would stay paused.
-func resumeKnown(c *tusk.Client, ctx context.Context, name string) error {
-	if err := knownQueue(ctx, c, name, ""); err != nil {
-		return err
+// onlyKnown refuses queues that nothing is known of before it does anything: the one that is meant would stay as it is.
+func onlyKnown(app *App, c *cobra.Command) *cobra.Command {
+	do := c.RunE
+	c.RunE = func(cmd *cobra.Command, names []string) error {
+		err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
+			for _, name := range names {
+				if err := tusk.ValidateName("queue", name); err != nil {
+					return err
+				}
+				if err := knownQueue(cmd.Context(), client, name, ""); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return do(cmd, names)
 	}
-	return c.ResumeQueue(ctx, name)
+	return c
 }
 
 func newQueueSwitch(app *App, verb, short string, do func(*tusk.Client, context.Context, string) error) *cobra.Command {

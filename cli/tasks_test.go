@@ -280,10 +280,11 @@ func TestQueuesArePausedAndResumed(t *testing.T) {
 	if got := sh.must("queues", "list"); !strings.HasPrefix(got, "mail\tyes\t1\t") || !strings.Contains(got, "other\tyes\t0") {
 		t.Error(got)
 	}
-	sh.fails(exitNotFound, "unknown_queue", []string{"did you mean mail?"}, "queues", "resume", "maill")
-	if got := sh.must("queues", "list"); strings.Contains(got, "maill") {
+	sh.fails(exitNotFound, "unknown_queue", []string{"did you mean mail?"}, "queues", "resume", "other", "maill")
+	if got := sh.must("queues", "list"); strings.Contains(got, "maill") || !strings.Contains(got, "other\tyes\t0") {
 		t.Error(got)
 	}
+	sh.fails(exitUsage, "usage", []string{"want a duration with its unit"}, "queues", "keep", "mail", "--discarded", "30")
 	sh.must("queues", "resume", "mail")
 	if got := sh.json("queues", "list")[0]; got["paused"] != false || got["available"] != 1.0 {
 		t.Errorf("%v", got)

@@ -24,6 +24,15 @@ var (
 	errTooLong = errors.New("is too long a duration: want at most 36500d")
 )
 
+// ParseKept reads for how long something is kept, which a unit has to tell: 30 would be seconds, and what is
+// older than that is deleted.
+func ParseKept(text string) (time.Duration, error) {
+	if Bare(text) && text != "0" {
+		return 0, errors.New("want a duration with its unit, such as 72h or 30d")
+	}
+	return Parse(text)
+}
+
 // Parse reads 90s, 1h30m, 500ms, 7d, 2w, 1d12h, or 90 as seconds. A day has 24 hours.
 func Parse(text string) (time.Duration, error) {
 	if Bare(text) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 )
 
 type queuesData struct {
@@ -95,7 +96,14 @@ func keepSpan(text string) (time.Duration, error) {
 	if text == "forever" {
 		return tusk.Forever, nil
 	}
-	return span(text)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := duration.ParseKept(text)
+	if err != nil {
+		return 0, failure(http.StatusBadRequest, "A time to keep tasks is written like 72h or 30d, or is forever.")
+	}
+	return d, nil
 }
 
 // keepText is a retention as keepSpan reads it; empty: as others do.

@@ -39,6 +39,7 @@ func (s *Store) decode(d *doc) (is bool, err error) {
 	if t.Damage == "" {
 		t.Damage = err.Error()
 	}
+	_ = s.passing(err)
 	return true, nil
 }
 

@@ -472,10 +472,13 @@ begin
     return;
   elsif cardinality(_put_ids) > 0 and cardinality(_off) = 0 then
     -- Before the ends: with the key of a task that ends it has to wait for that.
-    -- A key that a user's transaction has stored is in nobody's sight before it ends.
-    perform set_config('lock_timeout', '50ms', true);
+    if exists (select from unnest(_put_keys) k where k is not null) then
+      -- A key that a user's transaction has stored is in nobody's sight before it ends.
+      perform set_config('lock_timeout', '50ms', true);
+    end if;
     perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
       _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
+    perform set_config('lock_timeout', '300ms', true);
   end if;
   select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
   from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,

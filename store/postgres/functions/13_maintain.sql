@@ -243,7 +243,7 @@ begin
       _waits := extract(epoch from clock_timestamp() - _begun) * 1000;
       if not exists (
         select from pg_locks l where l.relation = 'tusk.log'::regclass and l.virtualtransaction = any(_users)) then
-        perform set_config('lock_timeout', least(50 + 2 * _waits, 250) || 'ms', true);
+        perform set_config('lock_timeout', greatest(50, least(50 + 2 * _waits, 250)) || 'ms', true);
         return true;
       end if;
       exit when _waits > 250;
