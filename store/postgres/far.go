@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -80,17 +81,26 @@ func (s *Store) Needed(
 }
 
 // Deliver stores tasks that another ledger sends, but for those that it has sent before, of
-// which it says nothing. It may be repeated for a day.
+// which it says nothing. It may be repeated for a day. A task whose key a user's transaction holds is
+// waited for a tenth of a second, and keeps no other from being stored; the error says so.
 func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
 	err = s.repeat(ctx, func() error {
 		results, err = s.deliver(ctx, tasks)
 		return s.noted(translate(err))
 	})
+	if half := len(tasks) / 2; half > 0 && isBusy(err) {
+		some, first := s.Deliver(ctx, tasks[:half])
+		rest, second := s.Deliver(ctx, tasks[half:])
+		return append(some, rest...), errors.Join(first, second)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("deliver: %w", err)
 	}
 	return results, nil
 }
+
+// briefly waits for nobody's lock for long.
+var briefly = pgx.TxOptions{BeginQuery: "begin; set local lock_timeout = '100ms'"}
 
 func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	c, err := s.acquire(ctx)
@@ -99,7 +109,7 @@ func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enq
 	}
 	defer c.Release()
 	results := make([]store.Enqueued, len(tasks))
-	err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, c, briefly, func(tx pgx.Tx) error {
 		fresh, places, err := s.undelivered(ctx, tx, tasks)
 		if err != nil || len(fresh) == 0 {
 			return err
