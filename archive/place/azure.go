@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -72,6 +74,12 @@ type discreet struct{ client http.Client }
 
 // Do implements policy.Transporter.
 func (d discreet) Do(r *http.Request) (*http.Response, error) {
+	r = r.WithContext(r.Context()) // a copy
+	if r.Body != nil && r.Body != http.NoBody {
+		body := &lent{of: r.Body}
+		r.Body = body
+		defer body.end()
+	}
 	answer, err := d.client.Do(r)
 	var told *url.Error
 	if errors.As(err, &told) {
@@ -79,3 +87,37 @@ func (d discreet) Do(r *http.Request) (*http.Response, error) {
 	}
 	return answer, err
 }
+
+// lent is the body of a request until there is an answer. A server may answer before it has read all of it,
+// and the driver reads it again from its beginning for the next try.
+type lent struct {
+	mu   sync.Mutex
+	of   io.ReadCloser
+	over bool
+}
+
+func (l *lent) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return 0, errAnswered
+	}
+	return l.of.Read(p)
+}
+
+func (l *lent) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return nil
+	}
+	return l.of.Close()
+}
+
+func (l *lent) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+}
+
+var errAnswered = errors.New("the request was answered before all of it was sent")
