@@ -155,19 +155,7 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 		if create || len(names) == 0 {
 			return do(cmd, args)
 		}
-		for _, name := range names {
-			if err := tusk.ValidateName("queue", name); err != nil {
-				return err
-			}
-		}
-		err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
-			for _, name := range names {
-				if err := knownQueue(cmd.Context(), client, name, orCreate); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		err := app.knownQueues(cmd.Context(), names, orCreate)
 		if err != nil {
 			return err
 		}
@@ -179,6 +167,23 @@ func (app *App) meantQueues(c *cobra.Command, queues func(args []string) []strin
 
 // orCreate is the hint of commands that have the flag.
 const orCreate = "--create does it all the same"
+
+// knownQueues refuses names of which one was probably misspelt.
+func (app *App) knownQueues(ctx context.Context, names []string, hint string) error {
+	for _, name := range names {
+		if err := tusk.ValidateName("queue", name); err != nil {
+			return err
+		}
+	}
+	return app.withClient(ctx, func(client *tusk.Client) error {
+		for _, name := range names {
+			if err := knownQueue(ctx, client, name, hint); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
 
 // knownQueue refuses a name that was probably misspelt, with a hint.
 func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) error {
@@ -214,18 +219,7 @@ schedule or a worker is refused. The next task of a queue brings it back.`,
 func onlyKnown(app *App, c *cobra.Command) *cobra.Command {
 	do := c.RunE
 	c.RunE = func(cmd *cobra.Command, names []string) error {
-		err := app.withClient(cmd.Context(), func(client *tusk.Client) error {
-			for _, name := range names {
-				if err := tusk.ValidateName("queue", name); err != nil {
-					return err
-				}
-				if err := knownQueue(cmd.Context(), client, name, ""); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := app.knownQueues(cmd.Context(), names, ""); err != nil {
 			return err
 		}
 		return do(cmd, names)
