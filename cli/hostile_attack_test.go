@@ -24,6 +24,9 @@ import (
 // its URL and the tokens.
 const playHostile = "PLAY_HOSTILE"
 
+// hostileWays names the ways of attack, to find out which one costs what. Empty: all of them.
+const hostileWays = "TUSK_TEST_HOSTILE_WAYS"
+
 // attack attacks from a process that leaves processors to others: what is measured is
 // what the server does, not who sends most.
 func (sh *shell) attack(url string, tokens []string) (stop func()) {
@@ -76,7 +79,11 @@ var ways = map[string]way{
 func hostileMain(arguments string) {
 	parts := strings.Fields(arguments)
 	a := newAttacker(parts[0], parts[1:])
-	for _, way := range ways {
+	only := strings.Fields(os.Getenv(hostileWays))
+	for name, way := range ways {
+		if len(only) > 0 && !slices.Contains(only, name) {
+			continue
+		}
 		for range way.hands {
 			go func() {
 				for {
@@ -239,16 +246,19 @@ func (a *attacker) slowly(path, kind, text string) {
 }
 
 // largeForm has as many bytes as a form may, which the page shows again.
-func (a *attacker) largeForm() { a.form(3900 << 10) }
+func (a *attacker) largeForm() { a.form("k", 3900<<10) }
 
+// newTask has a page enqueue a task. When enough is stored, it has no kind.
 func (a *attacker) newTask() {
-	if a.stores(250 << 10) {
-		a.form(250 << 10)
+	kind := "k"
+	if !a.stores(250 << 10) {
+		kind = ""
 	}
+	a.form(kind, 250<<10)
 }
 
-func (a *attacker) form(bytes int) {
-	body := "kind=k&tenant=acme&queue=acme.x&args=%22" + strings.Repeat("x", bytes) + "%22"
+func (a *attacker) form(kind string, bytes int) {
+	body := "kind=" + kind + "&tenant=acme&queue=acme.x&args=%22" + strings.Repeat("x", bytes) + "%22"
 	a.send(a.producer, "POST", "/tasks/new", formText, strings.NewReader(body))
 }
 

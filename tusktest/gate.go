@@ -2,6 +2,7 @@ package tusktest
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/tuskqueue/tusk/store"
@@ -15,8 +16,9 @@ type gate struct {
 
 	mu     sync.Mutex
 	permit chan claimed // takes the answer to the next claim; nil: nothing may be claimed
-	rounds [2]int       // of Admit and Turns that have ended
-	began  [2]int       // of those that have begun
+	began  [2]int       // how many rounds of Admit and Turns have begun
+	ended  [2]int       // the last of each that has ended
+	grants int          // the round of Turns whose turns are being granted; 0: none
 }
 
 // claimed is the answer to a claim that was let through.
@@ -67,30 +69,63 @@ func (g *gate) let() <-chan claimed {
 
 // Admit implements store.Keeper.
 func (g *gate) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
-	defer g.round(0)()
-	return g.Store.Admit(ctx, term, limit)
+	number := g.begin(0)
+	admitted, err := g.Store.Admit(ctx, term, limit)
+	if err == nil {
+		g.end(0, number)
+	}
+	return admitted, err
 }
 
-// Turns implements store.Keeper.
+// Turns implements store.Keeper. When tasks wait for their turn, the leader grants turns before
+// it asks again: that round has ended when the next one begins.
 func (g *gate) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	if term == 0 {
 		return g.Store.Turns(ctx, term, groups, heads)
 	}
-	defer g.round(1)()
-	return g.Store.Turns(ctx, term, groups, heads)
+	g.end(1, g.grantsFor(0))
+	number := g.begin(1)
+	turns, err := g.Store.Turns(ctx, term, groups, heads)
+	switch {
+	case err != nil:
+	case slices.ContainsFunc(turns, func(of store.Turns) bool { return len(of.Waiting) > 0 }):
+		g.grantsFor(number)
+	default:
+		g.end(1, number)
+	}
+	return turns, err
 }
 
-// round counts a chore; what it returns is called at its end.
-func (g *gate) round(of int) func() {
+// Grant implements store.Keeper.
+func (g *gate) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	n, err := g.Store.Grant(ctx, term, ids)
+	if err != nil {
+		g.grantsFor(0)
+	}
+	return n, err
+}
+
+// begin counts a chore and returns its number.
+func (g *gate) begin(of int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.began[of]++
-	number := g.began[of]
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.rounds[of] = max(g.rounds[of], number)
-	}
+	return g.began[of]
+}
+
+// end says that a chore has done what it is for. Number 0 is none.
+func (g *gate) end(of, number int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended[of] = max(g.ended[of], number)
+}
+
+// grantsFor sets the round of Turns whose turns are being granted, and returns the one before.
+func (g *gate) grantsFor(number int) (before int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before, g.grants = g.grants, number
+	return before
 }
 
 // chores returns a function that reports whether a round of each chore has begun and ended
@@ -102,6 +137,6 @@ func (g *gate) chores() func() bool {
 	return func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.rounds[0] > began[0] && g.rounds[1] > began[1]
+		return g.ended[0] > began[0] && g.ended[1] > began[1]
 	}
 }

@@ -24,9 +24,8 @@ const (
 // refresh is how soon a revocation reaches every process.
 const refresh = 2 * time.Second
 
-// unknownRefresh is how soon a token that another process made is known, when
-// somebody comes with it.
-const unknownRefresh = 200 * time.Millisecond
+// betweenReads is how long lies at least between two reads for the sake of names that are not known.
+const betweenReads = 200 * time.Millisecond
 
 // Errors that a caller can act on.
 var (
@@ -45,6 +44,7 @@ type Book struct {
 	uses  map[string]time.Time // when the use of a token was written down
 
 	hashing chan struct{} // whoever compares a password
+	asking  chan struct{} // whoever reads because a name is not known
 }
 
 type page struct {
@@ -55,14 +55,43 @@ type page struct {
 // NewBook makes a book.
 func NewBook(s store.Recorder) *Book {
 	return &Book{store: s, cache: map[string]page{}, uses: map[string]time.Time{},
-		hashing: make(chan struct{}, max(1, runtime.NumCPU()/2))}
+		hashing: make(chan struct{}, max(1, runtime.NumCPU()/2)), asking: make(chan struct{}, 1)}
 }
 
-// find returns a record, at most refresh old.
+// find returns a record, at most refresh old. One that another process has just made is found.
 func (b *Book) find(ctx context.Context, kind, name string) (store.Record, error) {
 	p, err := b.page(ctx, kind, refresh)
 	if err != nil {
 		return store.Record{}, err
+	}
+	if r, ok := p.byName[name]; ok {
+		return r, nil
+	}
+	return b.findNow(ctx, kind, name)
+}
+
+// findNow returns a record as it is. Those who ask meanwhile share what one of them reads.
+func (b *Book) findNow(ctx context.Context, kind, name string) (store.Record, error) {
+	asked := time.Now()
+	select {
+	case b.asking <- struct{}{}:
+		defer func() { <-b.asking }()
+	case <-ctx.Done():
+		return store.Record{}, ctx.Err()
+	}
+	b.mu.Lock()
+	p := b.cache[kind]
+	b.mu.Unlock()
+	if !p.at.After(asked) {
+		select {
+		case <-time.After(betweenReads - time.Since(p.at)):
+		case <-ctx.Done():
+			return store.Record{}, ctx.Err()
+		}
+		var err error
+		if p, err = b.page(ctx, kind, 0); err != nil {
+			return store.Record{}, err
+		}
 	}
 	r, ok := p.byName[name]
 	if !ok {

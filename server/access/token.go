@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -146,14 +145,6 @@ func (b *Book) byToken(ctx context.Context, secret string) (Identity, error) {
 		return Identity{}, ErrNotFound
 	}
 	r, err := b.find(ctx, tokenRecord, parts[1])
-	if errors.Is(err, ErrNotFound) { // another process may just have made it
-		var p page
-		if p, err = b.page(ctx, tokenRecord, unknownRefresh); err == nil {
-			if r, err = p.byName[parts[1]], ErrNotFound; r.Name != "" {
-				err = nil
-			}
-		}
-	}
 	if err != nil {
 		return Identity{}, err
 	}

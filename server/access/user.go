@@ -101,7 +101,7 @@ var ErrWrong = errors.New("name or password is wrong")
 
 // Login checks a password and begins a session. The error is ErrWrong.
 func (b *Book) Login(ctx context.Context, name, password string) (cookie string, who Identity, err error) {
-	r, err := b.find(ctx, userRecord, name)
+	r, err := b.findNow(ctx, userRecord, name) // the same way for every name
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return "", who, err
 	}
