@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
@@ -300,6 +302,30 @@ func TestWorkflowsAndLimitsDrain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// lateGrants is an engine whose grants take their time, as on a busy machine.
+type lateGrants struct{ store.Store }
+
+func (s lateGrants) Grant(ctx context.Context, term int64, ids []store.ID) (int, error) {
+	time.Sleep(time.Second) // longer than between two looks at what is due
+	return s.Store.Grant(ctx, term, ids)
+}
+
+func TestADrainWaitsForGrants(t *testing.T) {
+	k := tusktest.New(t, lateGrants{memory.New()}, nil)
+	if err := k.Client.SetLimits(ctx, "limited", tusk.Limits{Concurrency: 1}); err != nil {
+		t.Fatal(err)
+	}
+	mux := tusk.NewMux()
+	tusk.HandleFunc(mux, func(context.Context, mail) error { return nil })
+	w := k.Work(mux, &tusk.WorkerConfig{Queues: []string{"limited"}})
+	for range 3 {
+		enqueue(t, k, mail{"a"}, &tusk.Options{Queue: "limited"})
+	}
+	if all := w.Drain(); len(all) != 3 {
+		t.Errorf("%d attempts, want 3", len(all))
+	}
 }
 
 func TestWhatATransactionEnqueuedIsKnownThoughItIsRolledBack(t *testing.T) {
