@@ -70,7 +70,8 @@ func (s *storm) calm() error {
 	return nil
 }
 
-// pace measures for a while how long a small write takes at worst.
+// pace measures for a while how long a small write takes at worst, the disk included: a statement
+// that changes nothing does not wait for it.
 func (s *storm) pace(d time.Duration) <-chan time.Duration {
 	worst := make(chan time.Duration, 1)
 	go func() {
@@ -78,7 +79,7 @@ func (s *storm) pace(d time.Duration) <-chan time.Duration {
 		for end := time.Now().Add(d); time.Now().Before(end); {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			s.ground.exec(ctx, "delete from storm_pace")
+			s.ground.exec(ctx, "insert into storm_pace values ('', '')")
 			cancel()
 			time.Sleep(50 * time.Millisecond)
 			most = max(most, time.Since(began)-50*time.Millisecond)
