@@ -68,7 +68,7 @@ func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (d
 			did[i], err = verbs(i, works[i])
 			return err
 		})
-		if errors.Is(err, errDamaged) { // it did nothing, and others go on
+		if errors.Is(err, errDamaged) { // others go on; what it has decided the sweep completes
 			works[i], did[i] = &work{}, false
 		}
 		return s.passing(err)
