@@ -13,8 +13,10 @@ import (
 
 // A document that is damaged holds up no other. A task of which the rest can be read is claimed, and ends by what its
 // Damage says. One that cannot be read is as good as gone. A page is made anew, as if a crash had taken it, and a
-// cursor is set anew: the sweep finds the tasks. A worker is dead: the index knows what it holds. Nobody leads where it
-// cannot be read who does. Whatever else goes over many documents goes on past it. The log names each.
+// cursor is set anew: the sweep finds the tasks. A directory is made anew of what can be read and of what the index
+// knows, and a key of its tasks; their copies are set aside (see aside). A worker is dead: the index knows what it
+// holds. Nobody leads where it cannot be read who does. Whatever else goes over many documents goes on past it. The log
+// names each.
 
 var errDamaged = errors.New("damaged")
 

@@ -14,8 +14,10 @@ import (
 // damage stores a text in place of a document.
 func (r *rig) damage(in *gocb.Collection, key, text string) {
 	r.Helper()
-	_, err := in.Upsert(key, []byte(text), &gocb.UpsertOptions{Context: r.ctx(), Transcoder: verbatim})
-	r.must("damage "+key, err)
+	r.must("damage "+key, r.b.again(r.ctx(), func() error {
+		_, err := in.Upsert(key, []byte(text), &gocb.UpsertOptions{Context: r.ctx(), Transcoder: verbatim})
+		return err
+	}))
 }
 
 // spoilField stores a value in place of a field of a document.

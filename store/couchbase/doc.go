@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 
@@ -202,26 +200,6 @@ func (d *doc) decided(u string, r ref) *effect {
 	return nil
 }
 
-// enlist adds a name to a directory, a document whose fields are names. Who is not listed is never found, so it is as
-// durable as tasks are.
-func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name string) error {
-	return s.again(ctx, func() error {
-		_, err := in.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+name+"`", 1, nil)},
-			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
-		return err
-	})
-}
-
-// listed returns the names of a directory, in order.
-func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
-	names, _, err := fetch[map[string]int](ctx, s, in, directory)
-	err = s.passing(err)
-	if names == nil || err != nil {
-		return nil, err
-	}
-	return slices.Sorted(maps.Keys(*names)), nil
-}
-
 // after returns the document as it will be; nil: there will be none.
 func (e *effect) after() (*doc, error) {
 	if e.Doc == nil {
@@ -325,7 +303,8 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 
 // refusals are the errors after which it is known that nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
-	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrValueTooLarge, gocb.ErrInvalidArgument,
+	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
+	gocb.ErrInvalidArgument,
 	gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound,
 	gocb.ErrDurabilityImpossible, gocb.ErrDurabilityLevelNotAvailable,
 	gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked}

@@ -180,7 +180,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	if err := s.leads(ctx, term); err != nil {
 		return nil, err
 	}
-	ids, err := s.listed(ctx, s.meta, directory)
+	ids, err := s.listed(ctx, s.meta, workerList)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type key struct {
 	Tasks    int64     `json:"n"`
 
 	Births []string `json:"births,omitempty"` // tasks that a call is about to store; see births.go
+	Remade int64    `json:"remade,omitempty"` // when it was made anew; see remake.go
 }
 
 // keyRef names the document of a key.

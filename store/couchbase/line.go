@@ -58,6 +58,15 @@ type cursor struct {
 	Place int `json:"i"`
 }
 
+func (c *cursor) UnmarshalJSON(b []byte) error {
+	type plain cursor
+	err := json.Unmarshal(b, (*plain)(c))
+	if err == nil && (c.Page < 1 || c.Place < 0) {
+		err = errors.New("it is before the first page")
+	}
+	return err
+}
+
 // queueUp appends tasks to their lanes, in order, and wakes those of this process who wait for them.
 func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 	of := map[lane][]entry{}
@@ -124,6 +133,10 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 				return err
 			}
 			n = 0
+		case spoilt(err):
+			if err := s.dropSpoilt(ctx, l, n, err); err != nil {
+				return err
+			}
 		default:
 			return err
 		}
@@ -131,6 +144,19 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 			return err
 		}
 	}
+}
+
+// dropSpoilt removes a page to which nothing can be appended, because it is damaged.
+func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) error {
+	raw, cas, err := s.get(ctx, s.lines, l.page(n))
+	if raw == nil || err != nil {
+		return err
+	}
+	_, gone := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
+	if refusal(gone) != nil {
+		return gone
+	}
+	return s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
 }
 
 // replaceG is in each write that only an open page, or only a living worker, may get.
@@ -295,14 +321,10 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lanes []lane
-	for _, text := range priorities {
-		p, err := strconv.ParseInt(text, 10, 16)
-		if err != nil {
-			_ = s.passing(fmt.Errorf("board of %s is %w: %w", queue, errDamaged, err))
-			continue
-		}
-		lanes = append(lanes, lane{queue, int16(p)})
+	lanes := make([]lane, len(priorities))
+	for i, text := range priorities {
+		p, _ := strconv.ParseInt(text, 10, 16) // as namesIn has found
+		lanes[i] = lane{queue, int16(p)}
 	}
 	slices.SortFunc(lanes, func(a, b lane) int { return int(a.priority) - int(b.priority) })
 	return lanes, nil

@@ -121,7 +121,7 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 
 // pruneWorkers forgets dead workers that hold no lease.
 func (s *Store) pruneWorkers(ctx context.Context) error {
-	ids, err := s.listed(ctx, s.meta, directory)
+	ids, err := s.listed(ctx, s.meta, workerList)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 				return err
 			}
 		}
-		err = s.mutate(ctx, directory, 0, gocb.RemoveSpec("`"+id+"`", nil))
+		err = s.mutate(ctx, workerList, 0, gocb.RemoveSpec("`"+id+"`", nil))
 		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) && !errors.Is(err, gocb.ErrDocumentNotFound) {
 			return err
 		}

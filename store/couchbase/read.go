@@ -125,7 +125,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 // Workers implements store.Reader.
 func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
 	defer says(&err, "workers")
-	ids, err := s.listed(ctx, s.meta, directory)
+	ids, err := s.listed(ctx, s.meta, workerList)
 	if err != nil {
 		return nil, err
 	}

@@ -162,7 +162,7 @@ func (s *Store) forget(ctx context.Context, d *doc) error {
 			return err // it has come back
 		}
 		err = s.mutate(ctx, list, cas, gocb.RemoveSpec("`"+d.ID+"`", nil))
-		if errors.Is(err, gocb.ErrPathNotFound) {
+		if errors.Is(err, gocb.ErrPathNotFound) || spoilt(err) {
 			return nil
 		}
 		if err == nil || !mismatch(err) {

@@ -2,9 +2,10 @@ package couchbase
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
 	"time"
-
-	"github.com/tuskqueue/tusk/store"
 )
 
 // sweepEvery is how often the leader looks for what fell through, and sweepAfter how long something must have been
@@ -43,24 +44,38 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 			return 0, err
 		}
 	}
-	counts, err := s.Count(ctx)
+	return s.sweepLanes(ctx, before)
+}
+
+// sweepLanes sweeps the lanes in which tasks are available, as the index knows, and lists those that are on no board.
+func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
+	rows, err := query[json.RawMessage](ctx, s, queryLanes, nil, atPlus)
 	if err != nil {
 		return 0, err
 	}
-	n := 0
-	for _, c := range counts {
-		if c.State != store.Available {
-			continue
+	on := map[string][]lane{}
+	for _, text := range rows {
+		var row struct {
+			Queue    string `json:"q"`
+			Priority int16  `json:"p"`
 		}
-		lanes, err := s.lanes(ctx, c.Queue)
-		if err != nil {
-			return n, err
+		if json.Unmarshal(text, &row) != nil {
+			continue // of a damaged task
 		}
-		for _, l := range lanes {
-			found, err := s.sweepLane(ctx, l, before)
-			if n += found; s.passing(err) != nil {
+		l := lane{row.Queue, row.Priority}
+		if on[l.queue] == nil {
+			if on[l.queue], err = s.lanes(ctx, l.queue); err != nil {
 				return n, err
 			}
+		}
+		if !slices.Contains(on[l.queue], l) {
+			if err := s.enlist(ctx, s.lines, board(l.queue), strconv.Itoa(int(l.priority))); err != nil {
+				return n, err
+			}
+		}
+		found, err := s.sweepLane(ctx, l, before)
+		if n += found; s.passing(err) != nil {
+			return n, err
 		}
 	}
 	return n, nil

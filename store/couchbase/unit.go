@@ -217,13 +217,20 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	if err != nil || is != nil && is.header().Unit != nil && is.header().Unit.U == root.header().Unit.U {
 		return err
 	}
-	return each(len(made), func(i int) error {
+	err = each(len(made), func(i int) error {
 		if made[i].cas == 0 { // somebody else has made it
 			return nil
 		}
 		_, err := s.remove(ctx, made[i])
 		return err
 	})
+	if is == nil || err != nil {
+		return err
+	}
+	if k, ofKey := is.body.(*key); ofKey && k.Remade > root.header().Todo { // nobody has completed the unit
+		return errRemade
+	}
+	return nil
 }
 
 // clear takes the unit off its root. Who comes too late finds that done.

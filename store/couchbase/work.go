@@ -64,10 +64,14 @@ func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (d
 	works, did := make([]*work, n), make([]bool, n)
 	err := each(n, func(i int) error {
 		works[i] = &work{}
-		return s.do(ctx, works[i], func(*rules.Batch) (err error) {
+		err := s.do(ctx, works[i], func(*rules.Batch) (err error) {
 			did[i], err = verbs(i, works[i])
 			return err
 		})
+		if errors.Is(err, errDamaged) { // others go on; what it has decided the sweep completes
+			works[i], did[i] = &work{}, false
+		}
+		return s.passing(err)
 	})
 	if err == nil {
 		err = s.finishUp(ctx, works...)
@@ -157,8 +161,10 @@ func (w *work) loadAll(want *rules.Want) error {
 			w.know(r, w.have[r])
 		}
 	}
+	names := map[ref]rules.KeyName{}
 	for _, name := range want.Keys {
 		add(keyRef(name))
+		names[keyRef(name)] = name
 	}
 	for _, id := range want.Tasks {
 		add(taskRef(id))
@@ -169,6 +175,9 @@ func (w *work) loadAll(want *rules.Want) error {
 	docs := make([]*doc, len(refs))
 	err := each(len(refs), func(i int) (err error) {
 		docs[i], err = w.s.load(w.ctx, refs[i])
+		if refs[i].C == inKey && errors.Is(err, errDamaged) {
+			docs[i], err = w.s.remake(w.ctx, names[refs[i]])
+		}
 		return err
 	})
 	if err != nil {

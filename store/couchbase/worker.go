@@ -29,8 +29,8 @@ type worker struct {
 	Stops   map[string]string   `json:"s"` // tokens by the tasks that it shall stop
 }
 
-// directory lists the workers there are.
-const directory = "workers"
+// workerList is the directory of workers.
+const workerList = "workers"
 
 func workerKey(id string) string    { return "w|" + id }
 func leasePath(token string) string { return "l.`" + token + "`" }
@@ -121,7 +121,7 @@ func (s *Store) Extend(ctx context.Context, given store.Beat) (_ []store.Stop, e
 // leases of a worker that nobody knows of would never be rescued.
 func (s *Store) register(ctx context.Context, b *store.Beat) error {
 	id, now, g := b.Worker.ID.String(), s.now(ctx), 1
-	if err := s.enlist(ctx, s.meta, directory, id); err != nil {
+	if err := s.enlist(ctx, s.meta, workerList, id); err != nil {
 		return err
 	}
 	w := worker{G: &g, Info: b.Worker, Started: now, Beat: now, Expires: now + b.TTL.Microseconds(), Seq: b.Seq,

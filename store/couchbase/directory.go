@@ -1,0 +1,117 @@
+package couchbase
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// A directory is a document whose fields are names: of the lanes of a queue (its board), of the workers, of the records
+// of a kind. Who is not listed is never found, so an entry is as durable as tasks are.
+
+// enlist adds a name to a directory.
+func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name string) error {
+	for try := 0; ; try++ {
+		err := s.again(ctx, func() error {
+			_, err := in.MutateIn(directory, []gocb.MutateInSpec{gocb.UpsertSpec("`"+name+"`", 1, nil)},
+				&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert, DurabilityLevel: s.durability})
+			return err
+		})
+		if !spoilt(err) || try == 3 {
+			return err
+		}
+		if _, err := s.listed(ctx, in, directory); err != nil { // which makes it anew
+			return err
+		}
+	}
+}
+
+// listed returns the names of a directory, in order. One that is damaged is made anew first.
+func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
+	for try := 0; ; try++ {
+		raw, cas, err := s.get(ctx, in, directory)
+		if raw == nil || err != nil {
+			return nil, err
+		}
+		names, damage := namesIn(directory, raw)
+		if damage == nil {
+			return slices.Sorted(maps.Keys(names)), nil
+		}
+		if err := s.renew(ctx, in, directory, raw, cas, names, damage); err != nil {
+			return nil, err
+		}
+		if err := pause(ctx, try+1); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// namesIn reads a directory. An error is errDamaged; the names that could be read are returned all the same.
+func namesIn(directory string, raw []byte) (map[string]int, error) {
+	var fields map[string]json.RawMessage
+	err := decode(directory, raw, &fields)
+	if err == nil && fields == nil {
+		err = fmt.Errorf("document %s is %w: it is null", directory, errDamaged)
+	}
+	names := map[string]int{}
+	for name := range fields {
+		if strings.HasPrefix(directory, board("")) {
+			if _, bad := strconv.ParseInt(name, 10, 16); bad != nil {
+				err = fmt.Errorf("document %s is %w: %w", directory, errDamaged, bad)
+				continue
+			}
+		}
+		names[name] = 1
+	}
+	return names, err
+}
+
+// renew sets a damaged directory aside and makes it anew, if it is as it was read: of the names that could be read, and
+// of those that an index knows. Lanes that a board lacks the sweep lists.
+func (s *Store) renew(ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas,
+	names map[string]int, damage error) error {
+	if err := s.setAside(ctx, in, directory, raw, damage, ""); err != nil {
+		return err
+	}
+	if in == s.meta {
+		known, err := s.namesOf(ctx, directory)
+		if err != nil {
+			return errors.Join(damage, err)
+		}
+		for _, name := range known {
+			names[name] = 1
+		}
+	}
+	_, err := in.Replace(directory, names, &gocb.ReplaceOptions{Context: ctx, Cas: cas, DurabilityLevel: s.durability})
+	return refusal(err)
+}
+
+// namesOf returns what belongs into the directory of workers, or that of a kind of records.
+func (s *Store) namesOf(ctx context.Context, directory string) (names []string, err error) {
+	prefix := "r|"
+	if directory == workerList {
+		prefix = workerKey("")
+	}
+	docs, err := query[namedDoc](ctx, s, queryNames, args{"from": prefix, "until": prefix[:1] + "}"}, requestPlus)
+	for _, d := range docs {
+		var r record
+		if directory == workerList {
+			names = append(names, strings.TrimPrefix(d.ID, prefix))
+		} else if _ = json.Unmarshal(d.M, &r); recordList(r.Kind) == directory {
+			names = append(names, d.ID)
+		}
+	}
+	return names, err
+}
+
+// spoilt reports whether a document has not the form that a change of its parts needs.
+func spoilt(err error) bool {
+	return errors.Is(err, gocb.ErrValueNotJSON) || errors.Is(err, gocb.ErrPathMismatch)
+}

@@ -1,0 +1,150 @@
+package couchbase
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/rules"
+)
+
+// The document of a key that cannot be read is made anew of the tasks of the key. Whoever would end one of them, or
+// bring another, needs the document, so they stay as they are meanwhile, but for what calls that have read it before
+// have still to write. So it is left alone for calm, in which these end. What those that died have decided is written
+// first. Where it cannot be known surely who holds the key an operator has to say so: there are never two.
+
+// calm is for how many times its patience a handle leaves a damaged key alone.
+const calm = 10
+
+var errRemade = errors.New("the document of a key was damaged before all was stored, and was made anew without it")
+
+// remake makes the document of a key anew that cannot be read, unless somebody else has, and returns it.
+func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
+	r := keyRef(name)
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return nil, err
+		}
+		raw, cas, err := s.get(ctx, s.keys, r.ID)
+		if err != nil {
+			return nil, err
+		}
+		was := &key{}
+		damage := decode(r.ID, raw, was)
+		if raw == nil || damage == nil {
+			return s.load(ctx, r)
+		}
+		if err := s.setAside(ctx, s.keys, r.ID, raw, damage, ""); err != nil {
+			return nil, err
+		}
+		since := int64(cas) / 1000
+		if young := since + calm*s.patience.Microseconds() - s.now(ctx); young > 0 {
+			select {
+			case <-ctx.Done():
+				return nil, fmt.Errorf("%w: it is made anew in a moment: %w", damage, ctx.Err())
+			case <-time.After(time.Duration(young) * time.Microsecond):
+			}
+			continue
+		}
+		if err := s.redoBefore(ctx, since); err != nil {
+			return nil, errors.Join(damage, err)
+		}
+		d := &doc{ref: r, body: &key{}, cas: cas}
+		doubt, err := s.findTasks(ctx, name, was, d.key())
+		if err != nil {
+			return nil, errors.Join(damage, err)
+		}
+		if doubt != "" {
+			text, _ := encode(d.body)
+			mend := fmt.Sprintf("say who holds the key (h) by %s ('%s', %s)",
+				s.placed("UPSERT INTO `bucket`.`tusk`.`key` (KEY, VALUE) VALUES"), strings.ReplaceAll(r.ID, "'", "''"), text)
+			err := s.setAside(ctx, s.keys, r.ID, raw, damage, mend)
+			return nil, errors.Join(fmt.Errorf("%w: %s: %s", damage, doubt, mend), err)
+		}
+		d.key().Remade = s.now(ctx)
+		if ok, err := s.replace(ctx, d, s.durability); ok || err != nil {
+			return d, err
+		}
+	}
+}
+
+// redoBefore writes what calls have decided before an instant and left undone, so that their tasks are there. What else
+// they have left undone is left to others.
+func (s *Store) redoBefore(ctx context.Context, before int64) error {
+	for statement, c := range map[string]string{queryTodoKeys: inKey, queryTodoMeta: inMeta} {
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost}, requestPlus)
+		if err == nil && len(ids) == sweepMost {
+			err = fmt.Errorf("too many calls have been left undone: %w", store.ErrUnavailable)
+		}
+		if err != nil {
+			return err
+		}
+		err = each(len(ids), func(i int) error {
+			d, err := s.read(ctx, ref{c, ids[i]})
+			if err == nil && d != nil && d.header().Unit != nil {
+				_, err = s.redo(ctx, d)
+			}
+			return s.passing(err)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findTasks puts into the document of a key what is known of its tasks. It says what cannot be known, if anything.
+func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key) (doubt string, err error) {
+	ids := []string{was.Holder, was.Awaiting}
+	for before, more := "~", true; more; { // "~" is after all ids
+		text, a := queryList(&store.Filter{Key: name.Key})
+		a["before"], a["n"] = before, store.MaxPage
+		found, err := query[string](ctx, s, text, a, requestPlus)
+		if err != nil {
+			return "", err
+		}
+		if more = len(found) == store.MaxPage; more {
+			before = found[len(found)-1]
+		}
+		ids = append(ids, found...)
+	}
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return idOf(id).IsZero() })
+	docs, err := readEach(ctx, inTask, ids, s.peek) // to load them might need the key
+	if err != nil {
+		return "", err
+	}
+	is.Queue, is.Tenant, is.Key, is.Source = name.Queue, name.Tenant, name.Key, was.Source
+	var holders, awaiting []string
+	ended := int64(0)
+	for _, d := range docs {
+		if d == nil || (rules.KeyName{Queue: d.task().Queue, Tenant: d.task().Tenant, Key: d.task().Key}) != name {
+			continue
+		}
+		switch t := d.task(); {
+		case t.Awaits:
+			awaiting = append(awaiting, d.ID)
+			continue // it counts once it holds the key
+		case !t.state().Finished():
+			holders = append(holders, d.ID)
+		case t.Finished > ended:
+			is.Ended, ended = d.ID, t.Finished
+		}
+		is.Tasks++
+	}
+	is.Holder, is.Awaiting = first(holders), first(awaiting)
+	switch {
+	case len(holders) > 1 || len(awaiting) > 1:
+		doubt = "more than one of these tasks could hold its key: " + strings.Join(append(holders, awaiting...), ", ")
+	case was.Pin != nil || was.Unit != nil:
+		doubt = "a call was about to change it"
+	}
+	return doubt, nil
+}
+
+func first(ids []string) string { return cmp.Or(append(ids, "")...) }
