@@ -256,7 +256,8 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	s.do("PUT", "/api/v1/archive/holds/case-1?create=true", hold).want(t, 200, nil)
 	s.do("PUT", "/api/v1/archive/holds/case-1", hold).want(t, 200, nil) // the hold names it by now
 	misspelt = func(name string) string { return form("queue", "bisll", "name", name) }
-	if page := s.post("/archive/holds", misspelt("case-3")).want(t, 200, nil).body; !strings.Contains(page, "Nothing is known of the queue bisll") {
+	asked := s.post("/archive/holds", misspelt("case-3")).want(t, 200, nil).body
+	if !strings.Contains(asked, "Nothing is known of the queue bisll") {
 		t.Error("the page holds a misspelt queue without a question")
 	}
 	s.post("/archive/holds", misspelt("case-3")+"&confirm=yes").want(t, 303, nil)

@@ -167,7 +167,8 @@ func (c *call) storedBefore(t TaskInput, o *tusk.Options) (tusk.Enqueued, bool) 
 	if t.Key == "" || o.OnConflict != tusk.Skip && o.OnConflict != tusk.Once {
 		return tusk.Enqueued{}, false
 	}
-	f := tusk.Filter{Queues: []string{cmp.Or(t.Queue, tusk.DefaultQueue)}, Tenants: []string{t.Tenant}, Key: t.Key, Limit: 1, NoArgs: true}
+	f := tusk.Filter{Queues: []string{cmp.Or(t.Queue, tusk.DefaultQueue)}, Tenants: []string{t.Tenant}, Key: t.Key,
+		Limit: 1, NoArgs: true}
 	found, err := c.client.List(c.r.Context(), f)
 	if err != nil || len(found) == 0 || o.OnConflict == tusk.Skip && found[0].State.Finished() {
 		return tusk.Enqueued{}, false

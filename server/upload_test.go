@@ -63,7 +63,8 @@ func TestPartsThatAreNotPutTogetherAreBoundedByIdentity(t *testing.T) {
 	other := beside()
 	refused(other, tusk.MaxUnfinishedParts)
 	other.put(bolt, "/uploads", id, "2").want(t, 201, nil)
-	large := object{"task": object{"kind": "k", "tenant": "acme"}, "upload": object{"id": id, "parts": []string{sumOf("1")}, "sha256": sumOf("1")}}
+	large := object{"task": object{"kind": "k", "tenant": "acme"},
+		"upload": object{"id": id, "parts": []string{sumOf("1")}, "sha256": sumOf("1")}}
 	k.as(acme, "POST", "/api/v1/tasks/large", large).want(t, 201, nil) // which makes room for one
 	eventually(t, func() bool { return other.put(acme, "/uploads", id, "3").status == 201 })
 	remove()
@@ -131,7 +132,8 @@ func TestUploadsAtOnceAreBoundedByIdentity(t *testing.T) {
 	}
 	text, _ := io.ReadAll(a.Body)
 	a.Body.Close()
-	if a.StatusCode != 429 || !strings.Contains(string(text), `"too_many_uploads"`) || !strings.Contains(string(text), "16") || a.Header.Get("Retry-After") == "" {
+	if a.StatusCode != 429 || !strings.Contains(string(text), `"too_many_uploads"`) ||
+		!strings.Contains(string(text), "16 of your uploads") || a.Header.Get("Retry-After") == "" {
 		t.Fatalf("%d %s", a.StatusCode, text)
 	}
 	k.put(few, "/uploads", tusk.NewID().String(), "1").want(t, 201, nil)
