@@ -15,6 +15,7 @@ type Client struct {
 	config    ClientConfig
 	limits    limitCache
 	pipelines pipelineCache
+	lying     lying
 }
 
 // ClientConfig configures a client. The zero value will do.

@@ -30,6 +30,10 @@ type Payloads interface {
 	Write(ctx context.Context, name string, r io.Reader) error
 	// Read returns an object from a byte on.
 	Read(ctx context.Context, name string, from int64) (io.ReadCloser, error)
+	// Sum returns how many objects there are whose names begin with a prefix, and how many bytes they have.
+	Sum(ctx context.Context, prefix string) (objects int, bytes int64, err error)
+	// Remove deletes an object, which may be gone. Only parts of uploads are deleted so: no task refers to them.
+	Remove(ctx context.Context, name string) error
 }
 
 // MaxPayloadBytes is the most that the JSON of args or of an output may take outside the database.

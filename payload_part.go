@@ -11,8 +11,8 @@ import (
 )
 
 // How JSON that comes in parts gets to one place: each part is an object of its own, named by who sent
-// it, the upload it belongs to, and its checksum. No task refers to a part, so the sweep of the archive
-// deletes it when it is a day old.
+// it, the upload it belongs to, and its checksum. No task refers to a part. It goes when its upload was put
+// together; what never is the sweep of the archive deletes when it is a day old.
 
 // MaxPartBytes is the most that a part of an upload may have.
 const MaxPartBytes = 16 << 20
@@ -35,12 +35,20 @@ func (u Upload) part(sum string) (string, error) {
 	if !partSum.MatchString(sum) {
 		return "", invalid("sha256", "invalid_checksum", "want 64 hexadecimal digits in lower case")
 	}
+	return u.owned() + u.ID.String() + "." + sum, nil
+}
+
+// owned is how the names of the owner's parts begin. In a folder they are files of one directory: others
+// would be left behind, and looked through, without end.
+func (u Upload) owned() string {
 	owner := sha256.Sum256([]byte(u.Owner))
-	return "uploads/" + hex.EncodeToString(owner[:]) + "/" + u.ID.String() + "/" + sum, nil
+	return "uploads/" + hex.EncodeToString(owner[:]) + "/"
 }
 
 // WritePart keeps a part of an upload, and returns how many bytes it has. A part that is not what its
-// checksum says, or is too large, is refused, and nothing of it is kept. The same part may be written again.
+// checksum says, or is too large, is refused, and nothing of it is kept. So is one of an owner who has
+// MaxUnfinishedParts or MaxUnfinishedBytes there; several clients that write at once may get some beyond that.
+// The same part may be written again.
 func (c *Client) WritePart(ctx context.Context, u Upload, sum string, r io.Reader) (int64, error) {
 	name, err := u.part(sum)
 	if err != nil {
@@ -49,11 +57,33 @@ func (c *Client) WritePart(ctx context.Context, u Upload, sum string, r io.Reade
 	if c.config.Payloads == nil {
 		return 0, ErrNoPayloads
 	}
+	lying := c.lying.owned(u.Owner)
+	if err := lying.room(ctx, c.config.Payloads, u.owned()); err != nil {
+		return 0, err
+	}
 	checked := &summed{r: r, hash: sha256.New(), want: sum, field: "sha256", most: MaxPartBytes}
 	if err := c.config.Payloads.Write(ctx, name, checked); err != nil {
 		return 0, fmt.Errorf("write a part: %w", err)
 	}
+	lying.add(checked.n)
 	return checked.n, nil
+}
+
+// RemoveParts deletes the parts of an upload that was put together.
+func (c *Client) RemoveParts(ctx context.Context, u Upload) error {
+	for _, sum := range u.Parts {
+		name, err := u.part(sum)
+		if err != nil {
+			return err
+		}
+		if c.config.Payloads == nil {
+			return ErrNoPayloads
+		}
+		if err := c.config.Payloads.Remove(ctx, name); err != nil {
+			return fmt.Errorf("remove a part: %w", err)
+		}
+	}
+	return nil
 }
 
 // HasPart reports whether a part was kept. The error is that of the place, for which a part that is

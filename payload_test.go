@@ -43,6 +43,24 @@ func (s *shelfOf) Read(_ context.Context, name string, from int64) (io.ReadClose
 	return io.NopCloser(bytes.NewReader(object[from:])), nil
 }
 
+func (s *shelfOf) Sum(_ context.Context, prefix string) (objects int, bytes int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, object := range s.objects {
+		if strings.HasPrefix(name, prefix) {
+			objects, bytes = objects+1, bytes+int64(len(object))
+		}
+	}
+	return objects, bytes, nil
+}
+
+func (s *shelfOf) Remove(_ context.Context, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, name)
+	return nil
+}
+
 func (s *shelfOf) names() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -96,6 +96,30 @@ func (p *Payloads) Read(ctx context.Context, name string, from int64) (io.ReadCl
 	return r, nil
 }
 
+// listings is how often objects are listed again where one of them was moved meanwhile, as a folder's are
+// when they are written.
+const listings = 10
+
+// Sum returns how many objects there are whose names begin with a prefix, and how many bytes they have.
+func (p *Payloads) Sum(ctx context.Context, prefix string) (objects int, bytes int64, err error) {
+	for range listings {
+		objects, bytes = 0, 0
+		err = each(ctx, p.bucket, payload.Prefix+prefix, func(o *blob.ListObject) error {
+			objects, bytes = objects+1, bytes+o.Size
+			return nil
+		})
+		if gcerrors.Code(err) != gcerrors.NotFound {
+			break
+		}
+	}
+	return objects, bytes, err
+}
+
+// Remove deletes an object, which may be gone.
+func (p *Payloads) Remove(ctx context.Context, name string) error {
+	return remove(ctx, p.bucket, payload.Prefix+name)
+}
+
 // refs returns the objects that args and an output refer to.
 func refs(args, output string) (objects []string) {
 	for _, text := range []string{args, output} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -29,6 +30,16 @@ func (r Retention) Of(queue string) time.Duration {
 func ReadRetention(ctx context.Context, s store.Recorder) (Retention, error) {
 	r, _, err := document[Retention](ctx, s, recordKind, retentionName)
 	return r, err
+}
+
+// RulesQueue reports whether a rule of the archive names a queue: how long its tasks are kept, or a hold.
+func RulesQueue(ctx context.Context, s store.Recorder, queue string) (bool, error) {
+	keep, err := ReadRetention(ctx, s)
+	if _, kept := keep.Queues[queue]; err != nil || kept {
+		return kept, err
+	}
+	holds, err := Holds(ctx, s)
+	return slices.ContainsFunc(holds, func(h Hold) bool { return h.Queue == queue }), err
 }
 
 // LongestKeep is the longest retention besides for ever.

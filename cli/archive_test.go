@@ -151,6 +151,11 @@ func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "archive", "keep", "misspelt", "--for", "forever")
 	sh.must("archive", "keep", "misspelt", "--like-others")
 	sh.must("archive", "keep", "other", "--for", "forever", "--create")
+	sh.must("archive", "keep", "other", "--for", "forever") // it has a rule by now
+	sh.fails(exitNotFound, "unknown_queue", []string{"--create"}, "archive", "hold", "case-3", "--queue", "misspelt")
+	sh.must("archive", "hold", "case-3", "--queue", "misspelt", "--create")
+	sh.must("archive", "hold", "case-3", "--queue", "misspelt", "--reason", "a court's order")
+	sh.must("archive", "unhold", "case-3")
 	sh.must("archive", "hold", "case-1", "--tenant", "acme", "--reason", "a letter")
 	if r := sh.run("archive", "hold", "case-2"); r.status != exitUsage {
 		t.Errorf("status %d: %s", r.status, r.err)

@@ -232,7 +232,12 @@ archive now and what comes later, but not the database: have the queue archived.
 	c.Flags().Var(whenFlag(&h.Until, ""), "until", "tasks that ended before: 30d or RFC 3339")
 	c.Flags().StringVar(&h.Reason, "reason", "", "`text` to keep with the hold")
 	c.Flags().BoolVar(&all, "all", false, "all tasks")
-	return c
+	return app.meantQueues(c, func([]string) []string {
+		if h.Queue == "" {
+			return nil
+		}
+		return []string{h.Queue}
+	})
 }
 
 func newArchiveUnholdCommand(app *App) *cobra.Command {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 // queueRow is a queue and its depth.
@@ -187,7 +188,7 @@ func (app *App) knownQueues(ctx context.Context, names []string, hint string) er
 
 // knownQueue refuses a name that was probably misspelt, with a hint.
 func knownQueue(ctx context.Context, client *tusk.Client, name, hint string) error {
-	known, err := client.KnowsQueue(ctx, name)
+	known, err := query.KnowsQueue(ctx, client, name)
 	if err != nil || known {
 		return err
 	}

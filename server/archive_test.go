@@ -224,6 +224,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 	s.do("PUT", "/api/v1/archive/retention/mine", object{}).problem(t, 400, "missing_field")
+	s.do("PUT", "/api/v1/archive/retention/mine", object{"keep": "forever"}).want(t, 200, nil) // it has a rule by now
 	for _, keep := range []any{"0s", "99999h"} {
 		s.do("PUT", "/api/v1/archive/retention/mine?create=true", object{"keep": keep}).problem(t, 422, "out_of_range")
 	}
@@ -250,7 +251,18 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 	s.do("POST", path+"/cancel", nil).want(t, 200, &restored)
 	s.do("GET", "/api/v1/archive/restores/"+tusk.NewID().String(), nil).problem(t, 404, "not_found")
 	s.do("PUT", "/api/v1/archive/retention", object{"keep": "1us"}).want(t, 200, &status)
-	s.do("PUT", "/api/v1/archive/holds/case-1", object{"tenant": "acme", "queue": "mine", "reason": "a letter"}).want(t, 200, nil)
+	hold := object{"tenant": "acme", "queue": "mine", "reason": "a letter"}
+	s.do("PUT", "/api/v1/archive/holds/case-1", hold).problem(t, 404, "unknown_queue")
+	s.do("PUT", "/api/v1/archive/holds/case-1?create=true", hold).want(t, 200, nil)
+	s.do("PUT", "/api/v1/archive/holds/case-1", hold).want(t, 200, nil) // the hold names it by now
+	misspelt = func(name string) string { return form("queue", "bisll", "name", name) }
+	asked := s.post("/archive/holds", misspelt("case-3")).want(t, 200, nil).body
+	if !strings.Contains(asked, "Nothing is known of the queue bisll") {
+		t.Error("the page holds a misspelt queue without a question")
+	}
+	s.post("/archive/holds", misspelt("case-3")+"&confirm=yes").want(t, 303, nil)
+	s.post("/archive/holds", misspelt("case-3")).want(t, 303, nil)
+	s.do("DELETE", "/api/v1/archive/holds/case-3", nil).want(t, 204, nil)
 	s.do("PUT", "/api/v1/archive/holds/case-2", object{}).problem(t, 422, "all_or_filter")
 	var holds server.HoldList
 	s.do("GET", "/api/v1/archive/holds", nil).want(t, 200, &holds)

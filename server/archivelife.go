@@ -217,6 +217,7 @@ func listHolds(c *call, _ struct{}) (HoldList, error) {
 }
 
 type holdInput struct {
+	meant
 	Name string `path:"name" rule:"name"`
 	Body struct {
 		Queue  string   `json:"queue,omitempty" rule:"optional-name"`
@@ -245,6 +246,9 @@ func putHold(c *call, in holdInput) (Hold, error) {
 		if err := tusk.ValidateName(what, name); err != nil {
 			return Hold{}, err
 		}
+	}
+	if err := c.mayName(in.meant, h.Queue); err != nil {
+		return Hold{}, err
 	}
 	if err := archive.PutHold(c.r.Context(), c.client.Store(), h, longest/2); err != nil {
 		return Hold{}, archiveProblem(err)

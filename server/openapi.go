@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -127,8 +128,17 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		o.Responses["206"] = &huma.Response{Description: "The range that was asked for",
 			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: part}}}
 	}
-	o.Responses["default"] = &huma.Response{Description: "A problem",
-		Content: map[string]*huma.MediaType{"application/problem+json": {Schema: errorRef}}}
+	failed := func(text string) *huma.Response {
+		return &huma.Response{Description: text,
+			Content: map[string]*huma.MediaType{"application/problem+json": {Schema: errorRef}}}
+	}
+	o.Responses["default"] = failed("A problem")
+	if r.Takes {
+		o.Responses["413"] = failed(fmt.Sprintf("The part has more than %d bytes, "+
+			"or %d parts or %d bytes of yours are not put together",
+			tusk.MaxPartBytes, tusk.MaxUnfinishedParts, tusk.MaxUnfinishedBytes))
+		o.Responses["429"] = failed(fmt.Sprintf("%d of your uploads are under way, as many as may be", ownUploads))
+	}
 	return o
 }
 

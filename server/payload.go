@@ -1,16 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"mime"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -26,6 +24,8 @@ const (
 	transferCost = 10 << 20
 	// transferTime is how long it may take to put an upload together.
 	transferTime = 10 * time.Minute
+	// removeTime is how long it may take to delete its parts.
+	removeTime = time.Minute
 )
 
 // UploadInput is an upload whose parts have come.
@@ -56,6 +56,22 @@ type byPart struct {
 // upload is one of the caller's.
 func (c *call) upload(id tusk.ID) tusk.Upload { return tusk.Upload{Owner: c.who.ID, ID: id} }
 
+// transfer waits for the memory of an upload, unless too many of the caller's are under way. It is until
+// done is called.
+func (c *call) transfer() (done func(), err error) {
+	place, ok := c.rooms.uploads.queue(c.who.ID, 1)
+	if !ok {
+		p := refuse(c.r.Context(), "%d of your uploads are under way, as many as may be: wait until one ends", ownUploads)
+		p.Status, p.Code = http.StatusTooManyRequests, "too_many_uploads"
+		return nil, p
+	}
+	if err := c.take(transferCost); err != nil {
+		place.leave()
+		return nil, err
+	}
+	return place.leave, nil
+}
+
 func putPart(c *call, in byPart) (Part, error) {
 	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != "application/octet-stream" {
 		return Part{}, problem(http.StatusUnsupportedMediaType, "unsupported_media_type", "want Content-Type: application/octet-stream")
@@ -63,9 +79,11 @@ func putPart(c *call, in byPart) (Part, error) {
 	if c.r.ContentLength > tusk.MaxPartBytes {
 		return Part{}, partTooLarge()
 	}
-	if err := c.take(transferCost); err != nil {
+	done, err := c.transfer()
+	if err != nil {
 		return Part{}, err
 	}
+	defer done()
 	control := http.NewResponseController(c.w)
 	_ = control.SetWriteDeadline(time.Now().Add(transferTime))
 	body := &steady{from: http.MaxBytesReader(c.w, c.r.Body, tusk.MaxPartBytes), control: control}
@@ -104,20 +122,23 @@ func payloadProblem(err error) error {
 	case errors.Is(err, tusk.ErrNoPayloads):
 		return problem(http.StatusNotFound, "no_payloads", "this server keeps no large args and outputs: start it with --archive")
 	case errors.Is(err, fs.ErrNotExist):
-		return problem(http.StatusConflict, "part_missing", "a part of the upload is not there: upload it again; parts are kept for a day")
+		return problem(http.StatusConflict, "part_missing",
+			"a part of the upload is not there: upload it again; parts are kept until they are put together, for a day at most")
 	}
 	return err
 }
 
-// assembled has do read an upload of the caller as one.
+// assembled has do read an upload of the caller as one. When that went well the parts are deleted.
 func (c *call) assembled(in UploadInput, do func(ctx context.Context, whole io.Reader) error) error {
 	id, err := tusk.ParseID(in.ID)
 	if err != nil {
 		return err
 	}
-	if err := c.take(transferCost); err != nil {
+	done, err := c.transfer()
+	if err != nil {
 		return err
 	}
+	defer done()
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Now().Add(transferTime + 30*time.Second))
@@ -130,7 +151,29 @@ func (c *call) assembled(in UploadInput, do func(ctx context.Context, whole io.R
 		return payloadProblem(err)
 	}
 	defer whole.Close()
-	return do(ctx, whole)
+	if err := do(ctx, whole); err != nil {
+		return err
+	}
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), removeTime)
+	defer cancel()
+	if err := c.client.RemoveParts(ctx, u); err != nil {
+		c.log.Warn("upload: parts are left until they are swept", "request", c.id, "error", err)
+	}
+	return nil
+}
+
+// storedBefore finds the task of an upload whose parts are gone: its request was answered, and the answer was lost.
+func (c *call) storedBefore(t TaskInput, o *tusk.Options) (tusk.Enqueued, bool) {
+	if t.Key == "" || o.OnConflict != tusk.Skip && o.OnConflict != tusk.Once {
+		return tusk.Enqueued{}, false
+	}
+	f := tusk.Filter{Queues: []string{cmp.Or(t.Queue, tusk.DefaultQueue)}, Tenants: []string{t.Tenant}, Key: t.Key,
+		Limit: 1, NoArgs: true}
+	found, err := c.client.List(c.r.Context(), f)
+	if err != nil || len(found) == 0 || o.OnConflict == tusk.Skip && found[0].State.Finished() {
+		return tusk.Enqueued{}, false
+	}
+	return tusk.Enqueued{ID: found[0].ID, Result: tusk.Skipped}, true
 }
 
 type enqueueLargeInput struct {
@@ -155,6 +198,11 @@ func enqueueLarge(c *call, in enqueueLargeInput) (EnqueuedTask, error) {
 	}
 	err = c.assembled(in.Body.Upload, func(ctx context.Context, whole io.Reader) error {
 		e, err := c.client.Enqueue(ctx, tusk.StreamArgs{Name: t.Kind, JSON: whole}, options)
+		if errors.Is(err, fs.ErrNotExist) {
+			if stored, ok := c.storedBefore(t, options); ok {
+				e, err = stored, nil
+			}
+		}
 		if err == nil {
 			out = results([]tusk.Enqueued{e})[0]
 		}
@@ -216,160 +264,4 @@ func (c *call) largeArgs(l *tusk.Lent) *LargeContent {
 		return nil
 	}
 	return &LargeContent{content.Size(), content.SHA256()}
-}
-
-type leasedArgsInput struct {
-	LeaseID string `header:"Lease-Id" rule:"header" doc:"needed: the lease_id of the task"`
-	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
-}
-
-func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
-	r, err := c.leased(in.LeaseID)
-	if err != nil {
-		return nothing{}, err
-	}
-	t, err := c.client.Get(c.r.Context(), r.ID)
-	if err == nil && (t.Task.Lease != r.Lease || t.State != tusk.StateRunning) || errors.Is(err, tusk.ErrNotFound) {
-		err = tusk.ErrLeaseLost
-	}
-	if err != nil {
-		return nothing{}, err
-	}
-	content, err := c.client.ArgsOf(t)
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, c.give(content, in.Range)
-}
-
-type downloadInput struct {
-	ID    tusk.ID `path:"id" doc:"of the task"`
-	Range string  `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
-}
-
-func downloadArgs(c *call, in downloadInput) (nothing, error) {
-	t, err := c.anywhere(in.ID)
-	if err != nil {
-		return nothing{}, err
-	}
-	content, err := c.client.ArgsOf(t)
-	if err != nil {
-		return nothing{}, err
-	}
-	return nothing{}, c.give(content, in.Range)
-}
-
-func downloadOutput(c *call, in downloadInput) (nothing, error) {
-	t, err := c.anywhere(in.ID)
-	if err != nil {
-		return nothing{}, err
-	}
-	content := c.client.OutputOf(t)
-	if content.Size() == 0 {
-		return nothing{}, problem(http.StatusNotFound, "no_output", "the task has no output")
-	}
-	return nothing{}, c.give(content, in.Range)
-}
-
-// anywhere gets a task of the database, or else of the archive, that the caller may know of.
-func (c *call) anywhere(id tusk.ID) (*tusk.TaskInfo, error) {
-	t, err := c.visible(id)
-	if errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil {
-		return c.archivedTask(id)
-	}
-	return t, err
-}
-
-// give sends content, or the range of it that was asked for.
-func (c *call) give(content tusk.Content, asked string) error {
-	from, to, status, err := rangeOf(asked, content.Size())
-	h := c.w.Header()
-	if err != nil {
-		h.Set("Content-Range", fmt.Sprintf("bytes */%d", content.Size()))
-		return err
-	}
-	open := content.Open
-	if status == http.StatusPartialContent {
-		open = func(ctx context.Context) (io.ReadCloser, error) { return content.OpenAt(ctx, from) }
-	}
-	if err := c.take(transferCost); err != nil {
-		return err
-	}
-	r, err := open(c.r.Context())
-	if err != nil {
-		return payloadProblem(err)
-	}
-	defer r.Close()
-	h.Set("Content-Type", "application/json")
-	h.Set("Accept-Ranges", "bytes")
-	h.Set("Cache-Control", "no-store")
-	if sum := content.SHA256(); sum != "" {
-		h.Set("ETag", `"`+sum+`"`)
-	}
-	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
-	if status == http.StatusPartialContent {
-		h.Set("Content-Type", "application/octet-stream")
-		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, content.Size()))
-	}
-	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
-	c.w.WriteHeader(status)
-	if c.r.Method == http.MethodHead {
-		return nil
-	}
-	if err := c.pass(r, to-from); err != nil {
-		c.log.Warn("download: cut short", "request", c.id, "error", err)
-		panic(http.ErrAbortHandler) // the only way to tell after the header
-	}
-	return nil
-}
-
-// pass sends so many bytes. The last of them go only when what was read is known to be whole.
-func (c *call) pass(r io.Reader, left int64) error {
-	buffer := make([]byte, part)
-	for left > 0 {
-		piece := buffer[:min(left, part)]
-		if _, err := io.ReadFull(r, piece); err != nil {
-			return err
-		}
-		if left -= int64(len(piece)); left == 0 {
-			if _, err := r.Read(make([]byte, 1)); err != nil && err != io.EOF {
-				return err
-			}
-		}
-		if err := c.send(piece); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rangeOf reads one range of bytes of a number of them. What is no such range asks for everything.
-func rangeOf(asked string, size int64) (from, to int64, status int, err error) {
-	text, ok := strings.CutPrefix(asked, "bytes=")
-	first, last, dash := strings.Cut(text, "-")
-	if !ok || !dash {
-		return 0, size, http.StatusOK, nil
-	}
-	number := func(text string) int64 {
-		n, err := strconv.ParseUint(text, 10, 62)
-		if err != nil {
-			return -1
-		}
-		return int64(n)
-	}
-	a, b := number(first), number(last)
-	switch {
-	case first == "" && b >= 0:
-		from, to = max(size-b, 0), size
-	case a >= 0 && last == "":
-		from, to = a, size
-	case a >= 0 && b >= a:
-		from, to = a, min(b+1, size)
-	default:
-		return 0, size, http.StatusOK, nil
-	}
-	if from >= to {
-		return 0, 0, 0, problem(http.StatusRequestedRangeNotSatisfiable, "range_not_satisfiable", "there are %d bytes", size)
-	}
-	return from, to, http.StatusPartialContent, nil
 }

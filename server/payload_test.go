@@ -29,20 +29,28 @@ import (
 type keeping struct {
 	*site
 	bucket *blob.Bucket
+	dir    string
 }
 
 func startKeeping(t *testing.T, s store.Store) keeping {
 	t.Helper()
-	bucket, err := place.Open(t.Context(), "file://"+filepath.ToSlash(t.TempDir()))
+	dir := t.TempDir()
+	bucket, err := place.Open(t.Context(), "file://"+filepath.ToSlash(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bucket.Close() })
+	return keeping{startOn(t, keeper(t, s, bucket)), bucket, dir}
+}
+
+// keeper is a client that keeps large args and outputs in a bucket.
+func keeper(t *testing.T, s store.Store, bucket *blob.Bucket) *tusk.Client {
+	t.Helper()
 	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler), Payloads: archive.NewPayloads(s, bucket, tusk.NewID)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keeping{startOn(t, client), bucket}
+	return client
 }
 
 func sumOf(text string) string {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/query"
 	"github.com/tuskqueue/tusk/server/trend"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -104,7 +105,7 @@ func (c *call) maySet(in meantQueue) error {
 
 // known refuses a queue that nothing is known of, and says what to do if it is meant.
 func (c *call) known(queue, all string) error {
-	known, err := c.client.KnowsQueue(c.r.Context(), queue)
+	known, err := query.KnowsQueue(c.r.Context(), c.client, queue)
 	if err == nil && !known {
 		err = problem(http.StatusNotFound, "unknown_queue", "nothing is known of the queue: if it is meant all the same, %s", all)
 	}

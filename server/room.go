@@ -285,6 +285,7 @@ type rooms struct {
 	connections *room // connections that are open
 
 	waiting *room // requests that wait for tasks
+	uploads *room // parts that come, and uploads that are put together
 	memory  *room // bytes that large requests take, from the first one read to the last one sent
 	heavy   *room // large bodies and lists that are worked on
 	working *room // other requests that are worked on
@@ -292,7 +293,8 @@ type rooms struct {
 }
 
 const (
-	ownLine = 200 // requests of an identity that wait in each room
+	ownLine    = 200 // requests of an identity that wait in each room
+	ownUploads = 16  // of an identity that are under way
 
 	// largeBody is from how many bytes on a request is large.
 	largeBody = 64 << 10
@@ -315,6 +317,7 @@ func newRooms(maxBody int64) rooms {
 	return rooms{
 		connections: newRoom(ownConnections, maxConnections, 0),
 		waiting:     newRoom(250, 2000, 0),
+		uploads:     newRoom(ownUploads, maxConnections, 0),
 		memory:      newRoom(largest, 2*largest, ownLine).keeping(largest),
 		heavy:       newRoom(1, heavy, ownLine),
 		working:     newRoom(working, working, ownLine).keeping(working - max(1, processors/2)),

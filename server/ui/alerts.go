@@ -11,6 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/hook"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 type alertsData struct {
@@ -119,7 +120,7 @@ func (v *visit) storeAlert(f *alertForm) (secret string, err error) {
 		}
 	}
 	if f.Queue != "" && f.New != f.Queue {
-		if known, err := v.client.KnowsQueue(v.r.Context(), f.Queue); err != nil {
+		if known, err := query.KnowsQueue(v.r.Context(), v.client, f.Queue); err != nil {
 			return "", err
 		} else if !known {
 			f.New = f.Queue

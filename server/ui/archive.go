@@ -302,6 +302,9 @@ func putHold(v *visit) (answer, error) {
 	if (v.r.PostFormValue("all") != "") != (h.Queue == "" && h.Tenant == "" && h.From.IsZero() && h.Until.IsZero()) {
 		return answer{}, failure(http.StatusUnprocessableEntity, "Say what is held: a queue, a tenant, a time, or everything.")
 	}
+	if ask, err := v.askQueue(h.Queue, "archive", "/archive/keeping"); err != nil || ask.page != "" {
+		return ask, err
+	}
 	return goTo("/archive/keeping", "saved"), archive.PutHold(v.r.Context(), v.client.Store(), h, longest/2)
 }
 

@@ -49,3 +49,10 @@ func failureOf(err error) *Failure {
 		return &Failure{http.StatusInternalServerError, "Something went wrong here. The server's log has the details."}
 	}
 }
+
+// again is after how many seconds a page is asked for once more that failed for what may pass by itself.
+const again = "5"
+
+// passes reports whether an error may be gone in a moment. A look that takes too long is none: it would
+// take as long again.
+func passes(err error) bool { return errors.Is(err, store.ErrUnavailable) || errors.Is(err, errBusy) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 // newQueue is the question whether a queue is meant that nothing is known of; empty: there is
@@ -12,7 +14,7 @@ func (v *visit) newQueue(queue string) (question string, err error) {
 	if queue == "" || v.r.PostFormValue("confirm") == "yes" {
 		return "", nil
 	}
-	known, err := v.client.KnowsQueue(v.r.Context(), queue)
+	known, err := query.KnowsQueue(v.r.Context(), v.client, queue)
 	if err != nil || known {
 		return "", err
 	}

@@ -90,6 +90,13 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, base page, err erro
 	if f.Status >= 500 {
 		p.Log.Error("page failed", "path", r.URL.Path, "error", err)
 	}
+	if passes(err) {
+		w.Header().Set("Retry-After", again)
+		if r.Method == http.MethodGet {
+			w.Header().Set("Refresh", again)
+			f = &Failure{f.Status, f.Text + " This page tries again by itself."}
+		}
+	}
 	base.Title, base.Data, base.Status, base.Theme = http.StatusText(f.Status), f, f.Status, theme(r)
 	if base.Now.IsZero() {
 		base.Now, base.Here, base.Version = time.Now().UTC(), r.URL.RequestURI(), tusk.Version()

@@ -169,6 +169,14 @@ func TestAFailingStoreGetsAPageThatSaysSo(t *testing.T) {
 			if w.Code != status || strings.Contains(w.Body.String(), "secret detail") || !strings.Contains(w.Body.String(), "<h1>") {
 				t.Errorf("%s with %v: %d", path, err, w.Code)
 			}
+			soon := ""
+			if errors.Is(err, store.ErrUnavailable) {
+				soon = "5"
+			}
+			if again := w.Header(); again.Get("Refresh") != soon || again.Get("Retry-After") != soon ||
+				strings.Contains(w.Body.String(), "tries again by itself") != (soon != "") {
+				t.Errorf("%s with %v is asked for again after %q", path, err, again.Get("Refresh"))
+			}
 		}
 	}
 }

@@ -1,0 +1,76 @@
+package tusk
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// How many parts of one owner may lie there that are not put together, and how many bytes: those of four
+// uploads as large as one may be.
+const (
+	MaxUnfinishedParts = 4 * MaxParts
+
+	MaxUnfinishedBytes int64 = 4 * MaxPayloadBytes
+)
+
+const (
+	listedFor = time.Minute     // how long what other processes write is not seen
+	fullFor   = 5 * time.Second // the same, when there is no room
+	mostLying = 10000           // owners that are remembered; then all are forgotten
+)
+
+// lying is what lies there of each owner's parts. They are listed now and then, and not for each part.
+type lying struct {
+	mu sync.Mutex
+	of map[string]*lyingParts
+}
+
+// lyingParts are those of one owner.
+type lyingParts struct {
+	mu     sync.Mutex
+	parts  int
+	bytes  int64
+	listed time.Time
+}
+
+func (l *lying) owned(by string) *lyingParts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil || len(l.of) >= mostLying {
+		l.of = map[string]*lyingParts{}
+	}
+	p := l.of[by]
+	if p == nil {
+		p = &lyingParts{}
+		l.of[by] = p
+	}
+	return p
+}
+
+// room refuses a part of an owner who has too many that are not put together.
+func (p *lyingParts) room(ctx context.Context, from Payloads, prefix string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	full := func() bool { return p.parts >= MaxUnfinishedParts || p.bytes >= MaxUnfinishedBytes }
+	if age := time.Since(p.listed); age > listedFor || age > fullFor && full() {
+		parts, bytes, err := from.Sum(ctx, prefix)
+		if err != nil {
+			return fmt.Errorf("write a part: %w", err)
+		}
+		p.parts, p.bytes, p.listed = parts, bytes, time.Now()
+	}
+	if !full() {
+		return nil
+	}
+	return invalid("upload", "too_large", "has no room: your parts that are not put together are %d with %d bytes, "+
+		"at most %d with %d bytes are allowed: put them together, or wait: parts are kept for a day",
+		p.parts, p.bytes, MaxUnfinishedParts, MaxUnfinishedBytes)
+}
+
+func (p *lyingParts) add(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parts, p.bytes = p.parts+1, p.bytes+bytes
+}

@@ -1,0 +1,172 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// Args and outputs go out as they are, whole or by ranges.
+
+type leasedArgsInput struct {
+	LeaseID string `header:"Lease-Id" rule:"header" doc:"needed: the lease_id of the task"`
+	Range   string `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
+}
+
+func downloadLeased(c *call, in leasedArgsInput) (nothing, error) {
+	r, err := c.leased(in.LeaseID)
+	if err != nil {
+		return nothing{}, err
+	}
+	t, err := c.client.Get(c.r.Context(), r.ID)
+	if err == nil && (t.Task.Lease != r.Lease || t.State != tusk.StateRunning) || errors.Is(err, tusk.ErrNotFound) {
+		err = tusk.ErrLeaseLost
+	}
+	if err != nil {
+		return nothing{}, err
+	}
+	content, err := c.client.ArgsOf(t)
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, c.give(content, in.Range)
+}
+
+type downloadInput struct {
+	ID    tusk.ID `path:"id" doc:"of the task"`
+	Range string  `header:"Range" rule:"range" doc:"one range of bytes, such as bytes=1048576-2097151; others are not looked at"`
+}
+
+func downloadArgs(c *call, in downloadInput) (nothing, error) {
+	t, err := c.anywhere(in.ID)
+	if err != nil {
+		return nothing{}, err
+	}
+	content, err := c.client.ArgsOf(t)
+	if err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, c.give(content, in.Range)
+}
+
+func downloadOutput(c *call, in downloadInput) (nothing, error) {
+	t, err := c.anywhere(in.ID)
+	if err != nil {
+		return nothing{}, err
+	}
+	content := c.client.OutputOf(t)
+	if content.Size() == 0 {
+		return nothing{}, problem(http.StatusNotFound, "no_output", "the task has no output")
+	}
+	return nothing{}, c.give(content, in.Range)
+}
+
+// anywhere gets a task of the database, or else of the archive, that the caller may know of.
+func (c *call) anywhere(id tusk.ID) (*tusk.TaskInfo, error) {
+	t, err := c.visible(id)
+	if errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil {
+		return c.archivedTask(id)
+	}
+	return t, err
+}
+
+// give sends content, or the range of it that was asked for.
+func (c *call) give(content tusk.Content, asked string) error {
+	from, to, status, err := rangeOf(asked, content.Size())
+	h := c.w.Header()
+	if err != nil {
+		h.Set("Content-Range", fmt.Sprintf("bytes */%d", content.Size()))
+		return err
+	}
+	open := content.Open
+	if status == http.StatusPartialContent {
+		open = func(ctx context.Context) (io.ReadCloser, error) { return content.OpenAt(ctx, from) }
+	}
+	if err := c.take(transferCost); err != nil {
+		return err
+	}
+	r, err := open(c.r.Context())
+	if err != nil {
+		return payloadProblem(err)
+	}
+	defer r.Close()
+	h.Set("Content-Type", "application/json")
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("Cache-Control", "no-store")
+	if sum := content.SHA256(); sum != "" {
+		h.Set("ETag", `"`+sum+`"`)
+	}
+	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
+	if status == http.StatusPartialContent {
+		h.Set("Content-Type", "application/octet-stream")
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, content.Size()))
+	}
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+	c.w.WriteHeader(status)
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
+	if err := c.pass(r, to-from); err != nil {
+		c.log.Warn("download: cut short", "request", c.id, "error", err)
+		panic(http.ErrAbortHandler) // the only way to tell after the header
+	}
+	return nil
+}
+
+// pass sends so many bytes. The last of them go only when what was read is known to be whole.
+func (c *call) pass(r io.Reader, left int64) error {
+	buffer := make([]byte, part)
+	for left > 0 {
+		piece := buffer[:min(left, part)]
+		if _, err := io.ReadFull(r, piece); err != nil {
+			return err
+		}
+		if left -= int64(len(piece)); left == 0 {
+			if _, err := r.Read(make([]byte, 1)); err != nil && err != io.EOF {
+				return err
+			}
+		}
+		if err := c.send(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rangeOf reads one range of bytes of a number of them. What is no such range asks for everything.
+func rangeOf(asked string, size int64) (from, to int64, status int, err error) {
+	text, ok := strings.CutPrefix(asked, "bytes=")
+	first, last, dash := strings.Cut(text, "-")
+	if !ok || !dash {
+		return 0, size, http.StatusOK, nil
+	}
+	number := func(text string) int64 {
+		n, err := strconv.ParseUint(text, 10, 62)
+		if err != nil {
+			return -1
+		}
+		return int64(n)
+	}
+	a, b := number(first), number(last)
+	switch {
+	case first == "" && b >= 0:
+		from, to = max(size-b, 0), size
+	case a >= 0 && last == "":
+		from, to = a, size
+	case a >= 0 && b >= a:
+		from, to = a, min(b+1, size)
+	default:
+		return 0, size, http.StatusOK, nil
+	}
+	if from >= to {
+		return 0, 0, 0, problem(http.StatusRequestedRangeNotSatisfiable, "range_not_satisfiable", "there are %d bytes", size)
+	}
+	return from, to, http.StatusPartialContent, nil
+}
