@@ -82,8 +82,11 @@ func ExampleClient_WritePart() {
 	task, _ := client.Get(ctx, e.ID)
 	args, _ := client.ArgsOf(task)
 	fmt.Println(e.Result, err, args.SHA256() == upload.SHA256)
+	err = client.RemoveParts(ctx, upload)
+	fmt.Println(err, client.HasPart(ctx, upload, upload.Parts[0]) != nil)
 	// Output:
 	// 200010 <nil>
 	// 200002 <nil>
 	// added <nil> true
+	// <nil> true
 }
