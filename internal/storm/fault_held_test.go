@@ -31,8 +31,13 @@ func holdOpen(s *storm) error {
 		return err
 	}
 	defer db.Close()
+	road, err := engines[s.ground.engine].pool(s.ground.via)
+	if err != nil {
+		return err
+	}
+	defer road.Close()
 	began, done := instant(), s.completed()
-	slowest := s.pace(hold)
+	slowest := pace(road, hold)
 	for range 6 {
 		o := &tusk.Options{Queue: queueOpen, Priority: -1, Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}
 		if _, err := s.client.Enqueue(ctx, kindOf{kind: doLinger}, o); err != nil {
@@ -70,16 +75,16 @@ func (s *storm) calm() error {
 	return nil
 }
 
-// pace measures for a while how long a small write takes at worst, the disk included: a statement
-// that changes nothing does not wait for it.
-func (s *storm) pace(d time.Duration) <-chan time.Duration {
+// pace measures for a while how long a small write takes at worst on the workers' road: through
+// the pooler, if there is one, and down to the disk. A statement that changes nothing does not wait for the disk.
+func pace(road *sql.DB, d time.Duration) <-chan time.Duration {
 	worst := make(chan time.Duration, 1)
 	go func() {
 		var most time.Duration
 		for end := time.Now().Add(d); time.Now().Before(end); {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			s.ground.exec(ctx, "insert into storm_pace values ('', '')")
+			road.ExecContext(ctx, "insert into storm_pace values ('', '')")
 			cancel()
 			time.Sleep(50 * time.Millisecond)
 			most = max(most, time.Since(began)-50*time.Millisecond)
