@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"syscall"
@@ -46,6 +47,8 @@ func (app *App) serve(ctx context.Context, s *serveFlags) error {
 		return err
 	}
 	defer boundMemory()()
+	config.Processors = runtime.GOMAXPROCS(0)
+	defer switchSooner()()
 	stopTelemetry, err := app.startTelemetry(ctx, true)
 	if err != nil {
 		return err
@@ -118,6 +121,21 @@ func boundMemory() (undo func()) {
 	}
 	before := debug.SetMemoryLimit(serveMemory)
 	return func() { debug.SetMemoryLimit(before) }
+}
+
+// leastThreads is how many goroutines a server runs at once, at least.
+const leastThreads = 4
+
+// switchSooner has the operating system share the processors out where there are few, unless GOMAXPROCS says
+// something else. By itself the runtime switches after 10 ms, and two requests that compute hold up all others for
+// as long; the operating system switches sooner, and prefers whoever has waited.
+func switchSooner() (undo func()) {
+	before := runtime.GOMAXPROCS(0)
+	if os.Getenv("GOMAXPROCS") != "" || before >= leastThreads {
+		return func() {}
+	}
+	runtime.GOMAXPROCS(leastThreads)
+	return func() { runtime.GOMAXPROCS(before) }
 }
 
 // collectMoreOften has the runtime collect garbage when there is half as much of it as of what is

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -132,7 +133,7 @@ func TestLittleIsReadOfWhatNobodyKnownSends(t *testing.T) {
 }
 
 func TestALargeFormIsReadInPartsWithDeadlines(t *testing.T) {
-	s := &Server{rooms: newRooms(8 << 20)}
+	s := &Server{rooms: newRooms(8<<20, runtime.GOMAXPROCS(0))}
 	w, text := &deadlines{}, strings.Repeat("x", 3*part+1)
 	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader(text))
 	giveBack, err := s.receiveForm(w, r, access.Identity{ID: "p"}, 4<<20)

@@ -87,7 +87,9 @@ func putPart(c *call, in byPart) (Part, error) {
 	control := http.NewResponseController(c.w)
 	_ = control.SetWriteDeadline(time.Now().Add(transferTime))
 	body := &steady{from: http.MaxBytesReader(c.w, c.r.Body, tusk.MaxPartBytes), control: control}
-	n, err := c.client.WritePart(c.r.Context(), c.upload(in.Upload), in.SHA256, body)
+	pace := &paced{from: body, call: c}
+	defer pace.end()
+	n, err := c.client.WritePart(c.r.Context(), c.upload(in.Upload), in.SHA256, pace)
 	_ = control.SetReadDeadline(time.Time{})
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
@@ -151,7 +153,9 @@ func (c *call) assembled(in UploadInput, do func(ctx context.Context, whole io.R
 		return payloadProblem(err)
 	}
 	defer whole.Close()
-	if err := do(ctx, whole); err != nil {
+	pace := &paced{from: whole, call: c}
+	defer pace.end()
+	if err := do(ctx, pace); err != nil {
 		return err
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), removeTime)

@@ -5,13 +5,9 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/tuskqueue/tusk/server/access"
-	"github.com/tuskqueue/tusk/server/ui"
 )
 
 // room has places in which requests are worked on, or bytes of memory that they take. Who finds none
@@ -39,7 +35,7 @@ type guest struct {
 	seen    time.Time
 	used    usage // places
 	asked   usage // places, and what the requests in line ask for
-	wanted  int   // in line
+	wanted  int   // in line, or elsewhere
 }
 
 // usage is how many places somebody had, or asked for, on average. What lies back counts less.
@@ -72,8 +68,8 @@ type stay struct {
 	from time.Time     // when it got them
 }
 
-// present is for how long an identity has a share of the places after its last request.
-const present = time.Second
+// presence is for how long an identity has a share of the places after its last request.
+const presence = time.Second
 
 // refusal is how long a request waits before it is refused: who repeats it at once would
 // otherwise take a processor with it.
@@ -109,14 +105,7 @@ func (r *room) enter(ctx context.Context, who string, size int) (*stay, error) {
 func (r *room) queue(who string, size int) (s *stay, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.guests[who]
-	if g == nil {
-		r.served++
-		g = &guest{served: r.served}
-		r.guests[who] = g
-	}
-	g.seen = time.Now()
-	g.until(g.seen)
+	g := r.present(who)
 	s = &stay{room: r, who: who, size: min(size, r.each), in: make(chan struct{})}
 	g.waiting = append(g.waiting, s)
 	g.wanted += s.size
@@ -127,6 +116,26 @@ func (r *room) queue(who string, size int) (s *stay, ok bool) {
 		return nil, false
 	}
 	return s, true
+}
+
+// present is the guest that an identity is, or becomes.
+func (r *room) present(who string) *guest {
+	g := r.guests[who]
+	if g == nil {
+		r.served++
+		g = &guest{served: r.served}
+		r.guests[who] = g
+	}
+	g.seen = time.Now()
+	g.until(g.seen)
+	return g
+}
+
+// want counts places that an identity uses or waits for elsewhere as asked for here, until it calls it again with less.
+func (r *room) want(who string, places int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.present(who).wanted += places
 }
 
 // giveUp takes a request out of the line, unless it was let in.
@@ -148,14 +157,17 @@ func (r *room) giveUp(s *stay) bool {
 // leave gives back all places; again, none.
 func (s *stay) leave() { s.keep(0) }
 
-// rest gives back all places. The greedy may have them again after as long as they had them: until
-// then the processors have time for others, who may have them at once.
-func (s *stay) rest() {
+// worked is for how long it has had its places.
+func (s *stay) worked() time.Duration { return time.Since(s.from) }
+
+// rest gives back all places. The greedy may have them again after a while: until then the processors
+// and the disk have time for others, who may have them at once.
+func (s *stay) rest(while time.Duration) {
 	r, places := s.room, s.size
 	r.mu.Lock()
 	g := r.guests[s.who]
 	g.resting += places
-	time.AfterFunc(time.Since(s.from), func() {
+	time.AfterFunc(while, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		g.resting -= places
@@ -257,7 +269,7 @@ func (g *guest) before(other *guest) bool {
 // share is how many places an identity may have: all are shared among those present.
 func (r *room) share(now time.Time) int {
 	for who, g := range r.guests {
-		if g.taken+g.resting == 0 && len(g.waiting) == 0 && now.Sub(g.seen) > present {
+		if g.taken+g.resting+g.wanted == 0 && now.Sub(g.seen) > presence {
 			delete(r.guests, who)
 		}
 	}
@@ -277,117 +289,4 @@ func refuse(ctx context.Context, text string, args ...any) *Problem {
 	case <-time.After(refusal):
 	}
 	return busy(text, args...)
-}
-
-// rooms are all there are. Heavy work (large bodies, lists of tasks) has few places of its
-// own; other work has as many as a pool of connections has by default.
-type rooms struct {
-	connections *room // connections that are open
-
-	waiting *room // requests that wait for tasks
-	uploads *room // parts that come, and uploads that are put together
-	memory  *room // bytes that large requests take, from the first one read to the last one sent
-	heavy   *room // large bodies and lists that are worked on
-	working *room // other requests that are worked on
-	refused *room // refusals that are told
-}
-
-const (
-	ownLine    = 200 // requests of an identity that wait in each room
-	ownUploads = 16  // of an identity that are under way
-
-	// largeBody is from how many bytes on a request is large.
-	largeBody = 64 << 10
-	// bodyCost is how many bytes of memory a byte of a body takes: itself, its decoded form, what
-	// the store makes of it, and what the driver sends.
-	bodyCost = 4
-	// answerCost is how many bytes a large answer takes while it is made: about 6 MiB of args as they
-	// were read, as they are shown, and as they are sent.
-	answerCost = 24 << 20
-
-	// An identity is told so many refusals in each span; more of them wait.
-	refusals    = 5
-	refusalSpan = 100 * time.Millisecond
-)
-
-func newRooms(maxBody int64) rooms {
-	processors := runtime.GOMAXPROCS(0)
-	heavy, working := max(1, processors/4), max(4, processors)
-	largest := max(bodyCost*int(maxBody), answerCost)
-	return rooms{
-		connections: newRoom(ownConnections, maxConnections, 0),
-		waiting:     newRoom(250, 2000, 0),
-		uploads:     newRoom(ownUploads, maxConnections, 0),
-		memory:      newRoom(largest, 2*largest, ownLine).keeping(largest),
-		heavy:       newRoom(1, heavy, ownLine),
-		working:     newRoom(working, working, ownLine).keeping(working - max(1, processors/2)),
-		refused:     newRoom(refusals, 20*refusals, ownLine),
-	}
-}
-
-// work waits for a place to work until leave gives it back. Heavy work waits for one of its few places
-// first: so those who ask for more than their share have one part of the processors for both.
-func (r rooms) work(ctx context.Context, who string, heavy bool) (leave func(), err error) {
-	var first *stay
-	if heavy {
-		if first, err = r.heavy.enter(ctx, who, 1); err != nil {
-			return nil, err
-		}
-	}
-	place, err := r.working.enter(ctx, who, 1)
-	if err != nil {
-		if heavy {
-			first.leave()
-		}
-		return nil, err
-	}
-	return func() {
-		place.rest()
-		if heavy {
-			first.leave()
-		}
-	}, nil
-}
-
-// turn waits for a place to work on a page.
-func (s *Server) turn(ctx context.Context, who access.Identity, page ui.Route) (leave func(), err error) {
-	return s.rooms.work(ctx, who.ID, page.Large)
-}
-
-// work waits for a place to work until rest gives it back. A call has one at most.
-func (c *call) work() (err error) {
-	if c.leave != nil || c.route.Need == access.Open {
-		return nil
-	}
-	c.leave, err = c.rooms.work(c.r.Context(), c.who.ID, c.heavy)
-	return err
-}
-
-func (c *call) rest() {
-	if c.leave != nil {
-		c.leave()
-		c.leave = nil
-	}
-}
-
-// take waits for memory, instead of what the call has of it. It comes before a place to work: nobody
-// waits for memory in one.
-func (c *call) take(bytes int) (err error) {
-	c.keep(0)
-	c.memory, err = c.rooms.memory.enter(c.r.Context(), c.who.ID, bytes)
-	return err
-}
-
-// keep gives memory back but for so many bytes.
-func (c *call) keep(bytes int) {
-	if c.memory != nil {
-		c.memory.keep(bytes)
-	}
-}
-
-// tell waits until an identity may be told one more refusal.
-func (s *Server) tell(ctx context.Context, who string) {
-	if place, err := s.rooms.refused.enter(ctx, who, 1); err == nil {
-		time.AfterFunc(refusalSpan, place.leave)
-	}
 }

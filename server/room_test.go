@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -57,7 +58,7 @@ func TestPlacesAreSharedAmongThosePresent(t *testing.T) {
 		if _, ok := enter("many"); ok {
 			t.Error("one has three of four places while another is present")
 		}
-		time.Sleep(2 * present)
+		time.Sleep(2 * presence)
 		if _, ok := enter("many"); !ok {
 			t.Error("one alone has not all places")
 		}
@@ -180,7 +181,7 @@ func TestMemoryIsSharedByItsBytes(t *testing.T) {
 
 func TestAnIdentityIsToldFewRefusalsASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{rooms: newRooms(8 << 20)}
+		s := &Server{rooms: newRooms(8<<20, runtime.GOMAXPROCS(0))}
 		begun := time.Now()
 		for range 5 * refusals {
 			s.tell(t.Context(), "many")
@@ -217,7 +218,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 
 func TestEachPartOfALargeBodyAndAnswerHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{rooms: newRooms(8 << 20)}
+		s := &Server{rooms: newRooms(8<<20, runtime.GOMAXPROCS(0))}
 		text := strings.Repeat("x", 3*part+1)
 		for _, size := range []int64{int64(len(text)), -1} {
 			w := &deadlines{}
@@ -261,18 +262,18 @@ func TestTheGreedyRestForAsLongAsTheyWorked(t *testing.T) {
 		}
 		time.Sleep(3 * lately)
 		next := queue(2)
-		many[0].rest()
+		many[0].rest(many[0].worked())
 		if !has(next) {
 			t.Error("who is alone has to rest")
 		}
 		few, _ := r.queue("few", 1)
 		for _, place := range many[1:4] {
-			place.rest()
+			place.rest(place.worked())
 		}
 		if !has(few) {
 			t.Error("another one waits for those who rest")
 		}
-		next.rest()
+		next.rest(next.worked())
 		for _, left := range []time.Duration{3*lately - time.Millisecond, 2 * time.Millisecond} {
 			if has(many[5]) {
 				t.Errorf("who worked for %v did not rest for as long", 3*lately)

@@ -7,11 +7,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,6 +56,8 @@ type Config struct {
 	Mask *mask.Mask
 	// MaxBody is the most bytes of a request's body. Default: 8 MiB.
 	MaxBody int64
+	// Processors is how many the server has, by which it shares them out. Default: GOMAXPROCS.
+	Processors int
 	// Database is shown among the settings, without a password.
 	Database string
 	// Environment is shown on every page, such as "production".
@@ -128,7 +132,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	s := &Server{client: client, config: full, log: full.Logger, rooms: newRooms(full.MaxBody)}
+	s := &Server{client: client, config: full, log: full.Logger, rooms: newRooms(full.MaxBody, cmp.Or(full.Processors, runtime.GOMAXPROCS(0)))}
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/", Provider: full.Provider}
 	s.feed = feed.New(client, s.log)

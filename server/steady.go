@@ -87,7 +87,7 @@ func (s *Server) receiveForm(w http.ResponseWriter, r *http.Request, who access.
 	if size <= largeBody {
 		return nil, nil
 	}
-	place, err := s.rooms.memory.enter(r.Context(), who.ID, bodyCost*int(size))
+	place, err := s.rooms.before(r.Context(), s.rooms.memory, who.ID, bodyCost*int(size))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"io"
+	"time"
+)
+
+// An upload has no place to work, because most of the time it waits for the network. What it writes keeps
+// the disk busy nonetheless, which may be the database's own. So the greedy rest after each piece of it.
+const (
+	pacePiece = 256 << 10
+	// paceMost is how much of the time that a piece took counts: an object store that is slow keeps no disk busy.
+	paceMost = 100 * time.Millisecond
+)
+
+// paced reads an upload piece by piece. What passes between two reads is the time that writing takes.
+type paced struct {
+	from  io.Reader
+	call  *call
+	left  int           // bytes until the next rest
+	wrote time.Duration // since the last one
+	read  time.Time     // when the last read ended whose bytes are being written; zero: none are
+}
+
+func (p *paced) Read(into []byte) (int, error) {
+	p.written()
+	if p.left == 0 {
+		if err := p.rest(); err != nil {
+			return 0, err
+		}
+		p.left = pacePiece
+	}
+	n, err := p.from.Read(into[:min(len(into), p.left)])
+	p.left, p.read = p.left-n, time.Now()
+	p.call.rooms.working.want(p.call.who.ID, 1)
+	return n, err
+}
+
+// written takes note that what was read last is written.
+func (p *paced) written() {
+	if !p.read.IsZero() {
+		p.wrote += time.Since(p.read)
+		p.read = time.Time{}
+		p.call.rooms.working.want(p.call.who.ID, -1)
+	}
+}
+
+// end rests from what was written last.
+func (p *paced) end() {
+	p.written()
+	_ = p.rest()
+}
+
+// rest waits for a place to work, and has the greedy rest from it as after heavy work that took as long as the
+// last piece.
+func (p *paced) rest() error {
+	if p.wrote == 0 {
+		return nil
+	}
+	place, err := p.call.rooms.working.enter(p.call.r.Context(), p.call.who.ID, 1)
+	if err != nil {
+		return err
+	}
+	place.rest(heavyRests * min(p.wrote, paceMost))
+	p.wrote = 0
+	return nil
+}
