@@ -17,6 +17,10 @@ const (
 	idleLedgers = 8
 )
 
+// idleSettles is how long workers idle before they are measured: pools close what they opened for the start after a
+// minute or two, and each connection plans the statements of each ledger once.
+const idleSettles = 150 * time.Second
+
 // idle is what a hundred workers, each with a process's connections of its own, cost a server
 // with eight ledgers while nothing is to do.
 func idle(ctx context.Context, b *bench) ([]bar, error) {
@@ -53,7 +57,7 @@ func idle(ctx context.Context, b *bench) ([]bar, error) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(b.lasts / 2): // connections, plans
+	case <-time.After(idleSettles):
 	}
 	before, err := first.Measure(ctx)
 	if err != nil {

@@ -163,15 +163,11 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	}
 	stops := make([][]store.Stop, len(all))
 	errs := make([]error, len(all))
-	var done sync.WaitGroup
-	for i, l := range all {
-		done.Go(func() {
-			stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
-				return e.Extend(ctx, parts[i])
-			})
+	inTurn(all, func(i int, l *ledger) {
+		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
+			return e.Extend(ctx, parts[i])
 		})
-	}
-	done.Wait()
+	})
 	if errors.Is(errors.Join(errs...), store.ErrWorkerDead) {
 		s.bury(ctx, all, b, errs)
 	}
@@ -183,18 +179,13 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 // not reach finds out by itself when the TTL is over.
 func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []error) {
 	b.TTL, b.Notes, b.Holds = 0, nil, nil
-	var done sync.WaitGroup
-	for i, l := range all {
-		if errs[i] != nil && !errors.As(errs[i], new(*store.HeldError)) {
-			continue
-		}
-		done.Go(func() {
+	inTurn(all, func(i int, l *ledger) {
+		if errs[i] == nil || errors.As(errs[i], new(*store.HeldError)) {
 			_, _ = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 				return e.Extend(ctx, b)
 			})
-		})
-	}
-	done.Wait()
+		}
+	})
 }
 
 // beaten puts the answers to a beat together.

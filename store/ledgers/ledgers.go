@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -83,7 +84,7 @@ func Open(ctx context.Context, dsns ...string) (*Store, error) {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	for i, dsn := range dsns {
-		pool, schema, err := postgres.Connect(ctx, dsn)
+		pool, schema, err := connect(ctx, dsn)
 		if err != nil {
 			return fail(err)
 		}
@@ -99,6 +100,20 @@ func Open(ctx context.Context, dsns ...string) (*Store, error) {
 	}
 	s.owned = true
 	return s, nil
+}
+
+// idleConn is after how long without use a connection is closed, unless the DSN says something else. It is shorter
+// than the minute in which a pool uses each of its connections once: a process that idles keeps one or two, which
+// know the plans of all ledgers.
+const idleConn = 45 * time.Second
+
+// connect is postgres.Connect for ledgers.
+func connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
+	return postgres.Connect(ctx, dsn, func(c *pgxpool.Config) {
+		if !strings.Contains(dsn, "pool_max_conn_idle_time") {
+			c.MaxConnIdleTime = idleConn
+		}
+	})
 }
 
 // New makes an engine on open pools, one for each database, which stay the caller's to
@@ -216,6 +231,30 @@ func (s *Store) inEach(all []*ledger, do func(no int, l *ledger)) {
 	var done sync.WaitGroup
 	for no, l := range all {
 		done.Go(func() { do(no, l) })
+	}
+	done.Wait()
+}
+
+// beatsAtOnce is how many ledgers of one server a beat asks at once.
+const beatsAtOnce = 2
+
+// inTurn does something for all ledgers, for all servers at once and few ledgers of each. What every process does
+// again and again shall keep few connections: each of them plans each ledger's statements anew.
+func inTurn(all []*ledger, do func(i int, l *ledger)) {
+	var done sync.WaitGroup
+	turns := map[*server]chan struct{}{}
+	for i, l := range all {
+		at, _ := l.whereabouts()
+		turn := turns[at]
+		if turn == nil {
+			turn = make(chan struct{}, beatsAtOnce)
+			turns[at] = turn
+		}
+		done.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			do(i, l)
+		})
 	}
 	done.Wait()
 }

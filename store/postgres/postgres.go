@@ -156,8 +156,8 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 }
 
 // Connect makes a pool for a DSN as Open takes it, and returns the schema that it names;
-// empty: the default one. The pool connects when it is used.
-func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
+// empty: the default one. The pool connects when it is used; change may say more of it.
+func Connect(ctx context.Context, dsn string, change ...func(*pgxpool.Config)) (pool *pgxpool.Pool, schema string, err error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, "", err
@@ -167,6 +167,9 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 	delete(params, "tusk_schema")
 	if params["application_name"] == "" {
 		params["application_name"] = "tusk"
+	}
+	for _, f := range change {
+		f(config)
 	}
 	pool, err = pgxpool.NewWithConfig(ctx, config)
 	return pool, schema, err

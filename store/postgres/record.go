@@ -29,23 +29,76 @@ func (s *Store) Records(ctx context.Context, kind string) ([]store.Record, error
 func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
 	a := askFor(&store.ClaimRequest{Queues: queues})
 	err = s.query(ctx, "look_at", func(raw [][]byte) error {
-		if raw[0] != nil {
-			seen.Records = append(seen.Records, recordOf(raw))
-		}
-		if raw[5] != nil {
-			seen.Leader = idOf(raw[5])
-		}
-		seen.Queues = a.queuesOf(raw[6])
+		a.see(&seen, raw)
 		return nil
 	}, kinds, a.queues)
 	if err != nil {
 		return store.Sight{}, fmt.Errorf("look: %w", err)
 	}
+	s.company(&seen, queues)
+	return seen, nil
+}
+
+// LookAll is Look for several engines on one pool, with one connection and in one trip. The kinds are
+// looked for in the first of them, and who leads with them. Workers are counted there, too: they are known to all.
+func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string) ([]store.Sight, error) {
+	sights, batch := make([]store.Sight, len(all)), pgx.Batch{}
+	a := askFor(&store.ClaimRequest{Queues: queues})
+	for i, s := range all {
+		if i == 0 && len(kinds) > 0 {
+			batch.Queue(s.sql["look_at"], kinds, a.queues).Query(func(rows pgx.Rows) error {
+				return eachRow(rows, func(raw [][]byte) error {
+					a.see(&sights[i], raw)
+					return nil
+				})
+			})
+			continue
+		}
+		batch.Queue(s.sql["look_for"], a.queues).Query(func(rows pgx.Rows) error {
+			return eachRow(rows, func(raw [][]byte) error {
+				sights[i].Queues = a.queuesOf(raw[0])
+				return nil
+			})
+		})
+	}
+	all[0].trips.Add(1)
+	c, err := all[0].acquire(ctx)
+	if err == nil {
+		defer c.Release()
+		err = c.SendBatch(ctx, &batch).Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look: %w", all[0].noted(translate(err)))
+	}
+	for i, s := range all {
+		if i == 0 {
+			s.company(&sights[0], queues)
+			continue
+		}
+		sights[i].Workers = sights[0].Workers
+		s.ring(sights[i].Queues...)
+	}
+	return sights, nil
+}
+
+// see takes in a row of look_at.
+func (a *ask) see(seen *store.Sight, raw [][]byte) {
+	if raw[0] != nil {
+		seen.Records = append(seen.Records, recordOf(raw))
+	}
+	if raw[5] != nil {
+		seen.Leader = idOf(raw[5])
+	}
+	seen.Queues = a.queuesOf(raw[6])
+}
+
+// company says who else takes from queues that were looked at, and tells them of what was seen: they
+// look rarely, and may not have heard.
+func (s *Store) company(seen *store.Sight, queues []string) {
 	if s.Prompt() && len(queues) > 0 {
 		seen.Workers = s.fewestOf(queues)
-		s.ring(seen.Queues...) // others look rarely: they may not have heard
+		s.ring(seen.Queues...)
 	}
-	return seen, nil
 }
 
 func recordOf(raw [][]byte) store.Record {

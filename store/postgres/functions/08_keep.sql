@@ -2,7 +2,7 @@
 -- nothing that a user's transaction may hold.
 create function tusk_fn.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0, _seen bigint default 0,
   _holds uuid[] default '{}')
-returns table (id uuid, token uuid) language plpgsql set jit = off as $$
+returns table (id uuid, token uuid) language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();
