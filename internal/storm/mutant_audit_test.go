@@ -69,15 +69,19 @@ var audited = []planted{
 		{"store/postgres/finish.go", "		case isBusy(err) && ctx.Err() == nil || apart:\n", "		case apart:\n"}},
 		caught: "shared memory|finish of \\d+ tasks beside"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$", env: "TUSK_TEST_HISTORY=15s"},
 	{mutant: mutant{name: "functions look into the schemas of whoever calls them", edits: []change{
-		{"store/postgres/functions/18_rights.sql", "    execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);\n", "    null;\n"}},
-		caught: "mallory's functions ran|schemas of whoever calls them|expression is of type boolean"}, in: "store/postgres", test: "^TestNobodyRunsCodeByWayOfTheSearchPath$"},
+		{"store/postgres/functions/18_rights.sql",
+			"    execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);\n", "    null;\n"}},
+		caught: "mallory's functions ran|schemas of whoever calls them|expression is of type boolean"},
+		in: "store/postgres", test: "^TestNobodyRunsCodeByWayOfTheSearchPath$"},
 	{mutant: mutant{name: "a role that enqueues by SQL writes the log", edits: []change{
-		{"store/postgres/sql/roles.sql", "-- {role}_read may look", "grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may look"}},
+		{"store/postgres/sql/roles.sql", "-- {role}_read may look",
+			"grant insert on {schema}.log to {role}_enqueue;;\n\n-- {role}_read may look"}},
 		caught: "insert into tusk\\.log|lock_lane"}, in: "store/postgres", test: "^TestARoleThatEnqueuesBySQLCanDoNothingElse$"},
 	{mutant: mutant{name: "groups of errors are kept for ever", edits: []change{
 		{"store/postgres/functions/12_prune.sql", "  if _keep_stats > 0 then\n    -- Groups", "  if false then\n    -- Groups"}},
 		caught: "want 1"}, in: "store/postgres", test: "^TestGroupsOfErrorsGoWithTheStatistics$"},
 	{mutant: mutant{name: "a mode of the driver that breaks Tusk is not named", edits: []change{
-		{"store/postgres/postgres.go", "	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:\n", "	case pgx.QueryExecModeExec + 99:\n"}},
+		{"store/postgres/postgres.go",
+			"	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:\n", "	case pgx.QueryExecModeExec + 99:\n"}},
 		caught: "default_query_exec_mode"}, in: "store/postgres", test: "^TestCheckNamesWhatBreaksTusk$"},
 }

@@ -157,7 +157,9 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 
 // Connect makes a pool for a DSN as Open takes it, and returns the schema that it names;
 // empty: the default one. The pool connects when it is used; change may say more of it.
-func Connect(ctx context.Context, dsn string, change ...func(*pgxpool.Config)) (pool *pgxpool.Pool, schema string, err error) {
+func Connect(
+	ctx context.Context, dsn string, change ...func(*pgxpool.Config),
+) (pool *pgxpool.Pool, schema string, err error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, "", err

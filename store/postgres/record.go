@@ -70,13 +70,12 @@ func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string
 	if err != nil {
 		return nil, fmt.Errorf("look: %w", all[0].noted(translate(err)))
 	}
+	all[0].company(&sights[0], queues)
 	for i, s := range all {
-		if i == 0 {
-			s.company(&sights[0], queues)
-			continue
+		if i > 0 && s.Prompt() {
+			sights[i].Workers = sights[0].Workers
+			s.ring(sights[i].Queues...)
 		}
-		sights[i].Workers = sights[0].Workers
-		s.ring(sights[i].Queues...)
 	}
 	return sights, nil
 }
