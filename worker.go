@@ -47,7 +47,7 @@ type WorkerConfig struct {
 	// Poll is the longest pause between two looks at idle queues. Hints make most
 	// looks unnecessary, but nothing depends on hints. Default: 1 s. Where the engine
 	// hears of tasks at once, workers that take from the same queues share the looks:
-	// together they look twice a second, and each every five seconds or more often.
+	// together they look twice a second, and each every ten seconds or more often.
 	Poll time.Duration
 	// ShutdownTimeout is how long running tasks may go on after Run's context has
 	// ended; then their contexts end, too. Default: 25 s.
@@ -177,7 +177,7 @@ func (w *Worker) assemble() {
 		Room: w.room, Take: w.take, Poll: c.Poll, Prompt: prompt, Along: exchanger, Lender: w.finish, Log: w.log})
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if c.Poll >= queueRefresh {
-		w.queues.rests, w.queues.looked, w.queues.rarest = w.source.Rests, w.source.Looked, c.Lease/6
+		w.queues.rests, w.queues.looked, w.queues.rarest = w.source.Rests, w.source.Looked, c.Lease/3
 	}
 	if !c.NeverLead {
 		w.leader = w.newLeader()

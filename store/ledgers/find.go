@@ -97,10 +97,9 @@ func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err er
 	rows, err := at.pool.Query(ctx, `
 		select n.nspname::text, coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace'), '')
 		from pg_catalog.pg_namespace n
-		where (n.nspname ~ $1 or n.nspname = $2 and exists (
+		where (pg_catalog.starts_with(n.nspname::text, $1 || '_') or n.nspname = $1 and exists (
 		    select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'log'))
-		  and not pg_catalog.pg_is_in_recovery()`,
-		"^"+s.o.Schema+"_[0-9]+_of_[0-9]+(_keys_[0-9]+)?("+fencedEnd+")?$", s.o.Schema)
+		  and not pg_catalog.pg_is_in_recovery()`, s.o.Schema)
 	if err != nil {
 		return nil, err
 	}

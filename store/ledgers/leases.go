@@ -151,7 +151,7 @@ func (a *leases) beat(b store.Beat, no int) store.Beat {
 }
 
 // Extend implements store.Leaser: a worker is known to all ledgers. A beat counts if it
-// reached one of them.
+// reached one of them. Ledgers of one server that get no notes hear it in one trip.
 func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -163,7 +163,11 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	}
 	stops := make([][]store.Stop, len(all))
 	errs := make([]error, len(all))
+	told := s.tellTogether(ctx, all, parts, stops, errs)
 	inTurn(all, func(i int, l *ledger) {
+		if told[i] {
+			return
+		}
 		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, parts[i])
 		})
@@ -172,6 +176,45 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		s.bury(ctx, all, b, errs)
 	}
 	return s.beaten(&b, parts, slices.Concat(stops...), errs)
+}
+
+// tellTogether sends the parts of a beat that can go together, and says which those were.
+func (s *Store) tellTogether(
+	ctx context.Context, all []*ledger, parts []store.Beat, stops [][]store.Stop, errs []error,
+) (told []bool) {
+	told = make([]bool, len(all))
+	var done sync.WaitGroup
+	for _, at := range s.servers() {
+		done.Go(func() {
+			var numbers []int
+			var engines []*postgres.Store
+			var beats []store.Beat
+			present, on := s.present(at)
+			for i, no := range present {
+				if part := parts[no]; part.TTL > 0 && len(part.Notes) == 0 {
+					numbers, engines, beats = append(numbers, no), append(engines, on[i]), append(beats, part)
+				}
+			}
+			if len(numbers) < 2 {
+				return
+			}
+			answers, err := ask(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
+				return postgres.ExtendAll(ctx, engines, beats)
+			})
+			if errors.Is(err, postgres.ErrNotTogether) {
+				return
+			}
+			for i, no := range numbers {
+				if told[no], errs[no] = true, err; err == nil {
+					stops[no] = answers[i]
+				} else { // any of them may be the cause
+					all[no].suspect()
+				}
+			}
+		})
+	}
+	done.Wait()
+	return told
 }
 
 // bury signs a worker that one ledger has declared dead off at those that this beat reached,

@@ -3,11 +3,8 @@ package postgres
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -93,108 +90,4 @@ func (a *ask) queuesOf(lanes []byte) (queues []string) {
 func (a *ask) lent(t *store.Task, lane int64) {
 	t.Queue, t.Priority = a.names[lane>>16], priorityOf(lane)
 	t.State, t.Lease, t.Worker = store.Running, a.Token, a.Worker
-}
-
-// Extend implements store.Leaser.
-func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
-	about, err := json.Marshal(b.Worker)
-	if err != nil {
-		return nil, fmt.Errorf("extend: %w", err)
-	}
-	if b.TTL <= 0 { // afterwards the leases are over
-		if _, err := s.writeNotes(ctx, "write_last_notes", b.Notes, [16]byte(b.Worker.ID), b.Seq); err != nil {
-			return nil, fmt.Errorf("extend: %w", err)
-		}
-	}
-	var stops []store.Stop
-	err = s.query(ctx, "beat", func(raw [][]byte) error {
-		stops = append(stops, store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])})
-		return nil
-	}, [16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen, uuidsOf(b.Holds))
-	if err != nil {
-		if errors.Is(err, store.ErrWorkerDead) {
-			s.attendant.leave(attended{s, b.Worker.ID})
-		}
-		return nil, fmt.Errorf("extend: %w", err)
-	}
-	if b.TTL <= 0 {
-		s.attendant.leave(attended{s, b.Worker.ID})
-		return stops, nil
-	}
-	s.attendant.keep(attended{s, b.Worker.ID})
-	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
-	if err != nil { // the beat counts all the same
-		for i := range b.Notes {
-			held = append(held, b.Notes[i].ID)
-		}
-		return stops, fmt.Errorf("extend: notes: %w: %w", err, heldError(held))
-	}
-	if len(held) > 0 {
-		return stops, fmt.Errorf("extend: notes: %w", heldError(held))
-	}
-	return stops, nil
-}
-
-// every is how often a worker beats, at a guess if it does not say.
-func every(b store.Beat) time.Duration {
-	if b.Every > 0 {
-		return b.Every
-	}
-	return b.TTL / 3
-}
-
-// notes are store.Notes in columns, one for each task: a statement cannot write
-// the same row twice.
-type notes struct {
-	ids, tokens    uuids
-	progress, logs []*string
-	outputs        [][]byte
-}
-
-func notesOf(list []store.Note) (n notes, err error) {
-	merged := map[attempt]*store.Note{}
-	var order []attempt
-	for i := range list {
-		at := attempt{list[i].ID, list[i].Lease}
-		m := merged[at]
-		if m == nil {
-			m = &store.Note{}
-			merged[at] = m
-			order = append(order, at)
-		}
-		if list[i].Progress != nil {
-			m.Progress = list[i].Progress
-		}
-		if list[i].Output != nil {
-			m.Output = list[i].Output
-		}
-		m.Logs = append(m.Logs, list[i].Logs...)
-	}
-	n.ids, n.tokens = uuids{}, uuids{}
-	for _, at := range order {
-		m := merged[at]
-		var progress, logs *string
-		if m.Progress != nil {
-			if progress, err = jsonText(m.Progress); err != nil {
-				return n, err
-			}
-		}
-		if len(m.Logs) > 0 {
-			if logs, err = jsonText(m.Logs); err != nil {
-				return n, err
-			}
-		}
-		n.ids, n.tokens = append(n.ids, at.id), append(n.tokens, at.lease)
-		n.progress, n.outputs, n.logs = append(n.progress, progress), append(n.outputs, m.Output), append(n.logs, logs)
-	}
-	return n, nil
-}
-
-func jsonText(v any) (*string, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	s := string(text)
-	return &s, nil
 }

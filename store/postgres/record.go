@@ -61,14 +61,8 @@ func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string
 			})
 		})
 	}
-	all[0].trips.Add(1)
-	c, err := all[0].acquire(ctx)
-	if err == nil {
-		defer c.Release()
-		err = c.SendBatch(ctx, &batch).Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look: %w", all[0].noted(translate(err)))
+	if err := all[0].sendAll(ctx, &batch); err != nil {
+		return nil, fmt.Errorf("look: %w", err)
 	}
 	all[0].company(&sights[0], queues)
 	for i, s := range all {

@@ -9,27 +9,27 @@ declare
   w    tusk.worker;
 begin
   perform tusk_fn.need_read_committed();
-  select * into w from tusk.worker x where x.id = _id for update;
-  if w.left_at is not null and _ttl <= 0 then
-    return;
-  elsif w.dead then
-    raise exception 'the worker is dead' using errcode = 'TK001';
-  elsif _seq > 0 and _seq <= w.seq then
-    raise exception 'a later beat was seen' using errcode = 'TK009';
+  if _ttl <= 0 then
+    update tusk.worker x set dead = true, left_at = _now where x.id = _id and not x.dead and (_seq = 0 or _seq > x.seq);
+  else
+    insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds, program)
+    values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq, _holds, 'tusk_fn')
+    on conflict (id) do update
+    set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null,
+      seq = excluded.seq, holds = excluded.holds, program = excluded.program,
+      since = case when _seq = 0 then null when _seen > 0 and _seen = x.seq then x.beat_at else x.since end
+    where not x.dead and (_seq = 0 or _seq > x.seq);
+  end if;
+  if not found then
+    select * into w from tusk.worker x where x.id = _id;
+    if w.dead and (_ttl > 0 or w.left_at is null) then
+      raise exception 'the worker is dead' using errcode = 'TK001';
+    elsif not w.dead then
+      raise exception 'a later beat was seen' using errcode = 'TK009';
+    end if;
   end if;
   if _ttl <= 0 then
-    update tusk.worker x set dead = true, left_at = _now where x.id = _id;
     return;
-  end if;
-  insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds, program)
-  values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq, _holds, 'tusk_fn')
-  on conflict (id) do update
-  set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null,
-    seq = excluded.seq, holds = excluded.holds, program = excluded.program,
-    since = case when _seq = 0 then null when _seen > 0 and _seen = x.seq then x.beat_at else x.since end
-  where not x.dead;
-  if not found then
-    raise exception 'the worker is dead' using errcode = 'TK001';
   end if;
   return query
   select s.id, s.token from tusk.stop s
@@ -57,14 +57,18 @@ create function tusk_fn.unattend(_ids uuid[]) returns void language sql as $$
 $$;
 
 -- Declares workers dead whose session has gone, if their beat is overdue as well and
--- the lock was free before. What another server said, before a restart or a
--- failover, means nothing here.
+-- the lock was free before. Locks are tried only where the beat is overdue within a second. What another
+-- server said, before a restart or a failover, means nothing here.
 create function tusk_fn.miss_workers(_term bigint) returns void language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
   w    tusk.worker;
 begin
-  for w in select * from tusk.worker x where not x.dead and x.attended = pg_postmaster_start_time() order by x.id loop
+  for w in
+    select * from tusk.worker x
+    where not x.dead and x.attended = pg_postmaster_start_time() and x.late_at <= _now + interval '1 second'
+    order by x.id
+  loop
     continue when not pg_try_advisory_xact_lock(tusk_fn.worker_lock(w.id));
     if w.suspected_at is null then
       perform tusk_fn.hold_lead(_term);

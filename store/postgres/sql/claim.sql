@@ -19,6 +19,10 @@ where pg_catalog.cardinality(l.lanes) > 0 or not exists (select from tusk.worker
 call tusk_fn.exchange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
   null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null)
 
+-- name: wait_briefly
+-- In a transaction of several statements a lock that is waited for keeps all of them.
+select pg_catalog.set_config('lock_timeout', '300ms', true)
+
 -- name: beat
 -- $1 worker, $2 what it says about itself, $3 ttl, $4 when the next is due, $5 its number, $6 that of the last one
 -- answered, $7 the tokens it holds

@@ -1,0 +1,170 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Extend implements store.Leaser.
+func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
+	args, err := beatArgs(&b)
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	if b.TTL <= 0 { // afterwards the leases are over
+		if _, err := s.writeNotes(ctx, "write_last_notes", b.Notes, [16]byte(b.Worker.ID), b.Seq); err != nil {
+			return nil, fmt.Errorf("extend: %w", err)
+		}
+	}
+	var stops []store.Stop
+	err = s.query(ctx, "beat", func(raw [][]byte) error {
+		stops = append(stops, stopOf(raw))
+		return nil
+	}, args...)
+	if err != nil {
+		if errors.Is(err, store.ErrWorkerDead) {
+			s.attendant.leave(attended{s, b.Worker.ID})
+		}
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	if b.TTL <= 0 {
+		s.attendant.leave(attended{s, b.Worker.ID})
+		return stops, nil
+	}
+	s.attendant.keep(attended{s, b.Worker.ID})
+	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
+	if err != nil { // the beat counts all the same
+		for i := range b.Notes {
+			held = append(held, b.Notes[i].ID)
+		}
+		return stops, fmt.Errorf("extend: notes: %w: %w", err, heldError(held))
+	}
+	if len(held) > 0 {
+		return stops, fmt.Errorf("extend: notes: %w", heldError(held))
+	}
+	return stops, nil
+}
+
+// ErrNotTogether says that ExtendAll did nothing: each engine is to be asked alone.
+var ErrNotTogether = errors.New("nothing was extended: ask each alone")
+
+// ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats of one worker are alike but
+// for what it holds; they have a TTL and no notes. It waits for locks only briefly.
+//
+// Errors: ErrNotTogether where the server refused one of them, as when the worker is dead to one engine.
+func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store.Stop, error) {
+	stops, batch := make([][]store.Stop, len(all)), pgx.Batch{}
+	batch.Queue(all[0].sql["wait_briefly"])
+	for i, s := range all {
+		args, err := beatArgs(&beats[i])
+		if err != nil {
+			return nil, fmt.Errorf("extend: %w", err)
+		}
+		batch.Queue(s.sql["beat"], args...).Query(func(rows pgx.Rows) error {
+			return eachRow(rows, func(raw [][]byte) error {
+				stops[i] = append(stops[i], stopOf(raw))
+				return nil
+			})
+		})
+	}
+	if err := all[0].sendAll(ctx, &batch); err != nil {
+		if neverStored(err) {
+			err = fmt.Errorf("%w: %w", ErrNotTogether, err)
+		}
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	for i, s := range all {
+		s.attendant.keep(attended{s, beats[i].Worker.ID})
+	}
+	return stops, nil
+}
+
+// sendAll sends statements in one trip, which are one transaction.
+func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
+	s.trips.Add(1)
+	c, err := s.acquire(ctx)
+	if err == nil {
+		defer c.Release()
+		err = c.SendBatch(ctx, batch).Close()
+	}
+	return s.noted(translate(err))
+}
+
+// beatArgs are the parameters of the statement beat.
+func beatArgs(b *store.Beat) ([]any, error) {
+	about, err := json.Marshal(b.Worker)
+	return []any{[16]byte(b.Worker.ID), string(about), b.TTL.Microseconds(), every(b).Microseconds(), b.Seq, b.Seen, uuidsOf(b.Holds)}, err
+}
+
+func stopOf(raw [][]byte) store.Stop { return store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])} }
+
+// every is how often a worker beats, at a guess if it does not say.
+func every(b *store.Beat) time.Duration {
+	if b.Every > 0 {
+		return b.Every
+	}
+	return b.TTL / 3
+}
+
+// notes are store.Notes in columns, one for each task: a statement cannot write
+// the same row twice.
+type notes struct {
+	ids, tokens    uuids
+	progress, logs []*string
+	outputs        [][]byte
+}
+
+func notesOf(list []store.Note) (n notes, err error) {
+	merged := map[attempt]*store.Note{}
+	var order []attempt
+	for i := range list {
+		at := attempt{list[i].ID, list[i].Lease}
+		m := merged[at]
+		if m == nil {
+			m = &store.Note{}
+			merged[at] = m
+			order = append(order, at)
+		}
+		if list[i].Progress != nil {
+			m.Progress = list[i].Progress
+		}
+		if list[i].Output != nil {
+			m.Output = list[i].Output
+		}
+		m.Logs = append(m.Logs, list[i].Logs...)
+	}
+	n.ids, n.tokens = uuids{}, uuids{}
+	for _, at := range order {
+		m := merged[at]
+		var progress, logs *string
+		if m.Progress != nil {
+			if progress, err = jsonText(m.Progress); err != nil {
+				return n, err
+			}
+		}
+		if len(m.Logs) > 0 {
+			if logs, err = jsonText(m.Logs); err != nil {
+				return n, err
+			}
+		}
+		n.ids, n.tokens = append(n.ids, at.id), append(n.tokens, at.lease)
+		n.progress, n.outputs, n.logs = append(n.progress, progress), append(n.outputs, m.Output), append(n.logs, logs)
+	}
+	return n, nil
+}
+
+func jsonText(v any) (*string, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	s := string(text)
+	return &s, nil
+}
