@@ -21,9 +21,10 @@ func InFunctions(text string) string {
 // FunctionText is the text of all functions.
 func FunctionText() string { return functionText() }
 
-// NewProgram makes the engine of a program whose functions have another text.
+// NewProgram makes the engine of a program whose functions have another text, and whose view of tasks has fewer columns.
 func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
-	return newStore(pool, Options{}, functionText()+"\n-- "+mark+"\n")
+	fewer := strings.NewReplacer(", n.changed_at, n.changed\n", "\n", "left join tusk.note n on n.id = s.id", "")
+	return newStore(pool, Options{}, fewer.Replace(functionText())+"\n-- "+mark+"\n")
 }
 
 // DropAfter is for how long nobody has run a program when its functions are removed.

@@ -178,3 +178,31 @@ func TestLimitsHoldForWhatSQLEnqueues(t *testing.T) {
 		}
 	}
 }
+
+func TestTheViewTellsHowAndWhenATaskWasChanged(t *testing.T) {
+	s, pool := fresh(t)
+	task := newTasks(1, "q")[0]
+	if _, err := s.Enqueue(t.Context(), []store.NewTask{task}); err != nil {
+		t.Fatal(err)
+	}
+	changed := func(in string) (how string, at time.Time) {
+		t.Helper()
+		err := pool.QueryRow(t.Context(), "select coalesce(changed, ''), coalesce(changed_at, 'epoch') from "+in).Scan(&how, &at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return how, at
+	}
+	if how, _ := changed("tusk.tasks"); how != "" {
+		t.Errorf("a new task was %s", how)
+	}
+	move := store.Change{Op: store.Move, Queue: "elsewhere"}
+	if _, err := s.Edit(t.Context(), store.Edit{IDs: []store.ID{task.ID}, Change: move}); err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []string{"tusk.tasks", "tusk.find('" + task.ID.String() + "')"} {
+		if how, at := changed(in); how != "moved" || time.Since(at).Abs() > time.Minute {
+			t.Errorf("%s: it was %q at %v, want moved, now", in, how, at)
+		}
+	}
+}

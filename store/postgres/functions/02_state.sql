@@ -103,8 +103,9 @@ select s.id,
   (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state] as state,
   tusk_fn.queue_of(s.lane) as queue, tusk_fn.priority_of(s.lane) as priority, s.kind, convert_from(s.args, 'UTF8') as args,
   s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
-  s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition
-from tusk_fn.task_state s;
+  s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition, n.changed_at, n.changed
+from tusk_fn.task_state s
+left join tusk.note n on n.id = s.id;
 
 -- The task of an id, which the view would look for in every pack.
 create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql stable as $$
@@ -112,8 +113,9 @@ create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql s
     (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state],
     tusk_fn.queue_of(s.lane), tusk_fn.priority_of(s.lane), s.kind, convert_from(s.args, 'UTF8'),
     s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
-    s.finished_at, s.worker, s.workflow, s.turn is true, s.partition
+    s.finished_at, s.worker, s.workflow, s.turn is true, s.partition, n.changed_at, n.changed
   from tusk_fn.state_of($1) s
+  left join tusk.note n on n.id = s.id
 $$;
 
 -- How many available tasks a lane has, and since when the next one has been due.

@@ -17,7 +17,13 @@ end $$;
 -- tells of ends in users' transactions. They lead to the functions of one program.
 create function tusk_fn.publish() returns void language plpgsql set jit = off as $$
 begin
-  create or replace view tusk.tasks as select * from tusk_fn.tasks;
+  begin
+    create or replace view tusk.tasks as select * from tusk_fn.tasks;
+  exception when invalid_table_definition then -- what another program published has columns that this one has not
+    drop function tusk.find(uuid);
+    drop view tusk.tasks;
+    create view tusk.tasks as select * from tusk_fn.tasks;
+  end;
   create or replace function tusk.find(id uuid) returns setof tusk.tasks language sql stable set search_path = pg_catalog, pg_temp as $find$
     select * from tusk_fn.find($1)
   $find$;
