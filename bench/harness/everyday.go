@@ -9,10 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// settled is how long workers are given between what warms them up and what is measured:
-// what a leader does once after its start is over then.
-const settled = 4 * time.Second
-
 // everyday drives workers that have been at work before, and lets the meters be read while
 // they wait for more. Tasks up to the plan's Warm are not measured.
 func (d *drive) everyday(ctx context.Context, pause func(stage string) error) (r Result, err error) {
@@ -24,7 +20,7 @@ func (d *drive) everyday(ctx context.Context, pause func(stage string) error) (r
 			return err
 		}
 		select {
-		case <-time.After(settled):
+		case <-time.After(p.Settle):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

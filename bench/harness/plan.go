@@ -39,6 +39,7 @@ type Plan struct {
 	Shape     Shape         `json:"shape"`     // of an everyday run: what its tasks are like
 	Processes int           `json:"processes"` // that work, each with connections of its own; 0: one
 	Warm      int           `json:"warm"`      // tasks of an everyday run before those that are measured
+	Settle    time.Duration `json:"settle"`    // between these and what is measured
 	Idle      time.Duration `json:"idle"`      // instead of tasks: the workers wait for so long
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // A Citus cluster is a list of servers that the coordinator knows, and a way to write on any
@@ -39,7 +40,7 @@ func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
 		return nil, errors.New("open: the URL of the coordinator cannot be read")
 	}
 	u.Scheme = "postgres"
-	pool, schema, err := connect(ctx, u.String())
+	pool, schema, err := postgres.Connect(ctx, u.String())
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -114,7 +115,7 @@ func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error
 	query := u.Query()
 	query.Set("options", strings.TrimSpace(query.Get("options")+" -ccitus.enable_ddl_propagation=off"))
 	u.RawQuery = query.Encode()
-	pool, _, err := connect(ctx, u.String())
+	pool, _, err := postgres.Connect(ctx, u.String())
 	return pool, err
 }
 

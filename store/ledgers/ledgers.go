@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -84,7 +83,7 @@ func Open(ctx context.Context, dsns ...string) (*Store, error) {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	for i, dsn := range dsns {
-		pool, schema, err := connect(ctx, dsn)
+		pool, schema, err := postgres.Connect(ctx, dsn)
 		if err != nil {
 			return fail(err)
 		}
@@ -100,20 +99,6 @@ func Open(ctx context.Context, dsns ...string) (*Store, error) {
 	}
 	s.owned = true
 	return s, nil
-}
-
-// idleConn is after how long without use a connection is closed, unless the DSN says something else. It is shorter
-// than the minute in which a pool uses each of its connections once: a process that idles keeps one or two, which
-// know the plans of all ledgers.
-const idleConn = 45 * time.Second
-
-// connect is postgres.Connect for ledgers.
-func connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
-	return postgres.Connect(ctx, dsn, func(c *pgxpool.Config) {
-		if !strings.Contains(dsn, "pool_max_conn_idle_time") {
-			c.MaxConnIdleTime = idleConn
-		}
-	})
 }
 
 // New makes an engine on open pools, one for each database, which stay the caller's to

@@ -155,11 +155,14 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
+// idleConn is after how long without use a connection is closed, unless the DSN says something else. It is shorter
+// than the minute in which a pool uses each of its connections once: a process that idles keeps one or two, which
+// know the plans of all statements.
+const idleConn = 45 * time.Second
+
 // Connect makes a pool for a DSN as Open takes it, and returns the schema that it names;
-// empty: the default one. The pool connects when it is used; change may say more of it.
-func Connect(
-	ctx context.Context, dsn string, change ...func(*pgxpool.Config),
-) (pool *pgxpool.Pool, schema string, err error) {
+// empty: the default one. The pool connects when it is used.
+func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, "", err
@@ -170,8 +173,8 @@ func Connect(
 	if params["application_name"] == "" {
 		params["application_name"] = "tusk"
 	}
-	for _, f := range change {
-		f(config)
+	if !strings.Contains(dsn, "pool_max_conn_idle_time") {
+		config.MaxConnIdleTime = idleConn
 	}
 	pool, err = pgxpool.NewWithConfig(ctx, config)
 	return pool, schema, err

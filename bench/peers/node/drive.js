@@ -92,7 +92,7 @@ class Drive {
   }
 }
 
-const steps = 3, settled = 4000, lastOutcomes = 100, delayed = 1000, tenants = 10;
+const steps = 3, lastOutcomes = 100, delayed = 1000, tenants = 10;
 
 /** An everyday run, as harness/everyday.go has it. */
 async function everyday(peer, plan) {
@@ -119,7 +119,7 @@ async function everyday(peer, plan) {
     return plan.work > 0 ? sleep(plan.work / 1e6) : undefined;
   });
   await steady(0, plan.warm);
-  await sleep(settled);
+  await sleep(plan.settle / 1e6);
   await pause("ready");
   const began = performance.now();
   await steady(plan.warm, plan.warm + plan.tasks);
