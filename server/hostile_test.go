@@ -122,7 +122,7 @@ func TestSlowSendersAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := s.server.HTTP()
-	if h.ReadHeaderTimeout > 5*time.Second || h.ReadTimeout > 30*time.Second || h.IdleTimeout > time.Minute || h.MaxHeaderBytes > 16<<10 {
+	if h.ReadHeaderTimeout > 5*time.Second || h.ReadTimeout > 30*time.Second || h.IdleTimeout > time.Minute || h.MaxHeaderBytes > 64<<10 {
 		t.Error(h)
 	}
 	h.ReadHeaderTimeout = 300 * time.Millisecond // who has five seconds?

@@ -42,6 +42,7 @@ func describeAPI(routes []Route) description {
 		}},
 	}
 	errorRef := registry.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	doc.Components.Responses = map[string]*huma.Response{"HeadTooLarge": headTooLarge(errorRef)}
 	registry.RegisterTypeAlias(reflect.TypeFor[tusk.ID](), reflect.TypeFor[describedID]())
 	d := description{bodies: map[string]*shape{}, params: map[string]map[string]*huma.Schema{}}
 	described := map[reflect.Type]bool{}
@@ -128,11 +129,9 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		o.Responses["206"] = &huma.Response{Description: "The range that was asked for",
 			Content: map[string]*huma.MediaType{"application/octet-stream": {Schema: part}}}
 	}
-	failed := func(text string) *huma.Response {
-		return &huma.Response{Description: text,
-			Content: map[string]*huma.MediaType{"application/problem+json": {Schema: errorRef}}}
-	}
+	failed := func(text string) *huma.Response { return failure(text, errorRef) }
 	o.Responses["default"] = failed("A problem")
+	o.Responses["431"] = &huma.Response{Ref: "#/components/responses/HeadTooLarge"}
 	if r.Takes {
 		o.Responses["413"] = failed(fmt.Sprintf("The part has more than %d bytes, "+
 			"or %d parts or %d bytes of yours are not put together",
@@ -140,6 +139,18 @@ func operation(r Route, registry huma.Registry, errorRef *huma.Schema) *huma.Ope
 		o.Responses["429"] = failed(fmt.Sprintf("%d of your uploads are under way, as many as may be", ownUploads))
 	}
 	return o
+}
+
+func failure(text string, errorRef *huma.Schema) *huma.Response {
+	return &huma.Response{Description: text,
+		Content: map[string]*huma.MediaType{"application/problem+json": {Schema: errorRef}}}
+}
+
+func headTooLarge(errorRef *huma.Schema) *huma.Response {
+	r := failure(fmt.Sprintf("The headers and the path have more than %d bytes. Beyond %d the answer is plain text",
+		maxHead, readHead), errorRef)
+	r.Content["text/plain"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	return r
 }
 
 func statusOfRoute(r Route) int {

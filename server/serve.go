@@ -78,9 +78,12 @@ func notClosed(err error) error {
 	return err
 }
 
-// maxHead is the most bytes of a request's head: its first line and its headers. net/http
-// lets a few more through than it is told, so the guard counts them.
-const maxHead = 16 << 10
+// maxHead is the most bytes of a request's head: its first line and its headers. The guard counts them, and says so.
+// Of a head beyond readHead net/http says in plain text that it is too large.
+const (
+	maxHead  = 16 << 10
+	readHead = 64 << 10
+)
 
 // readTime is how long a request may take to arrive.
 const readTime = 30 * time.Second
@@ -93,7 +96,7 @@ func (s *Server) HTTP() *http.Server {
 		ReadTimeout:       readTime,
 		WriteTimeout:      45 * time.Second, // streams move their own deadline
 		IdleTimeout:       60 * time.Second,
-		MaxHeaderBytes:    maxHead,
+		MaxHeaderBytes:    readHead,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS13},
 	}
 	connections(server)
