@@ -125,7 +125,7 @@ func newUsersCommand(app *App) *cobra.Command {
 		Use:   "put NAME",
 		Short: "Create a user, or change the role and the password, which is read from stdin",
 		Long: `Create a user of the web pages, or change the one of that name. The password is the
-first line of stdin, of 10 to 72 bytes. The user's sessions end.`,
+first line of stdin, of at least 10 characters and at most 72 bytes. The user's sessions end.`,
 		Example: `  printf '%s\n' "$PASSWORD" | tusk users put ada --role admin`,
 		Args:    between(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,7 +15,7 @@ func newPasswordCommand(app *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "password NAME",
 		Short: "Change a user's password, which is read from stdin",
-		Long: `Change a user's password: the first line of stdin, of 10 to 72 bytes. The role, the
+		Long: `Change a user's password: the first line of stdin, of at least 10 characters and at most 72 bytes. The role, the
 queues and the tenants stay; the user's sessions end. People change their own on the
 page of their account, too.`,
 		Example: `  printf '%s\n' "$PASSWORD" | tusk users password ada`,

@@ -53,8 +53,11 @@ func TestPeopleChangeTheirOwnPassword(t *testing.T) {
 	if a := s.as("", "GET", "/account", nil, "Cookie", here); a.status != 200 || !strings.Contains(a.body, "Change your password") {
 		t.Fatal(a.status, a.body)
 	}
-	if a := s.changePassword(here, old, "short"); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, "has 5 bytes, want 10 to 72") {
+	if a := s.changePassword(here, old, "short"); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, "has 5 characters, want 10 at least") {
 		t.Error(a.status, a.body)
+	}
+	if a := s.changePassword(here, old, "Ã껞6Ò8èé"); !strings.Contains(a.body, "has 7 characters, want 10 at least") {
+		t.Error("13 bytes are not 10 characters:", a.status, a.body)
 	}
 	if a := s.changePassword(here, "wrong password", fresh); a.status != http.StatusUnprocessableEntity {
 		t.Error("with a wrong password:", a.status)

@@ -69,7 +69,7 @@ type byUser struct {
 type putUserInput struct {
 	byUser
 	Body struct {
-		Password string   `json:"password" rule:"password" doc:"10 to 72 bytes"`
+		Password string   `json:"password" rule:"password" doc:"at least 10 characters, at most 72 bytes"`
 		Role     string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
 		Queues   []string `json:"queues,omitempty" rule:"bound" maxItems:"100"`
 		Tenants  []string `json:"tenants,omitempty" rule:"bound" maxItems:"100"`

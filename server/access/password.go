@@ -6,14 +6,18 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
 )
 
 // hashOf checks the length of a new password and hashes it.
 func hashOf(password string) (string, error) {
-	if len(password) < MinPassword || len(password) > MaxPassword {
-		return "", fmt.Errorf("%w: password: has %d bytes, want %d to %d", ErrInvalid, len(password), MinPassword, MaxPassword)
+	if n := utf8.RuneCountInString(password); n < MinPassword {
+		return "", fmt.Errorf("%w: password: has %d characters, want %d at least", ErrInvalid, n, MinPassword)
+	}
+	if len(password) > MaxPassword {
+		return "", fmt.Errorf("%w: password: has %d bytes, want %d at most", ErrInvalid, len(password), MaxPassword)
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
 	if err != nil {

@@ -25,7 +25,7 @@ type storedUser struct {
 	Hash string `json:"hash"`
 }
 
-// MinPassword and MaxPassword bound a password's bytes; bcrypt reads no more.
+// MinPassword is the fewest characters of a password, MaxPassword the most bytes; bcrypt reads no more.
 const (
 	MinPassword = 10
 	MaxPassword = 72
