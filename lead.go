@@ -30,6 +30,9 @@ func newLeader(c *Client, config WorkerConfig, rescued func(store.Outcome)) *ten
 	if engine, ok := store.As[store.Maintainer](c.store); ok {
 		o.Maintain = engine.Maintain
 	}
+	if engine, ok := store.As[store.Overseer](c.store); ok {
+		o.Oversee = engine.Oversee
+	}
 	return tend.New(c.store, o)
 }
 

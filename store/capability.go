@@ -67,6 +67,20 @@ type Maintainer interface {
 	Maintain(ctx context.Context, term int64) error
 }
 
+// Overseer is an engine that says in one trip what a leader has to do. Whoever leads asks for chores that have
+// nothing to do as rarely as that allows.
+type Overseer interface {
+	// Oversee looks at what there is to do now. It fails with ErrNotLeader when the term is over.
+	Oversee(ctx context.Context, term int64) (Chores, error)
+}
+
+// Chores say which calls of a Keeper have something to do. It is no error if one of them finds nothing.
+type Chores struct {
+	Admit  time.Duration // when Admit has; 0: now; negative: nothing waits
+	Rescue bool
+	Turns  bool // tasks run in turns
+}
+
 // Witness is an engine that sees a worker's process die, by a connection that ends
 // with it. Rescue then declares a worker dead as soon as its connection has gone and
 // its beat is overdue by half, long before its TTL is over: one alone means nothing.

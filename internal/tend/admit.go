@@ -17,6 +17,12 @@ const (
 
 // admit makes due tasks available.
 func (l *Leader) admit(ctx context.Context, term int64) (time.Duration, error) {
+	quiet := time.Since(l.admitted) > admitQuiet
+	if quiet && l.o.Oversee != nil {
+		if c, err := l.oversee(ctx, term); err == nil && c.Admit != 0 { // after an error Admit says what is wrong, or works
+			return admitAgain(c.Admit, admitSeldom), nil
+		}
+	}
 	did, err := l.store.Admit(ctx, term, admitBatch)
 	if err != nil {
 		return 0, err
@@ -27,13 +33,18 @@ func (l *Leader) admit(ctx context.Context, term int64) (time.Duration, error) {
 	every := admitEvery
 	if did.Count > 0 {
 		l.admitted = time.Now()
-	} else if time.Since(l.admitted) > admitQuiet {
+	} else if quiet {
 		every = admitSeldom
 	}
-	if did.Next >= 0 {
-		return min(did.Next, every), nil
+	return admitAgain(did.Next, every), nil
+}
+
+// admitAgain is when to look again: when the next task is due, but within a time; negative: none waits.
+func admitAgain(next, every time.Duration) time.Duration {
+	if next < 0 {
+		return every
 	}
-	return every, nil
+	return min(next, every)
 }
 
 const maintainEvery = 5 * time.Second

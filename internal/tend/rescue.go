@@ -19,6 +19,9 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if soon, err := l.isBackSoon(ctx); soon || err != nil {
 		return l.o.RescueEvery, err
 	}
+	if !l.lately(term).Rescue {
+		return l.o.RescueEvery, nil
+	}
 	limit := rescueBatch + l.passed // those that are held come again, the oldest first
 	tasks, err := l.store.Rescue(ctx, term, limit)
 	l.passed = 0

@@ -32,14 +32,15 @@ type Store interface {
 	Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error)
 }
 
-// Options of a Leader. All but Maintain and Rescued are needed.
+// Options of a Leader. All but Maintain, Oversee and Rescued are needed.
 type Options struct {
 	ID        store.ID        // of this process
 	TTL       time.Duration   // of a term without renewal
 	NewID     func() store.ID // mints task ids
 	Retention func() store.Retention
-	Maintain  func(ctx context.Context, term int64) error // nil: the engine has no housekeeping
-	Rescued   func(o store.Outcome)                       // told of each task taken from a dead worker
+	Maintain  func(ctx context.Context, term int64) error                 // nil: the engine has no housekeeping
+	Oversee   func(ctx context.Context, term int64) (store.Chores, error) // nil: the engine cannot
+	Rescued   func(o store.Outcome)                                       // told of each task taken from a dead worker
 	Log       *slog.Logger
 
 	RescueEvery time.Duration // between two looks for dead workers
@@ -54,6 +55,8 @@ type Leader struct {
 	loops []*loop.Loop
 	lead  *loop.Loop
 
+	rescuing, turning *loop.Loop
+
 	mu    sync.Mutex
 	term  int64
 	until time.Time     // by this process's monotonic clock
@@ -61,6 +64,7 @@ type Leader struct {
 	back  time.Time     // when it did so after an outage; zero: workers have had the time to beat since
 	ahead time.Duration // how far the engine's clock is ahead of this process's
 	other time.Time     // when another process was last seen to lead
+	seen  overseen
 
 	admitted time.Time // when a task last became available; read by that chore alone
 
@@ -78,12 +82,13 @@ func New(s Store, o Options) *Leader {
 	l := &Leader{store: s, o: o}
 	l.lead = loop.New("lead", o.TTL/3, o.Log, l.campaign)
 	l.lead.Patience = o.TTL / 3
+	l.turning, l.rescuing = l.chore("turn", 30*time.Second, l.turn), l.chore("rescue", 15*time.Second, l.rescue)
 	l.loops = []*loop.Loop{
 		l.lead,
 		l.chore("admit", 15*time.Second, l.admit),
-		l.chore("turn", 30*time.Second, l.turn),
+		l.turning,
 		l.chore("age", 30*time.Second, l.age),
-		l.chore("rescue", 15*time.Second, l.rescue),
+		l.rescuing,
 		l.chore("schedule", 30*time.Second, l.schedule),
 		l.chore("prune", time.Minute, l.prune),
 		l.chore("name", 30*time.Second, l.name),

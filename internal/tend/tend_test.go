@@ -77,9 +77,14 @@ func (s *shaky) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 }
 
 // lead runs a leader on a store. Kill ends it without a word, as SIGKILL does.
-func lead(s Store, id byte) (l *Leader, kill func()) {
-	l = New(s, Options{ID: store.ID{id}, TTL: ttl, RescueEvery: time.Second, Outage: ttl / 3, NewID: newID, Retention: func() store.Retention { return store.Retention{} },
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+func lead(s Store, id byte, change ...func(*Options)) (l *Leader, kill func()) {
+	o := Options{ID: store.ID{id}, TTL: ttl, RescueEvery: time.Second, Outage: ttl / 3, NewID: newID,
+		Retention: func() store.Retention { return store.Retention{} },
+		Log:       slog.New(slog.NewTextHandler(io.Discard, nil))}
+	for _, f := range change {
+		f(&o)
+	}
+	l = New(s, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
 	for _, one := range l.Loops() {

@@ -46,6 +46,9 @@ type rated struct {
 // turn hands out turns.
 func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	t := &l.turns
+	if t.unused && !l.lately(term).Turns {
+		return settingsAge, nil
+	}
 	began := time.Now()
 	t.heads = max(t.heads, fewestHeads)
 	groups, err := l.store.Turns(ctx, term, turnGroups, t.heads)

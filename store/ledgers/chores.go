@@ -5,23 +5,47 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// idle asks each server once what there is to do in all its ledgers. Ledgers
-// that did not tell are left out: they are to be asked for the chore itself.
-func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]postgres.Chores {
-	idle := map[int]postgres.Chores{}
-	if len(all) == 1 {
-		return idle
+var _ store.Overseer = (*Store)(nil)
+
+// Oversee implements store.Overseer. Admit has always something to do: it looks across ledgers.
+func (s *Store) Oversee(ctx context.Context, term int64) (c store.Chores, err error) {
+	all, err := s.ledgers(ctx)
+	if err != nil {
+		return c, err
 	}
+	told := s.choresOf(ctx, term, 1)
+	if len(told) < len(all) { // the others are to be asked
+		return store.Chores{Rescue: true, Turns: true}, nil
+	}
+	for _, one := range told {
+		c.Rescue, c.Turns = c.Rescue || one.Rescue, c.Turns || one.Turns
+	}
+	return c, nil
+}
+
+// idle is choresOf for chores of one trip to each ledger, which one ledger of a server is not asked before.
+func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]postgres.Chores {
+	if len(all) == 1 {
+		return nil
+	}
+	return s.choresOf(ctx, term, 2)
+}
+
+// choresOf asks each server with so many ledgers at least once what there is to do in all of them. Ledgers
+// that did not tell are left out: they are to be asked for the chore itself.
+func (s *Store) choresOf(ctx context.Context, term int64, fewest int) map[int]postgres.Chores {
+	told := map[int]postgres.Chores{}
 	within, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
 	var mu sync.Mutex
 	var done sync.WaitGroup
 	for _, at := range s.servers() {
 		numbers, engines := s.present(at)
-		if len(engines) < 2 {
+		if len(engines) < fewest {
 			continue
 		}
 		done.Go(func() {
@@ -33,13 +57,13 @@ func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]pos
 			defer mu.Unlock()
 			for i, c := range chores {
 				if c.Leads {
-					idle[numbers[i]] = c
+					told[numbers[i]] = c
 				}
 			}
 		})
 	}
 	done.Wait()
-	return idle
+	return told
 }
 
 // admitsNothing reports whether a ledger has nothing to admit, and when it will have.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tuskqueue/tusk/store"
 )
 
 // Chores say what whoever leads has to do in a ledger.
@@ -14,6 +16,25 @@ type Chores struct {
 	Next   time.Duration // until the next waiting task is due; negative: none waits
 	Doubts bool          // Admit has needs to look at
 	Turns  bool          // tasks run in turns
+	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
+}
+
+var _ store.Overseer = (*Store)(nil)
+
+// Oversee implements store.Overseer.
+func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
+	all, err := ChoresOf(ctx, term, []*Store{s})
+	if err != nil {
+		return store.Chores{}, err
+	}
+	c := all[0]
+	if !c.Leads {
+		return store.Chores{}, fmt.Errorf("chores: %w", store.ErrNotLeader)
+	}
+	if c.Doubts {
+		c.Next = 0
+	}
+	return store.Chores{Admit: c.Next, Rescue: c.Rescue, Turns: c.Turns}, nil
 }
 
 // ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
@@ -25,11 +46,13 @@ func ChoresOf(ctx context.Context, term int64, all []*Store) ([]Chores, error) {
 	}
 	chores := make([]Chores, len(all))
 	err := all[0].queryText(ctx, strings.Join(texts, "\nunion all\n"), func(raw [][]byte) error {
-		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0}
+		i := int32Of(raw[0])
+		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
+			Rescue: raw[5][0] != 0 || all[i].lookout.due(term)}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}
-		chores[int32Of(raw[0])] = c
+		chores[i] = c
 		return nil
 	}, term)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,10 +22,12 @@ func InFunctions(text string) string {
 // FunctionText is the text of all functions.
 func FunctionText() string { return functionText() }
 
+var changedColumns = regexp.MustCompile(`,\s+n\.changed_at, n\.changed\b|left join tusk\.note n on n\.id = s\.id`)
+
 // NewProgram makes the engine of a program whose functions have another text, and whose view of tasks has fewer columns.
 func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
-	fewer := strings.NewReplacer(", n.changed_at, n.changed\n", "\n", "left join tusk.note n on n.id = s.id", "")
-	return newStore(pool, Options{}, fewer.Replace(functionText())+"\n-- "+mark+"\n")
+	fewer := changedColumns.ReplaceAllString(functionText(), "")
+	return newStore(pool, Options{}, fewer+"\n-- "+mark+"\n")
 }
 
 // DropAfter is for how long nobody has run a program when its functions are removed.

@@ -8,7 +8,8 @@ on duplicate key update body = values(body)
 
 -- name: stop.over
 select s.place, s.n, s.lap
-from tusk_stop s left join tusk_task t force index (primary) on t.place = s.place and t.n = s.n and t.lap = s.lap and t.state = 3
+from tusk_stop s left join tusk_task t force index (primary) on t.place = s.place and t.n = s.n and t.lap = s.lap
+  and t.state = 3
 where t.place is null
 limit 500
 

@@ -3,13 +3,14 @@ select :now
 
 -- name: task.insert
 insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at,
-    expires_at, claimed_at, finished_at, worker, tenant, tkey, tags, settings, workflow, part, needs, needed, awaits, turn, args)
+    expires_at, claimed_at, finished_at, worker, tenant, tkey, tags, settings, workflow, part, needs, needed, awaits,
+      turn, args)
 values :rows
 
 -- name: task.restore
 insert into tusk_task (place, n, id, queue, kind, priority, state, lap, attempt, crashes, enqueued_at, run_at,
-    expires_at, claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow, part, needs, needed,
-    awaits, turn, args)
+    expires_at, claimed_at, finished_at, worker, failure, fingerprint, tenant, tkey, tags, settings, reason, workflow,
+    part, needs, needed, awaits, turn, args)
 values :rows
 
 -- name: task.become
@@ -45,7 +46,8 @@ insert into tusk_key (queue, tenant, tkey) values :rows
 on duplicate key update queue = queue
 
 -- name: key.lock
-select k.queue, k.tenant, k.tkey, k.task, k.place, k.n, k.awaiting, k.awaiting_place, k.awaiting_n, k.ended, k.source, k.tasks
+select k.queue, k.tenant, k.tkey, k.task, k.place, k.n, k.awaiting, k.awaiting_place, k.awaiting_n, k.ended, k.source,
+  k.tasks
 from (:keys) x
 straight_join tusk_key k force index (primary) on k.queue = x.queue and k.tenant = x.tenant and k.tkey = x.tkey
 for update
@@ -54,8 +56,8 @@ for update
 insert into tusk_key (queue, tenant, tkey, task, place, n, awaiting, awaiting_place, awaiting_n, ended, source, tasks)
 values :rows
 on duplicate key update task = values(task), place = values(place), n = values(n), awaiting = values(awaiting),
-    awaiting_place = values(awaiting_place), awaiting_n = values(awaiting_n), ended = values(ended), source = values(source),
-    tasks = values(tasks)
+    awaiting_place = values(awaiting_place), awaiting_n = values(awaiting_n), ended = values(ended),
+    source = values(source), tasks = values(tasks)
 
 -- name: key.delete
 delete k

@@ -26,7 +26,8 @@ select run_at from tusk_waiting force index (primary) order by run_at limit 1
 
 -- name: waiting.drop
 -- Joined, since a condition on all of them may lock those between.
-delete w from (:waiting) x straight_join tusk_waiting w force index (primary) on w.run_at = x.run_at and w.place = x.place and w.n = x.n
+delete w from (:waiting) x straight_join tusk_waiting w force index (primary) on w.run_at = x.run_at
+  and w.place = x.place and w.n = x.n
 
 -- name: label.drop
 delete l from tusk_label l force index (primary) where label >= ? and label <= ? and id in (:rows)
@@ -53,7 +54,8 @@ update tusk_worker force index (primary) set dead = 1, watched = 0 where id = ? 
 select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and beat_at > ?
 
 -- name: rescue.rewind
-update tusk_worker force index (primary) set since = 0, expires_at = expires_at - beat_at + ?, late_at = late_at - beat_at + ?, beat_at = ?
+update tusk_worker force index (primary) set since = 0, expires_at = expires_at - beat_at + ?,
+  late_at = late_at - beat_at + ?, beat_at = ?
 where id = ? and dead = 0 and beat_at > ?
 
 -- name: rescue.leases
@@ -112,7 +114,8 @@ delete from tusk_finished where queue = ? and state = ? and finished_at = ? and 
 
 -- name: prune.workers
 delete w from tusk_worker w force index (tusk_worker_dead)
-where w.dead in (1, 2) and w.beat_at < :now - ? and not exists (select 1 from tusk_lease l force index (tusk_lease_worker) where l.worker = w.id)
+where w.dead in (1, 2) and w.beat_at < :now - ? and not exists (select 1
+  from tusk_lease l force index (tusk_lease_worker) where l.worker = w.id)
 
 -- name: sweep.leases
 select token, worker, claimed_at, spans

@@ -26,30 +26,34 @@ $$;
 
 -- The tasks of the log, one by one. By id, rows_of finds them.
 create view tusk_fn.task as
-select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args, l.run_at, l.expires_at,
-  l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags) as tags, l.settings, l.failure, l.workflow, l.turn, l.partition
+select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind) as kind, l.args,
+  l.run_at, l.expires_at, l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags) as tags, l.settings, l.failure,
+  l.workflow, l.turn, l.partition
 from tusk.log l
 where l.packed is null
 union all
-select l.xid, l.lane, l.n + u.place, tusk_fn.id_after(l.id, u.place::int - 1), l.enqueued_at, 0, 0, l.kind, u.args, null, l.expires_at, null, null,
-  null, l.tags, l.settings, null, null, null, null
+select l.xid, l.lane, l.n + u.place, tusk_fn.id_after(l.id, u.place::int - 1), l.enqueued_at, 0, 0, l.kind, u.args,
+  null, l.expires_at, null, null, null, l.tags, l.settings, null, null, null, null
 from tusk.log l
 cross join lateral unnest(l.packed) with ordinality u(args, place)
 where l.packed is not null;
 
 -- The rows of one task, from transactions between two. Its pack is the last that begins
 -- at its id or before, in the same block: the planner has to know that it is one.
-create function tusk_fn.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615') returns setof tusk_fn.task
+create function tusk_fn.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615')
+  returns setof tusk_fn.task
 language sql stable rows 1 as $$
-  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind), l.args, l.run_at, l.expires_at,
-    l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags), l.settings, l.failure, l.workflow, l.turn, l.partition
+  select l.xid, l.lane, l.n, l.id, l.enqueued_at, l.attempt, l.crashes, tusk_fn.short_kind(l.kind), l.args, l.run_at,
+    l.expires_at, l.claimed_at, l.tenant, l.key, tusk_fn.short_tags(l.tags), l.settings, l.failure, l.workflow,
+    l.turn, l.partition
   from tusk.log l
   where l.id = _id and l.packed is null and l.xid between _lo and _hi
   union all
-  select l.xid, l.lane, l.n + l.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[l.place], null, l.expires_at, null, null,
-    null, l.tags, l.settings, null, null, null, null
+  select l.xid, l.lane, l.n + l.place, _id, l.enqueued_at, 0, 0, l.kind, l.packed[l.place], null, l.expires_at, null,
+    null, null, l.tags, l.settings, null, null, null, null
   from (
-    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.packed, tusk_fn.ids_between(p.id, _id) + 1 as place
+    select p.xid, p.lane, p.n, p.enqueued_at, p.kind, p.expires_at, p.tags, p.settings, p.packed,
+      tusk_fn.ids_between(p.id, _id) + 1 as place
     from tusk.log p
     where p.packed is not null and p.id between tusk_fn.block_of(_id) and _id and p.xid between _lo and _hi
     order by p.id desc limit 1) l
@@ -59,7 +63,8 @@ $$;
 -- Small words that the larger functions are made of.
 
 create function tusk_fn.lane_of(_queue text, _priority int) returns bigint language sql immutable as $$
-  select ((('x' || encode(substr(sha256(convert_to(_queue, 'UTF8')), 1, 6), 'hex'))::bit(48)::bigint & 140737488355327) << 16)
+  select ((('x' || encode(substr(sha256(convert_to(_queue, 'UTF8')), 1, 6),
+    'hex'))::bit(48)::bigint & 140737488355327) << 16)
     + _priority + 32768
 $$;
 
@@ -102,7 +107,8 @@ $$;
 
 -- The ids of runs, one by one. Not in SQL: what is inlined is taken for a hundred times
 -- as many rows, and compiled.
-create function tusk_fn.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint) language plpgsql immutable rows 100 as $$
+create function tusk_fn.ids_of(_firsts uuid[], _counts int[]) returns table (id uuid, place bigint)
+  language plpgsql immutable rows 100 as $$
 begin
   if _counts is null then
     return query select u.id, u.place from pg_catalog.unnest(_firsts) with ordinality u(id, place);
@@ -131,7 +137,8 @@ begin
 end $$;
 
 -- The tasks in a row of the log, with their places in the lane.
-create function tusk_fn.places_of(_id uuid, _n bigint, _packed bytea[]) returns table (id uuid, n bigint) language sql immutable as $$
+create function tusk_fn.places_of(_id uuid, _n bigint, _packed bytea[]) returns table (id uuid, n bigint)
+  language sql immutable as $$
   select _id, _n where _packed is null
   union all
   select tusk_fn.id_after(_id, u.place::int - 1), _n + u.place from unnest(_packed) with ordinality u(args, place)
@@ -152,7 +159,8 @@ create function tusk_fn.unpack(_ids uuid[], _lanes bigint[]) returns void langua
   gone as (
     delete from tusk.log l using found f where l.lane = f.lane and l.xid = f.xid and l.n = f.n returning l.*)
   insert into tusk.log (xid, lane, n, id, enqueued_at, kind, args, expires_at, tags, settings)
-  select g.xid, g.lane, g.n + u.place, tusk_fn.id_after(g.id, u.place::int - 1), g.enqueued_at, g.kind, u.args, g.expires_at, g.tags, g.settings
+  select g.xid, g.lane, g.n + u.place, tusk_fn.id_after(g.id, u.place::int - 1), g.enqueued_at, g.kind, u.args,
+    g.expires_at, g.tags, g.settings
   from gone g cross join lateral unnest(g.packed) with ordinality u(args, place)
 $$;
 
@@ -178,7 +186,8 @@ returns table (at tid, worker uuid, claimed_at timestamptz, ended_at timestamptz
 language sql stable rows 1 as $$
   select o.at, o.worker, o.claimed_at,
     case when o.ago is null then o.finished_at
-      else greatest(o.finished_at - coalesce(o.ago[tusk_fn.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms', o.claimed_at) end
+      else greatest(o.finished_at - coalesce(o.ago[tusk_fn.place_of(o.firsts, o.counts, _id)], 0) * interval '1 ms',
+        o.claimed_at) end
   from (select tusk_fn.block_of(_id) as block offset 0) b
   cross join unnest(tusk_fn.nodes_of(_xid)) d(node)
   cross join lateral (

@@ -10,48 +10,51 @@ where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
 create view tusk_fn.load as
 select l.token, l.lane, l.worker,
   coalesce(bit_count(l.open), (select sum(c) from unnest(l.counts) c), cardinality(l.firsts)) - (
-    select count(*) from tusk.finished f where f.token = l.token and tusk_fn.place_of(l.firsts, l.counts, f.id) is not null) as tasks
+    select count(*) from tusk.finished f where f.token = l.token
+      and tusk_fn.place_of(l.firsts, l.counts, f.id) is not null) as tasks
 from tusk.lease l;
 
 -- The tasks of each place, with their state as a number. A page of tasks asks each
 -- place for its newest alone.
-create view tusk_fn.waiting_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+create view tusk_fn.waiting_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
   w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
   null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition
 from tusk.waiting w;
 
-create view tusk_fn.dead_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
+create view tusk_fn.dead_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
 select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashes, d.run_at, d.expires_at, d.claimed_at,
   d.tenant, d.key, d.tags, d.settings, d.failure, d.reason, d.finished_at, null::uuid, null::uuid,
   d.workflow, d.turn, d.partition
 from tusk.dead d;
 
-create view tusk_fn.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
-select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, r.token, r.worker,
-  t.workflow, t.turn, t.partition
+create view tusk_fn.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
+select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes,
+  coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
+  null::timestamptz, r.token, r.worker, t.workflow, t.turn, t.partition
 from tusk_fn.running r
 cross join lateral (
-  select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t -- or the whole stretch of the lane might be walked
+  -- or the whole stretch of the lane might be walked
+  select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
   where t.lane = r.lane
   order by t.xid desc limit 1) t;
 
-create view tusk_fn.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
-select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes, coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', null::timestamptz, null::uuid, null::uuid,
-  t.workflow, t.turn, t.partition
+create view tusk_fn.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
+select t.id, 3::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt, t.crashes,
+  coalesce(t.run_at, t.enqueued_at), t.expires_at, t.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
+  null::timestamptz, null::uuid, null::uuid, t.workflow, t.turn, t.partition
 from tusk_fn.task t
 where tusk_fn.unclaimed(t.lane, t.xid, t.n);
 
-create view tusk_fn.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure,
-  reason, finished_at, token, worker, workflow, turn, partition) as
-select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at), t.expires_at, o.claimed_at,
-  t.tenant, t.key, t.tags, t.settings, t.failure, '', o.ended_at, null::uuid, o.worker, t.workflow, t.turn, t.partition
+create view tusk_fn.completed_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
+select t.id, 6::smallint, t.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 0, coalesce(t.run_at, t.enqueued_at),
+  t.expires_at, o.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '', o.ended_at, null::uuid, o.worker,
+  t.workflow, t.turn, t.partition
 from tusk_fn.task t
 join lateral (select o.claimed_at, o.ended_at, o.worker from tusk_fn.flush_of(t.lane, t.xid, t.id) o limit 1) o on true
 where not tusk_fn.unclaimed(t.lane, t.xid, t.n)
@@ -75,12 +78,14 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
   union all
   select * from tusk_fn.dead_tasks d where d.id = _id
   union all
-  select t.id, s.state, t.lane, t.kind, t.args, t.enqueued_at, case when s.state = 3 then t.attempt else t.attempt + 1 end,
-    case when s.state = 6 then 0 else t.crashes end, coalesce(t.run_at, t.enqueued_at), t.expires_at, s.claimed_at,
-    t.tenant, t.key, t.tags, t.settings, t.failure, '', s.finished_at, s.token, s.worker, t.workflow, t.turn, t.partition
+  select t.id, s.state, t.lane, t.kind, t.args, t.enqueued_at,
+    case when s.state = 3 then t.attempt else t.attempt + 1 end, case when s.state = 6 then 0 else t.crashes end,
+    coalesce(t.run_at, t.enqueued_at), t.expires_at, s.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
+    s.finished_at, s.token, s.worker, t.workflow, t.turn, t.partition
   from (select * from tusk_fn.rows_of(_id) r order by r.xid desc, r.n desc limit 1) t
   cross join lateral (
-    select 3::smallint as state, t.claimed_at, null::timestamptz as finished_at, null::uuid as token, null::uuid as worker
+    select 3::smallint as state, t.claimed_at, null::timestamptz as finished_at, null::uuid as token,
+      null::uuid as worker
     where tusk_fn.unclaimed(t.lane, t.xid, t.n)
     union all
     select 4::smallint, l.claimed_at, null, l.token, l.worker
@@ -88,7 +93,8 @@ create function tusk_fn.state_of(_id uuid) returns setof tusk_fn.task_state lang
     cross join tusk.lease l
     where l.lane = t.lane and t.xid between l.lo and l.hi and (t.id = any(l.firsts) or exists (
         select from unnest(l.firsts, l.counts) r(first, count)
-        where l.counts is not null and r.first between b.block and t.id and tusk_fn.ids_between(r.first, t.id) < r.count))
+        where l.counts is not null and r.first between b.block and t.id
+          and tusk_fn.ids_between(r.first, t.id) < r.count))
       and (l.open is null or get_bit(l.open, tusk_fn.place_of(l.firsts, l.counts, t.id) - 1) = 1)
       and not exists (select from tusk.finished f where f.token = l.token and f.id = t.id)
     union all
@@ -100,20 +106,23 @@ $$;
 -- Every task once, for people and their queries.
 create view tusk_fn.tasks as
 select s.id,
-  (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state] as state,
-  tusk_fn.queue_of(s.lane) as queue, tusk_fn.priority_of(s.lane) as priority, s.kind, convert_from(s.args, 'UTF8') as args,
-  s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
-  s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition, n.changed_at, n.changed
+  (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled',
+    'discarded'])[s.state] as state,
+  tusk_fn.queue_of(s.lane) as queue, tusk_fn.priority_of(s.lane) as priority, s.kind,
+  convert_from(s.args, 'UTF8') as args, s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at,
+  s.run_at, s.expires_at, s.claimed_at, s.finished_at, s.worker, s.workflow, s.turn is true as turn, s.partition,
+  n.changed_at, n.changed
 from tusk_fn.task_state s
 left join tusk.note n on n.id = s.id;
 
 -- The task of an id, which the view would look for in every pack.
 create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql stable as $$
   select s.id,
-    (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled', 'discarded'])[s.state],
-    tusk_fn.queue_of(s.lane), tusk_fn.priority_of(s.lane), s.kind, convert_from(s.args, 'UTF8'),
-    s.attempt, s.crashes, s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at,
-    s.finished_at, s.worker, s.workflow, s.turn is true, s.partition, n.changed_at, n.changed
+    (array['scheduled', 'pending', 'available', 'running', 'retryable', 'completed', 'cancelled',
+      'discarded'])[s.state],
+    tusk_fn.queue_of(s.lane), tusk_fn.priority_of(s.lane), s.kind, convert_from(s.args, 'UTF8'), s.attempt, s.crashes,
+    s.tenant, s.key, s.tags, s.reason, s.enqueued_at, s.run_at, s.expires_at, s.claimed_at, s.finished_at, s.worker,
+    s.workflow, s.turn is true, s.partition, n.changed_at, n.changed
   from tusk_fn.state_of($1) s
   left join tusk.note n on n.id = s.id
 $$;
@@ -130,7 +139,8 @@ cross join lateral (
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(a.seen) x
     cross join lateral (
-      select sum(coalesce(cardinality(t.packed), 1)) as rows from tusk.log t where t.lane = l.lane and t.xid = x) late) + (
+      select sum(coalesce(cardinality(t.packed), 1)) as rows from tusk.log t where t.lane = l.lane
+        and t.xid = x) late) + (
     select coalesce(sum(coalesce(cardinality(t.packed), 1)), 0)::bigint from tusk.log t
     where t.lane = l.lane and t.xid >= coalesce(pg_snapshot_xmax(a.seen), '0')) as rows) fresh
 left join lateral (

@@ -152,7 +152,8 @@ end $$;
 -- Locks what the ends of attempts will change: their leases, as those do who may share
 -- them with transactions that have finished some of their tasks, keys, and the rows of
 -- what waits for either. Returns the places of keys that a user's transaction holds.
-create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[], _counts int[]) returns int[]
+create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _queues bigint[], _keys text[], _firsts uuid[],
+  _counts int[]) returns int[]
 language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$

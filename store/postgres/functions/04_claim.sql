@@ -11,14 +11,15 @@
 -- nor anything else but the id. Who has locked one of the lanes names it in _held, and
 -- waits for no other.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
-create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint, _full boolean,
-  _packed boolean, _held bigint default 0)
+create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint,
+  _full boolean, _packed boolean, _held bigint default 0)
 returns table (
-  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
-  run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
-  workflows uuid[], turns boolean[], partitions text[])
+  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
+  attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],
+  tags text[], settings bytea[], workflows uuid[], turns boolean[], partitions text[])
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '2s'
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+  set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
@@ -58,8 +59,10 @@ begin
   -- A request and its repetition: the one that comes second sees what the
   -- first did, whichever that is. Assigned, for to perform it costs ten times as much.
   _first := pg_advisory_xact_lock(_lock) is not null and set_config('synchronous_commit', 'off', true) is not null;
-  select exists (select from tusk.worker w where w.id = _worker and not w.dead), exists (select from tusk.lease l where l.token = _token),
-    case when cardinality(_queues) = 1 then array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
+  select exists (select from tusk.worker w where w.id = _worker and not w.dead),
+    exists (select from tusk.lease l where l.token = _token),
+    case when cardinality(_queues) = 1
+      then array(select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
       else tusk_fn.lanes_to_try(_queues) end
   into _alive, _known, _lanes;
   if not _alive then
@@ -68,9 +71,9 @@ begin
   if _known or _again then
     if _again then
       return query
-      select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt], array[h.crashes],
-        array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key], array[to_json(h.tags)::text], array[h.settings],
-        array[h.workflow], array[h.turn], array[h.partition]
+      select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt],
+        array[h.crashes], array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key],
+        array[to_json(h.tags)::text], array[h.settings], array[h.workflow], array[h.turn], array[h.partition]
       from tusk_fn.held(_token) h;
     end if;
     return;
@@ -108,21 +111,24 @@ begin
       attempts := null;
       if _packs then
         _plain := true;
-      elsif _plain and (pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) or p.at_xid >= pg_snapshot_xmax(p.done)) then
+      elsif _plain and (pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done)
+        or p.at_xid >= pg_snapshot_xmax(p.done)) then
         -- Nobody was writing when the lane was last looked at, or it has gone past them:
         -- no late rows to look for, which is much of the work of a small claim.
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
-          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
-            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
+          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null
+            and r.key is null and r.tags is null and r.settings is null and r.workflow is null and r.turn is null
+            and r.partition is null),
           bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
         from tusk_fn.rows_after(_lane, _win, _from, _n, _want) r;
       elsif _plain then
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
-          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null and r.key is null
-            and r.tags is null and r.settings is null and r.workflow is null and r.turn is null and r.partition is null),
+          bool_and(r.attempt = 0 and r.crashes = 0 and r.run_at is null and r.expires_at is null and r.tenant is null
+            and r.key is null and r.tags is null and r.settings is null and r.workflow is null and r.turn is null
+            and r.partition is null),
           bool_or(r.packed is not null)
         into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, _plain, _packs
         from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
@@ -130,25 +136,29 @@ begin
       if not _plain and not _packs then
         select array_agg(r.id), array_agg(r.kind), array_agg(case when octet_length(r.args) <= 8192 then r.args end),
           array_agg(r.enqueued_at), array_agg(r.xid), array_agg(r.n), array_agg(r.id order by r.id),
-          array_agg(r.attempt + 1), array_agg(r.crashes), array_agg(r.run_at), array_agg(r.expires_at), array_agg(r.tenant),
-          array_agg(r.key), array_agg(to_json(r.tags)::text), array_agg(r.settings), array_agg(r.workflow), array_agg(r.turn),
-          array_agg(r.partition), bool_or(r.packed is not null)
-        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys, tags, settings,
-          workflows, turns, partitions, _packs
+          array_agg(r.attempt + 1), array_agg(r.crashes), array_agg(r.run_at), array_agg(r.expires_at),
+          array_agg(r.tenant), array_agg(r.key), array_agg(to_json(r.tags)::text), array_agg(r.settings),
+          array_agg(r.workflow), array_agg(r.turn), array_agg(r.partition), bool_or(r.packed is not null)
+        into ids, kinds, args, enqueued_at, _xids, _ns, _sorted, attempts, crashes, run_at, expires_at, tenants, keys,
+          tags, settings, workflows, turns, partitions, _packs
         from tusk_fn.rows_next(_lane, p.done, _win, p.at_xid, p.at_n, _from, _n, _want) r;
       end if;
       if _packs then
         _size := 0; _xids := '{}'; _sorted := '{}'; _sizes := '{}';
         for _row in _rows loop -- one at a time, for each may be all that is wanted
-          _skip := case when _row.packed is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0) else 0 end;
+          _skip := case when _row.packed is not null and _row.xid = p.at_xid then greatest(p.at_n - _row.n, 0)
+            else 0 end;
           _take := least(coalesce(cardinality(_row.packed), 1) - _skip, _want - _size);
           ids := array[case when _skip = 0 then _row.id else tusk_fn.id_after(_row.id, _skip) end];
           args := case when _row.packed is null then array[_row.args] else _row.packed[_skip + 1 : _skip + _take] end;
           kinds := array[_row.kind]; enqueued_at := array[_row.enqueued_at];
           attempts := null;
-          if _row.packed is null or _row.expires_at is not null or _row.tags is not null or _row.settings is not null then
-            attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at]; expires_at := array[_row.expires_at];
-            tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text]; settings := array[_row.settings];
+          if _row.packed is null or _row.expires_at is not null or _row.tags is not null
+            or _row.settings is not null then
+            attempts := array[_row.attempt + 1]; crashes := array[_row.crashes]; run_at := array[_row.run_at];
+            expires_at := array[_row.expires_at];
+            tenants := array[_row.tenant]; keys := array[_row.key]; tags := array[to_json(_row.tags)::text];
+            settings := array[_row.settings];
             workflows := array[_row.workflow]; turns := array[_row.turn]; partitions := array[_row.partition];
           end if;
           return next;
@@ -174,9 +184,11 @@ begin
           _lo := _xids[1]; _hi := _xids[cardinality(_xids)]; _firsts := _sorted; _counts := _sizes;
         else
           if _counts is not null or _sizes is not null then
-            _counts := coalesce(_counts, array_fill(1, array[cardinality(_firsts)])) || coalesce(_sizes, array_fill(1, array[_size]));
+            _counts := coalesce(_counts, array_fill(1, array[cardinality(_firsts)]))
+              || coalesce(_sizes, array_fill(1, array[_size]));
           end if;
-          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[cardinality(_xids)]); _firsts := _firsts || _sorted; _sort := true;
+          _lo := least(_lo, _xids[1]); _hi := greatest(_hi, _xids[cardinality(_xids)]); _firsts := _firsts || _sorted;
+          _sort := true;
         end if;
         _got := _got + _size;
         _want := _want - _size;
@@ -194,7 +206,8 @@ begin
         _counts := null;
       end if;
       if _sort then
-        select array_agg(u.first order by u.first), case when _counts is not null then array_agg(u.count order by u.first) end
+        select array_agg(u.first order by u.first), case when _counts is not null
+          then array_agg(u.count order by u.first) end
         into _firsts, _counts
         from unnest(_firsts, _counts) u(first, count);
       end if;
@@ -230,31 +243,36 @@ begin
 end $$;
 
 -- The rows of a lane that are visible in a window, from a point of the index on.
-create function tusk_fn.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int) returns setof tusk.log
+create function tusk_fn.rows_after(_lane bigint, _win pg_snapshot, _from xid8, _n bigint, _want int)
+  returns setof tusk.log
 language sql stable as $$
   select t.*
   from tusk.log t
   where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+    and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n)
+    and pg_visible_in_snapshot(t.xid, _win)
   order by t.lane, t.xid, t.n limit _want
 $$;
 
 -- The same, and before them the rows of transactions that were in flight when the
 -- lane was claimed up to _done and are not now, one transaction after another.
-create function tusk_fn.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint, _from xid8, _n bigint, _want int)
+create function tusk_fn.rows_next(_lane bigint, _done pg_snapshot, _win pg_snapshot, _at_xid xid8, _at_n bigint,
+  _from xid8, _n bigint, _want int)
 returns setof tusk.log language sql stable as $$
   (select t.*
    from (select x from pg_snapshot_xip(_done) x where x >= _at_xid and pg_visible_in_snapshot(x, _win) order by x) late
    cross join lateral (
      select t.* from tusk.log t
-     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_at_xid, _at_n)
+     where t.lane = _lane and t.xid = late.x and (t.xid, t.n) >= (_at_xid, _at_n & -256)
+       and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_at_xid, _at_n)
      order by t.lane, t.xid, t.n limit _want) t
    limit _want)
   union all
   (select t.*
    from tusk.log t
    where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n) and pg_visible_in_snapshot(t.xid, _win)
+     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n)
+     and pg_visible_in_snapshot(t.xid, _win)
    order by t.lane, t.xid, t.n limit _want)
   limit _want
 $$;
@@ -262,13 +280,13 @@ $$;
 -- The args that claim left out: those of _ids whose place in _args is null.
 create function tusk_fn.large_args(_lane bigint, _ids uuid[], _args bytea[], _xids xid8[])
 returns table (
-  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[], attempts int[], crashes int[],
-  run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[], tags text[], settings bytea[],
-  workflows uuid[], turns boolean[], partitions text[])
+  lane bigint, claimed_at timestamptz, ids uuid[], kinds text[], args bytea[], enqueued_at timestamptz[],
+  attempts int[], crashes int[], run_at timestamptz[], expires_at timestamptz[], tenants text[], keys text[],
+  tags text[], settings bytea[], workflows uuid[], turns boolean[], partitions text[])
 language sql stable as $$
-  select _lane, null::timestamptz, array[u.id], null::text[], array[t.args], null::timestamptz[], null::int[], null::int[],
-    null::timestamptz[], null::timestamptz[], null::text[], null::text[], null::text[], null::bytea[], null::uuid[], null::boolean[],
-    null::text[]
+  select _lane, null::timestamptz, array[u.id], null::text[], array[t.args], null::timestamptz[], null::int[],
+    null::int[], null::timestamptz[], null::timestamptz[], null::text[], null::text[], null::text[], null::bytea[],
+    null::uuid[], null::boolean[], null::text[]
   from unnest(_ids, _args, _xids) u(id, args, xid)
   join tusk.log t on t.lane = _lane and t.xid = u.xid and t.id = u.id and t.packed is null
   where u.args is null
@@ -291,7 +309,8 @@ end $$;
 -- that may err on the side of looking. No two of its probes are alike, so that
 -- remembering them would cost a third of it.
 create function tusk_fn.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan
+  set jit = off
 as $$
 declare
   _here pg_snapshot := pg_current_snapshot();
@@ -314,7 +333,8 @@ begin
         and exists (
           select from pg_snapshot_xip(p.done) x
           where pg_visible_in_snapshot(x, _here)
-            and exists (select from tusk.log t where t.lane = l.id and t.xid = x and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)))
+            and exists (select from tusk.log t where t.lane = l.id and t.xid = x
+              and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (p.at_xid, p.at_n)))
       or p.win is not null
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);

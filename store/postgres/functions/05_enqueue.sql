@@ -1,11 +1,13 @@
 -- When a task is due, now at the soonest. Stable, as adding an interval is: what claims
 -- to be more is not inlined.
-create function tusk_fn.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz language sql stable as $$
+create function tusk_fn.due(_now timestamptz, _run_at timestamptz, _delay bigint) returns timestamptz
+  language sql stable as $$
   select greatest(coalesce(_run_at, _now) + greatest(coalesce(_delay, 0), 0) * interval '1 us', _now)
 $$;
 
 -- The sooner of a task's two expiries.
-create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz language sql stable as $$
+create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) returns timestamptz
+  language sql stable as $$
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
@@ -38,8 +40,8 @@ begin
   end if;
   insert into tusk.log (lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
     key, tags, settings, failure, workflow, turn, partition)
-  values (w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at, w.claimed_at, w.tenant,
-    w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition);
+  values (w.lane, w.n, w.id, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.run_at, w.expires_at,
+    w.claimed_at, w.tenant, w.key, w.tags, w.settings, w.failure, w.workflow, w.turn, w.partition);
   return 3;
 end $$;
 
@@ -82,7 +84,8 @@ begin
       return query select coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'), 5::smallint;
       return;
     end if;
-    update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue and y.key = _key;
+    update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue
+      and y.key = _key;
   end if;
   if k.holder is null and _conflict = 3 and k.tasks > 0 then
     return query select coalesce(k.ended, '00000000-0000-0000-0000-000000000000'), 2::smallint;
@@ -108,7 +111,8 @@ end $$;
 -- Gives a task that has not started the values of another. The key is locked, so
 -- the task can only have moved on by a claim, an admission or a grant. One that
 -- needs others keeps its row, in which those who set it free look for it.
-create function tusk_fn.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean language plpgsql as $$
+create function tusk_fn.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean
+  language plpgsql as $$
 #variable_conflict use_column
 declare
   old tusk.waiting;
@@ -135,7 +139,8 @@ begin
       if tusk_fn.unclaimed(t.lane, t.xid, t.n)
         and exists (select from tusk.log y where y.lane = t.lane and y.xid = t.xid and y.n = t.n) then
         if t.lane = w.lane and w.run_at <= _now then
-          update tusk.log y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings, expires_at = w.expires_at
+          update tusk.log y set kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
+            expires_at = w.expires_at
           where y.lane = t.lane and y.xid = t.xid and y.n = t.n;
           perform tusk_fn.catalogue_anew(t, w.kind, w.tags);
           return true;
@@ -187,7 +192,8 @@ end $$;
 
 -- Frees a key whose holder has ended, for what was waiting for it if anything was. The
 -- key is one of tenant_key, here and wherever a function is given it with its queue.
-create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void language plpgsql as $$
+create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns void
+  language plpgsql as $$
 #variable_conflict use_column
 declare
   k tusk.key;
@@ -201,7 +207,8 @@ begin
     update tusk.key y set holder = null, ended = _id where y.queue = _queue and y.key = _key;
     return;
   end if;
-  update tusk.key y set holder = k.awaiting, awaiting = null, ended = _id, tasks = y.tasks + 1 where y.queue = _queue and y.key = _key;
+  update tusk.key y set holder = k.awaiting, awaiting = null, ended = _id, tasks = y.tasks + 1 where y.queue = _queue
+    and y.key = _key;
   if pg_relation_size('tusk.open_need') > 0 and tusk_fn.stays_pending(k.awaiting) then
     return;
   end if;
@@ -249,7 +256,8 @@ begin
     update tusk.key y set holder = m.id, tasks = y.tasks + 1
     from mine m where y.ctid = any(_free) and y.queue = m.queue and y.key = m.key
     returning y.holder)
-  select array_agg(m.at) into _took from mine m where m.id in (select t.holder from made t union all select t.holder from had t);
+  select array_agg(m.at) into _took from mine m where m.id in (select t.holder from made t union all select t.holder
+    from had t);
   return coalesce(_took, '{}');
 end $$;
 
@@ -260,7 +268,8 @@ end $$;
 create function tusk_fn.put(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
   _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
   _keys text[], _conflicts smallint[], _sources timestamptz[],
-  _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null, _pending boolean[] default null)
+  _workflows uuid[] default null, _turns boolean[] default null, _partitions text[] default null,
+    _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql set jit = off as $$
 #variable_conflict use_column
@@ -277,7 +286,8 @@ begin
   _ns := array(select nextval('tusk.task_n') from generate_subscripts(_ids, 1));
   if (select count(k) from unnest(_keys) k) > 1 then
     _own := array(
-      select tusk_fn.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g) order by u.g);
+      select tusk_fn.tenant_key(u.tenant, u.key) from unnest(_tenants, _keys) with ordinality u(tenant, key, g)
+        order by u.g);
     perform tusk_fn.lock_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own);
     _held := tusk_fn.tasks_of_keys(
       array(select _lanes[g] >> 16 from generate_subscripts(_ids, 1) g where _conflicts[g] in (1, 2) order by g),
@@ -286,21 +296,25 @@ begin
       perform tusk_fn.lock_waiting(_held, '{}');
       perform tusk_fn.lock_lanes(_held);
     end if;
-    _easy := tusk_fn.take_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own, _ids, array(
+    _easy := tusk_fn.take_keys(array(select l >> 16 from unnest(_lanes) with ordinality u(l, g) order by g), _own,
+      _ids, array(
       select _conflicts[g] in (0, 1) and _pending[g] is not true and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now
       from generate_subscripts(_ids, 1) g order by g));
   end if;
   insert into tusk.log (lane, n, id, enqueued_at, kind, args, run_at, expires_at, tenant, key, tags, settings,
     workflow, partition)
-  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now, tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]),
-    _tenants[g], _keys[g], _tags[g]::text[], _settings[g], _workflows[g], _partitions[g]
-  from generate_subscripts(_ids, 1) g
-  where (_keys[g] is null or g = any(_easy)) and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now and _turns[g] is not true and _pending[g] is not true;
-  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant, key, tags, settings,
-    workflow, turn, partition, line)
-  select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0, _kinds[g], _args[g],
+  select _lanes[g], _ns[g], _ids[g], _now, _kinds[g], _args[g], _now,
     tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _keys[g], _tags[g]::text[], _settings[g],
-    _workflows[g], _turns[g], _partitions[g], case when _pending[g] is not true and x.due <= _now then _now end
+    _workflows[g], _partitions[g]
+  from generate_subscripts(_ids, 1) g
+  where (_keys[g] is null or g = any(_easy)) and tusk_fn.due(_now, _run_at[g], _delays[g]) <= _now
+    and _turns[g] is not true and _pending[g] is not true;
+  insert into tusk.waiting (id, state, lane, run_at, n, enqueued_at, attempt, crashes, kind, args, expires_at, tenant,
+    key, tags, settings, workflow, turn, partition, line)
+  select _ids[g], case when _pending[g] or x.due <= _now then 2 else 1 end, _lanes[g], x.due, _ns[g], _now, 0, 0,
+    _kinds[g], _args[g], tusk_fn.expiry(_now, _expires_at[g], _expires_in[g]), _tenants[g], _keys[g],
+    _tags[g]::text[], _settings[g], _workflows[g], _turns[g], _partitions[g],
+    case when _pending[g] is not true and x.due <= _now then _now end
   from generate_subscripts(_ids, 1) g
   cross join lateral (select tusk_fn.due(_now, _run_at[g], _delays[g]) as due) x
   where (_keys[g] is null or g = any(_easy)) and (x.due > _now or _turns[g] or _pending[g]);
@@ -310,7 +324,8 @@ begin
     select g from generate_subscripts(_ids, 1) g where _keys[g] is not null and (g = any(_easy)) is not true
     order by _lanes[g] >> 16, tusk_fn.tenant_key(_tenants[g], _keys[g]) collate "C", g
   loop
-    w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i]; w.run_at := tusk_fn.due(_now, _run_at[i], _delays[i]);
+    w.id := _ids[i]; w.state := case when _pending[i] then 2 else 1 end; w.lane := _lanes[i];
+    w.run_at := tusk_fn.due(_now, _run_at[i], _delays[i]);
     w.n := _ns[i]; w.enqueued_at := _now; w.attempt := 0; w.crashes := 0; w.kind := _kinds[i]; w.args := _args[i];
     w.expires_at := tusk_fn.expiry(_now, _expires_at[i], _expires_in[i]); w.tenant := _tenants[i]; w.key := _keys[i];
     w.tags := _tags[i]::text[]; w.settings := _settings[i]; w.claimed_at := null; w.failure := null;

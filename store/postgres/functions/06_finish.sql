@@ -11,11 +11,13 @@ declare
   _to     smallint := _state;
   _why    text := _reason;
 begin
-  select * into t from (select * from tusk_fn.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane order by y.xid desc limit 1;
+  select * into t from (select * from tusk_fn.rows_of(_id, l.lo, l.hi) offset 0) y where y.lane = l.lane
+    order by y.xid desc limit 1;
   if _state not in (6, 7, 8) then
     if t.key is not null then
       perform 1 from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key) for update;
-      if exists (select from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key) and y.awaiting is not null) then
+      if exists (select from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key)
+        and y.awaiting is not null) then
         _to := 7; _why := 'superseded';
       end if;
     end if;
@@ -24,7 +26,8 @@ begin
       _to := coalesce(_to, _state);
     end if;
     if _to = 7 then
-      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), tusk_fn.cancelled_stat(tusk_fn.queue_of(l.lane), t.kind);
+      insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'),
+        tusk_fn.cancelled_stat(tusk_fn.queue_of(l.lane), t.kind);
     end if;
   end if;
   delete from tusk.attempt y where y.id = _id and y.error = '';
@@ -34,16 +37,18 @@ begin
     insert into tusk.failure as f (queue, kind, fingerprint, count, first_at, last_at, sample, sample_task)
     values (_queue, t.kind, _fingerprint, 1, _ended, _ended, _error, _id)
     on conflict (queue, kind, fingerprint) do update
-    set count = f.count + 1, first_at = least(f.first_at, excluded.first_at), last_at = greatest(f.last_at, excluded.last_at),
+    set count = f.count + 1, first_at = least(f.first_at, excluded.first_at),
+      last_at = greatest(f.last_at, excluded.last_at),
       sample = case when excluded.last_at >= f.last_at then excluded.sample else f.sample end,
       sample_task = case when excluded.last_at >= f.last_at then excluded.sample_task else f.sample_task end;
     t.failure := _fingerprint;
   end if;
   if _to in (6, 7, 8) then
-    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-      tags, settings, failure, reason, finished_at, workflow, turn, partition)
-    values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args, t.expires_at, l.claimed_at,
-      t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn, t.partition);
+    insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
+      tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition)
+    values (_id, _to, l.lane, coalesce(t.run_at, t.enqueued_at), t.enqueued_at, _attempt, _crashes, t.kind, t.args,
+      t.expires_at, l.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, _why, _ended, t.workflow, t.turn,
+      t.partition);
     if t.key is not null then
       perform tusk_fn.free_key(_queue, tusk_fn.tenant_key(t.tenant, t.key), _id, _now);
     end if;
@@ -53,7 +58,8 @@ begin
   w.run_at := _now + case when _to in (2, 3) then 0 else greatest(_delay, 0) end * interval '1 us';
   w.enqueued_at := t.enqueued_at; w.attempt := _attempt; w.crashes := _crashes; w.kind := t.kind; w.args := t.args;
   w.expires_at := t.expires_at; w.claimed_at := l.claimed_at; w.tenant := t.tenant; w.key := t.key; w.tags := t.tags;
-  w.settings := t.settings; w.failure := t.failure; w.workflow := t.workflow; w.turn := t.turn; w.partition := t.partition;
+  w.settings := t.settings; w.failure := t.failure; w.workflow := t.workflow; w.turn := t.turn;
+  w.partition := t.partition;
   if _to = 3 then
     perform tusk_fn.place(w);
   else
@@ -109,14 +115,16 @@ begin
   select array_agg(w.id) into _written from written w;
   if exists (
     select from unnest(_ids, _tokens) x(id, token)
-    where x.id = any(_written) and not exists (select from tusk_fn.running r where r.token = x.token and r.id = x.id)) then
+    where x.id = any(_written) and not exists (select from tusk_fn.running r where r.token = x.token
+      and r.id = x.id)) then
     raise lock_not_available using message = 'an attempt ended while its note was written';
   end if;
 end $$;
 
 -- The same for who must not wait for a user's transaction, which may hold the note of a
 -- task that it ends. Returns the places of notes that are held and not stored.
-create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[], _logs text[]) returns int[]
+create function tusk_fn.write_free_notes(_ids uuid[], _tokens uuid[], _progress text[], _outputs bytea[],
+  _logs text[]) returns int[]
 language plpgsql set jit = off set lock_timeout = '20ms' as $$
 declare
   _held  int[] := '{}';
@@ -145,7 +153,8 @@ end $$;
 -- claimed, which is closed as a whole. Where anything was ever put beside leases, and
 -- for anything else, it is left to finish_lease.
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
-create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea)
+create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[],
+  _stats bytea)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '1s'
@@ -159,7 +168,8 @@ declare
 begin
   if pg_sequence_last_value('tusk.beside') is null and current_setting('transaction_isolation') = 'read committed' then
     delete from tusk.lease y
-    where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
+    where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
+      from _counts
     returning y.lo, y.hi, y.worker, y.claimed_at into _lo, _hi, _worker, _claimed;
   end if;
   if _lo is null then
@@ -168,8 +178,8 @@ begin
     return;
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed,
-    clock_timestamp(), 0, _stats, _firsts, _counts, _ago);
+  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
+    _worker, _claimed, clock_timestamp(), 0, _stats, _firsts, _counts, _ago);
   if pg_sequence_last_value('tusk.beside') is not null then
     perform tusk_fn.begin_anew(); -- now something is
   end if;
@@ -178,8 +188,8 @@ end $$;
 -- The same, with keys, all of which have an id, and where something may be beside the
 -- lease. Only tables that have pages are asked: a relation's size is the cheapest thing
 -- to know of it.
-create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int, _ago int[], _stats bytea,
-  _key_queues bigint[], _keys text[], _key_ids uuid[])
+create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int,
+  _ago int[], _stats bytea, _key_queues bigint[], _keys text[], _key_ids uuid[])
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
 set enable_seqscan = off set jit = off set lock_timeout = '300ms'
@@ -208,18 +218,20 @@ begin
   -- What was finished before the lock is judged after it, by a new statement.
   select y.ctid, y.lo, y.hi, y.worker, y.claimed_at into _at, _lo, _hi, _worker, _claimed
   from tusk.lease y
-  where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct from _counts
+  where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
+    from _counts
   for update skip locked;
   if _at is null or pg_relation_size('tusk.finished') > 0 and tusk_fn.has_finished(_token) then
     return query
-    select * from tusk_fn.finish(array[_token], array[_lane], '{0}', array[cardinality(_firsts)], array[_keyed], _firsts, _counts, array[_tasks], _ago,
-      _stats, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', _key_queues, _keys, _key_ids);
+    select * from tusk_fn.finish(array[_token], array[_lane], '{0}', array[cardinality(_firsts)], array[_keyed],
+      _firsts, _counts, array[_tasks], _ago, _stats, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+      _key_queues, _keys, _key_ids);
     return;
   end if;
   delete from tusk.lease y where y.ctid = _at;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token, _worker, _claimed, _now,
-    _keyed, _stats, _firsts, _counts, _ago);
+  values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
+    _worker, _claimed, _now, _keyed, _stats, _firsts, _counts, _ago);
   for i in 1 .. cardinality(_keys) loop
     perform tusk_fn.free_key(_key_queues[i], _keys[i], _key_ids[i], _now);
   end loop;
@@ -245,13 +257,14 @@ end $$;
 -- returned without an id, its place as the queue. Otherwise it returns the queues of what
 -- was set free. It waits for nobody longer than its lock_timeout, which is an error.
 create function tusk_fn.finish(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
-  _firsts uuid[], _counts int[], _ends int[], _ago int[],
-  _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
-  _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
-  _key_queues bigint[], _keys text[], _key_ids uuid[], _in_order boolean default false)
+  _firsts uuid[], _counts int[], _ends int[], _ago int[], _stats bytea, _odd int[], _odd_ids uuid[],
+  _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[], _errors text[],
+  _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
+  _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
 language plpgsql
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+  set lock_timeout = '300ms'
 as $$
 #variable_conflict use_column
 declare
@@ -272,7 +285,8 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' then
     perform tusk_fn.need_read_committed();
   end if;
-  if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0 or pg_relation_size('tusk.open_need') > 0) then
+  if not _in_order and (cardinality(_tokens) > 1 or cardinality(_keys) > 0
+    or pg_relation_size('tusk.open_need') > 0) then
     _held := tusk_fn.lock_ends(_tokens, _lanes, _key_queues, _keys, _firsts, _counts);
     if cardinality(_held) > 0 then
       return query select null::uuid, null::uuid, true, h::text from unnest(_held) h;
@@ -284,11 +298,14 @@ begin
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
   from unnest(_tokens, _lanes, _offs, _sizes) with ordinality s(token, lane, off, size, g)
   join tusk.lease x on x.token = s.token and x.lane = s.lane
-  where x.token = any(_tokens) and x.open is null and x.firsts = _firsts[s.off + 1 : s.off + s.size] and x.ctid = any(_locked)
-    and (x.counts = _counts[s.off + 1 : s.off + s.size] or x.counts is null and s.size = _ends[s.g] - coalesce(_ends[s.g - 1], 0))
+  where x.token = any(_tokens) and x.open is null and x.firsts = _firsts[s.off + 1 : s.off + s.size]
+    and x.ctid = any(_locked)
+    and (x.counts = _counts[s.off + 1 : s.off + s.size] or x.counts is null
+      and s.size = _ends[s.g] - coalesce(_ends[s.g - 1], 0))
     and not exists (select from tusk.finished f where f.token = x.token);
   if coalesce(cardinality(_whole), 0) < cardinality(_tokens) then
-    _part := array(select s from generate_subscripts(_tokens, 1) s where s <> all(coalesce(_whole, '{}')) order by _tokens[s], _lanes[s]);
+    _part := array(select s from generate_subscripts(_tokens, 1) s where s <> all(coalesce(_whole, '{}'))
+      order by _tokens[s], _lanes[s]);
     if cardinality(_tokens) = 1 then -- of several all are locked
       perform 1 from tusk.lease x where x.token = _tokens[1] and x.lane = _lanes[1] for no key update;
     end if;
@@ -298,8 +315,10 @@ begin
           _counts[_offs[g] + 1 : _offs[g] + _sizes[g]], _locked);
         continue when _open[g] is not null;
       end if;
-      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
-      if not exists (select from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g] and x.ctid = any(_locked)) then
+      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
+        _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      if not exists (select from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g]
+        and x.ctid = any(_locked)) then
         _many := _many + cardinality(_ids);
         if _many > 1000 then -- the server's table of locks is bounded, and everybody's
           raise exception 'too many attempts to lock one by one' using errcode = 'lock_not_available';
@@ -315,17 +334,20 @@ begin
   end if;
   for i in 1 .. coalesce(cardinality(_odd), 0) loop
     select * into l from tusk.lease x where x.token = _tokens[_odd[i]] and x.lane = _lanes[_odd[i]];
-    perform tusk_fn.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i], _errors[i], _traces[i],
-      _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
+    perform tusk_fn.end_attempt(l, _odd_ids[i], _states[i], _delays[i], _attempts[i], _crashes[i], _reasons[i],
+      _errors[i], _traces[i], _fingerprints[i], greatest(_now - _odd_ago[i] * interval '1 us', l.claimed_at), _now);
   end loop;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, counts, ago)
-  select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g], case when s.g = 1 then _stats end,
-    case when s.g = any(_odd) then array(select i.id from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
+  select s.lane, tusk_fn.node_of(x.lo, x.hi), x.lo, s.token, x.worker, x.claimed_at, _now, _keyed[s.g],
+    case when s.g = 1 then _stats end,
+    case when s.g = any(_odd) then array(select i.id from tusk_fn.ids_of(s.firsts, s.counts) i
+      where i.id <> all(_odd_ids) order by i.place)
       else s.firsts end,
     case when s.g <> all(_odd) then s.counts end,
     case when _ago is null then null
       when s.g = any(_odd) then array(
-        select _ago[s.before + i.place] from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids) order by i.place)
+        select _ago[s.before + i.place] from tusk_fn.ids_of(s.firsts, s.counts) i where i.id <> all(_odd_ids)
+          order by i.place)
       else _ago[s.before + 1 : _ends[s.g]] end
   from (
     select u.token, u.lane, u.g, coalesce(_ends[u.g - 1], 0) as before,
@@ -336,7 +358,8 @@ begin
   delete from tusk.lease x where x.ctid = any(_full);
   foreach g in array coalesce(_part, '{}') loop
     if _open[g] is null then
-      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]], _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
+      _ids := array(select i.id from tusk_fn.ids_of(_firsts[_offs[g] + 1 : _offs[g] + _sizes[g]],
+        _counts[_offs[g] + 1 : _offs[g] + _sizes[g]]) i);
       perform tusk_fn.close(_tokens[g], _lanes[g], _ids, _locked);
     elsif bit_count(_open[g]) = 0 then
       delete from tusk.lease x where x.token = _tokens[g] and x.lane = _lanes[g];
@@ -358,7 +381,8 @@ end $$;
 -- What is still open in a lease, which is locked, without runs that all are. Null:
 -- they are not, or that takes a closer look. To find each of thousands of tasks by
 -- itself takes many times as long.
-create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[]) returns varbit
+create function tusk_fn.open_after(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _locked tid[])
+  returns varbit
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -386,7 +410,8 @@ begin
   if array_position(_places, null) is not null then
     return null;
   end if;
-  _open := coalesce(l.open, repeat('1', coalesce((select sum(c) from unnest(l.counts) c), cardinality(l.firsts))::int)::varbit);
+  _open := coalesce(l.open, repeat('1', coalesce((select sum(c) from unnest(l.counts) c),
+    cardinality(l.firsts))::int)::varbit);
   for i in 1 .. cardinality(_places) loop
     _many := coalesce(_counts[i], 1);
     if substring(_open from _places[i] for _many) <> repeat('1', _many)::varbit then
@@ -403,7 +428,8 @@ end $$;
 -- that committed before its task was locked is seen. A lease may have thousands of
 -- tasks, so it is taken apart once, and never in a loop.
 -- In the model (docs/design/model.md): FinishTry, FinishOpen.
-create function tusk_fn.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[]) returns table (token uuid, id uuid, held boolean)
+create function tusk_fn.judge(_token uuid, _lane bigint, _ids uuid[], _locked tid[])
+  returns table (token uuid, id uuid, held boolean)
 language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -474,8 +500,9 @@ end $$;
 -- Ends one attempt inside its user's transaction, which may stay open for long:
 -- the lease is only shared. Returns false when the attempt is lost.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
-create function tusk_fn.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
-  _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint)
+create function tusk_fn.finish_tx(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text,
+  _plain boolean, _state smallint, _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text,
+  _fingerprint text, _ago bigint)
 returns boolean language plpgsql set jit = off as $$
 #variable_conflict use_column
 declare
@@ -502,7 +529,8 @@ begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _ended := greatest(_now - _ago * interval '1 us', l.claimed_at);
   if not _plain then
-    perform tusk_fn.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint, _ended, _now);
+    perform tusk_fn.end_attempt(l, _id, _state, _delay, _attempt, _crashes, _reason, _error, _trace, _fingerprint,
+      _ended, _now);
   end if;
   insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
   values (_lane, tusk_fn.node_of(l.lo, l.hi), l.lo, _token, l.worker, l.claimed_at, _now, _keyed::int, _stats,

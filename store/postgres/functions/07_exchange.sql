@@ -39,11 +39,14 @@ begin
   if pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null and _likely <> 0 and
     set_config('lock_timeout', '1s', true) is not null and pg_advisory_xact_lock(_lock) is not null
     and (pg_try_advisory_xact_lock(_likely # ('tusk.log'::regclass::oid::bigint << 31)) or tusk_fn.await_lane(_likely))
-    and set_config('synchronous_commit', 'off', true) is not null and set_config('enable_seqscan', 'off', true) is not null
-    and set_config('plan_cache_mode', 'force_generic_plan', true) is not null and current_setting('transaction_isolation') = 'read committed' then
+    and set_config('synchronous_commit', 'off', true) is not null
+    and set_config('enable_seqscan', 'off', true) is not null
+    and set_config('plan_cache_mode', 'force_generic_plan', true) is not null
+    and current_setting('transaction_isolation') = 'read committed' then
     select q.no, q.done, q.win, q.claimed,
       case when pg_snapshot_xmin(q.win) < pg_snapshot_xmax(q.win) then q.win else pg_current_snapshot() end,
-      greatest(q.at_xid, pg_snapshot_xmax(q.done)), case when q.at_xid >= pg_snapshot_xmax(q.done) then q.at_n else -1 end,
+      greatest(q.at_xid, pg_snapshot_xmax(q.done)),
+      case when q.at_xid >= pg_snapshot_xmax(q.done) then q.at_n else -1 end,
       pg_snapshot_xmin(q.done) = pg_snapshot_xmax(q.done) or q.at_xid >= pg_snapshot_xmax(q.done)
     into _no, _done, _win, _claimed, _look, _from, _n, _ready
     from tusk.lane_position q
@@ -54,8 +57,8 @@ begin
     order by q.no desc limit 1;
   end if;
   if _ready then
-    select r.lane, r.xid, r.n, r.packed, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at, r.expires_at, clock_timestamp(),
-      r.tenant, r.key, r.tags, r.settings, r.workflow, r.turn, r.partition
+    select r.lane, r.xid, r.n, r.packed, r.id, r.kind, r.args, r.enqueued_at, r.attempt + 1, r.crashes, r.run_at,
+      r.expires_at, clock_timestamp(), r.tenant, r.key, r.tags, r.settings, r.workflow, r.turn, r.partition
     into lane, _lo, _row, _packed, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at,
       tenant, key, tags, settings, workflow, turn, partition
     from tusk_fn.rows_after(_likely, _look, _from, _n, 1) r;
@@ -65,15 +68,17 @@ begin
     id := tusk_fn.id_after(id, _place); args := _packed[_place + 1]; _row := _row + _place + 1;
   end if;
   if id is not null then
-    insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts) values (_token, lane, _worker, claimed_at, _lo, _lo, array[id]);
+    insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts)
+      values (_token, lane, _worker, claimed_at, _lo, _lo, array[id]);
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (lane, _no + 1, case when pg_visible_in_snapshot(_lo, _win) is not false then _done else _win end,
       case when pg_visible_in_snapshot(_lo, _win) then _win else _look end, _lo, _row, _claimed + 1);
   else
     select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1],
-      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1], c.keys[1], tusk_fn.tags_of(c.tags[1]), c.settings[1],
-      c.workflows[1], c.turns[1], c.partitions[1]
-    into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags, settings, workflow, turn, partition
+      coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1],
+      c.keys[1], tusk_fn.tags_of(c.tags[1]), c.settings[1], c.workflows[1], c.turns[1], c.partitions[1]
+    into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags,
+      settings, workflow, turn, partition
     from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
       case when _likely <> 0 and tusk_fn.try_lane(_likely) then _likely else 0 end) c;
   end if;
@@ -98,8 +103,8 @@ begin
   end if;
   if found then
     insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, stats, firsts, ago)
-    values (_held_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _held, _by, _since,
-      clock_timestamp(), 0, _stats, _firsts, _ago);
+    values (_held_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo,
+      _held, _by, _since, clock_timestamp(), 0, _stats, _firsts, _ago);
     if _beside then
       finished := not exists (select from tusk.finished f where f.token = _held)
         and not exists (select from tusk.open_need d where d.parent = _firsts[1]);
@@ -119,6 +124,7 @@ end $$;
 -- The tags that a claim tells as JSON. Those of more than one dimension stay so: they are
 -- damage, which whoever reads them has to see.
 create function tusk_fn.tags_of(_tags text) returns text[] language sql immutable as $$
-  select case when json_typeof(_tags::json -> 0) = 'array' then array[array(select json_array_elements_text(_tags::json))]
+  select case when json_typeof(_tags::json -> 0) = 'array'
+    then array[array(select json_array_elements_text(_tags::json))]
     else array(select json_array_elements_text(_tags::json)) end
 $$;

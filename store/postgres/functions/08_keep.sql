@@ -1,7 +1,7 @@
 -- A worker's heartbeat. Returns the attempts that somebody wants stopped. It touches
 -- nothing that a user's transaction may hold.
-create function tusk_fn.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0, _seen bigint default 0,
-  _holds uuid[] default '{}')
+create function tusk_fn.beat(_id uuid, _about jsonb, _ttl bigint, _every bigint, _seq bigint default 0,
+  _seen bigint default 0, _holds uuid[] default '{}')
 returns table (id uuid, token uuid) language plpgsql set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 declare
@@ -13,10 +13,12 @@ begin
     update tusk.worker x set dead = true, left_at = _now where x.id = _id and not x.dead and (_seq = 0 or _seq > x.seq);
   else
     insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds, program)
-    values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq, _holds, 'tusk_fn')
+    values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq,
+      _holds, 'tusk_fn')
     on conflict (id) do update
-    set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at, expires_at = excluded.expires_at, suspected_at = null,
-      seq = excluded.seq, holds = excluded.holds, program = excluded.program,
+    set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at,
+      expires_at = excluded.expires_at, suspected_at = null, seq = excluded.seq, holds = excluded.holds,
+      program = excluded.program,
       since = case when _seq = 0 then null when _seen > 0 and _seen = x.seq then x.beat_at else x.since end
     where not x.dead and (_seq = 0 or _seq > x.seq);
   end if;
@@ -33,7 +35,8 @@ begin
   end if;
   return query
   select s.id, s.token from tusk.stop s
-  cross join lateral (select from tusk_fn.running r where r.token = s.token and r.id = s.id and r.worker = _id offset 0) r;
+  cross join lateral (select from tusk_fn.running r where r.token = s.token and r.id = s.id
+    and r.worker = _id offset 0) r;
 end $$;
 
 -- The lock that a session of a worker's process holds. A worker has one for each ledger of
@@ -46,14 +49,16 @@ $$;
 create function tusk_fn.attend(_ids uuid[]) returns void language sql as $$
   select pg_advisory_lock(tusk_fn.worker_lock(u)) from unnest(_ids) u order by tusk_fn.worker_lock(u);
   update tusk.worker w set attended = pg_postmaster_start_time(), suspected_at = null
-  where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and not x.dead order by x.id for no key update));
+  where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and not x.dead order by x.id
+    for no key update));
 $$;
 
 -- Makes it known that a process lives which has lost its session: its workers live
 -- by their beats alone.
 create function tusk_fn.unattend(_ids uuid[]) returns void language sql as $$
   update tusk.worker w set attended = null, suspected_at = null
-  where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and x.attended is not null order by x.id for no key update))
+  where w.id = any(array(select x.id from tusk.worker x where x.id = any(_ids) and x.attended is not null
+    order by x.id for no key update))
 $$;
 
 -- Declares workers dead whose session has gone, if their beat is overdue as well and
@@ -75,7 +80,8 @@ begin
       update tusk.worker x set suspected_at = _now where x.id = w.id and x.beat_at = w.beat_at;
     elsif w.suspected_at <= _now - interval '400 ms' and w.late_at <= _now then
       perform tusk_fn.hold_lead(_term);
-      update tusk.worker x set dead = true where x.id = w.id and x.beat_at = w.beat_at and x.suspected_at = w.suspected_at;
+      update tusk.worker x set dead = true where x.id = w.id and x.beat_at = w.beat_at
+        and x.suspected_at = w.suspected_at;
     end if;
   end loop;
 end $$;
@@ -84,15 +90,18 @@ end $$;
 -- they would be waited for as long.
 create function tusk_fn.follow_clock() returns void language sql as $$
   update tusk.worker w
-  set since = null, expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at), beat_at = c.now
+  set since = null, expires_at = c.now + (w.expires_at - w.beat_at), late_at = c.now + (w.late_at - w.beat_at),
+    beat_at = c.now
   from (select clock_timestamp() as now) c
   where w.id = any(array(
-    select x.id from tusk.worker x where not x.dead and x.beat_at > clock_timestamp() + interval '1 second' order by x.id for no key update))
+    select x.id from tusk.worker x where not x.dead and x.beat_at > clock_timestamp() + interval '1 second'
+      order by x.id for no key update))
 $$;
 
 -- Of all candidates one holds a term that runs. An id that holds it keeps it,
 -- even when it ran out, as long as nobody took it.
-create function tusk_fn.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql set jit = off as $$
+create function tusk_fn.candidate(_id uuid, _ttl bigint) returns table (term bigint, now timestamptz) language plpgsql
+  set jit = off as $$
 #variable_conflict use_column
 declare
   _now timestamptz := clock_timestamp();
@@ -111,7 +120,8 @@ begin
     return;
   end if;
   if l.id = _id and _ttl > 0 then
-    update tusk.leader x set expires_at = _now + _ttl * interval '1 us', renewed_at = _now where x.id = _id and x.term = l.term;
+    update tusk.leader x set expires_at = _now + _ttl * interval '1 us', renewed_at = _now where x.id = _id
+      and x.term = l.term;
     if found then
       return query select l.term, _now;
       return;
@@ -133,7 +143,8 @@ end $$;
 
 -- Moves waiting tasks that are due into the log, but those whose last attempt was put
 -- there after this transaction began. next is in microseconds.
-create function tusk_fn.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint) language plpgsql as $$
+create function tusk_fn.admit(_term bigint, _limit int) returns table (tasks int, queues text[], next bigint)
+  language plpgsql as $$
 #variable_conflict use_column
 declare
   _now    timestamptz := clock_timestamp();
@@ -149,7 +160,8 @@ begin
       select w.id, w.turn is true and not exists (select from tusk.turn h where h.id = w.id) as line
       from tusk.waiting w
       where w.state <> 2 and w.run_at <= _now
-        and (w.claimed_at is null or not exists (select from tusk_fn.rows_of(w.id) y where y.xid > pg_current_xact_id()))
+        and (w.claimed_at is null or not exists (select from tusk_fn.rows_of(w.id) y
+          where y.xid > pg_current_xact_id()))
       order by w.run_at, w.n
       limit _limit
       for update of w skip locked),
@@ -158,14 +170,15 @@ begin
     gone as (
       delete from tusk.waiting w using due where w.id = due.id and not due.line returning w.*),
     added as (
-      insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
-        settings, failure, workflow, turn, partition)
-      select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at, g.tenant, g.key,
-        g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
+      insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
+        tenant, key, tags, settings, failure, workflow, turn, partition)
+      select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, g.run_at, g.expires_at, g.claimed_at,
+        g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
       from (select * from gone order by run_at, n) g)
     select count(*), array_agg(distinct tusk_fn.queue_of(g.lane)) into _count, _queues from gone g;
   end if;
-  select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1;
+  select w.run_at into _next from tusk.waiting w where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n
+    limit 1;
   return query select _count, coalesce(_queues, '{}'), case when _next is null then -1
     else (extract(epoch from greatest(_next, _now) - _now) * 1000000)::bigint end;
 end $$;
@@ -194,11 +207,13 @@ begin
   if exists (select from tusk.worker w where not w.dead and w.expires_at <= _now) then
     perform tusk_fn.hold_lead(_term);
     update tusk.worker w set dead = true
-    where w.id = any(array(select x.id from tusk.worker x where not x.dead and x.expires_at <= _now order by x.id for no key update));
+    where w.id = any(array(select x.id from tusk.worker x where not x.dead and x.expires_at <= _now order by x.id
+      for no key update));
     _all := true;
   end if;
   perform tusk_fn.miss_workers(_term);
-  if not _all and not exists (select from tusk.worker w where w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute') then
+  if not _all and not exists (select from tusk.worker w where w.dead
+    and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute') then
     return;
   end if;
   return query

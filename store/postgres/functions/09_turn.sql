@@ -31,7 +31,8 @@ begin
         and (w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane) > (h.q, h.t, h.p, h.lane)
       order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1) x),
   first as materialized (
-    select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h order by h.q, h.t, h.p, h.line, h.n) f
+    select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h
+      order by h.q, h.t, h.p, h.line, h.n) f
     order by f.line, f.n limit _groups),
   has as materialized (
     select h.queue as q, h.tenant as t, h.partition as p, count(*) as held from tusk.turn h group by 1, 2, 3),
@@ -41,7 +42,8 @@ begin
   from (
     select f.q, f.t, f.p, coalesce(s.held, 0) as held, f.line, f.n, array(
       select w.id from tusk.waiting w
-      where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t and coalesce(w.partition, '') = f.p
+      where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t
+        and coalesce(w.partition, '') = f.p
       order by w.lane, w.line, w.n limit _heads) as ids
     from first f left join has s on (s.q, s.t, s.p) = (f.q, f.t, f.p)
     union all
@@ -66,7 +68,8 @@ begin
   end if;
   perform tusk_fn.hold_lead(_term);
   _mine := array(
-    select w.ctid from tusk.waiting w where w.id = any(_ids) and w.line is not null order by w.id for update skip locked);
+    select w.ctid from tusk.waiting w where w.id = any(_ids) and w.line is not null order by w.id
+      for update skip locked);
   return query
   with gone as (
     delete from tusk.waiting w where w.ctid = any(_mine) returning w.*),
@@ -74,13 +77,14 @@ begin
     insert into tusk.turn (id, queue, tenant, partition)
     select g.id, g.lane >> 16, coalesce(g.tenant, ''), coalesce(g.partition, '') from gone g),
   added as (
-    insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
-      settings, failure, workflow, turn, partition)
-    select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, clock_timestamp(), g.expires_at, g.claimed_at, g.tenant, g.key,
-      g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
+    insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+      key, tags, settings, failure, workflow, turn, partition)
+    select g.lane, g.id, g.enqueued_at, g.attempt, g.crashes, g.kind, g.args, clock_timestamp(), g.expires_at,
+      g.claimed_at, g.tenant, g.key, g.tags, g.settings, g.failure, g.workflow, g.turn, g.partition
     from (
       select g.* from gone g
-      join (select u.id, min(u.place) as place from unnest(_ids) with ordinality u(id, place) group by u.id) u on u.id = g.id
+      join (select u.id, min(u.place) as place from unnest(_ids) with ordinality u(id, place)
+        group by u.id) u on u.id = g.id
       order by u.place) g)
   select coalesce(sum(y.tasks), 0)::int, coalesce(array_agg(distinct tusk_fn.queue_of(y.lane)), '{}')
   from (select g.lane, count(*) as tasks from gone g group by g.lane) y;

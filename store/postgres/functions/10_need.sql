@@ -8,7 +8,8 @@
 -- that live in another ledger it is 9 until they have ended.
 create function tusk_fn.states_of(_ids uuid[]) returns table (id uuid, state smallint, token uuid, lane bigint)
 language plpgsql stable
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+  set jit = off
 as $$
 #variable_conflict use_column
 begin
@@ -39,17 +40,19 @@ returns table (k int, open boolean, doubt boolean) language sql volatile as $$
     from unnest(_parents, _policies) with ordinality n(parent, policy, k)
     left join unnest(_ids) with ordinality i(id, place) on i.id = n.parent),
   s as materialized (
-    select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n where n.place is null)) x group by x.id)
-  select n.k, n.place is not null or not tusk_fn.is_met(n.policy, s.state), n.place is null or _keys[n.place] is not null
+    select x.id, max(x.state) as state from tusk_fn.states_of(array(select distinct n.parent from n
+      where n.place is null)) x group by x.id)
+  select n.k, n.place is not null or not tusk_fn.is_met(n.policy, s.state), n.place is null
+    or _keys[n.place] is not null
   from n left join s on s.id = n.parent
 $$;
 
 -- Takes tasks in like put, and what they need: need k is of the task with the
 -- number _of[k].
-create function tusk_fn.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
-  _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
-  _keys text[], _conflicts smallint[], _sources timestamptz[],
-  _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
+create function tusk_fn.put_needing(_lanes bigint[], _ids uuid[], _kinds text[], _args bytea[], _tenants text[],
+  _tags text[], _settings bytea[], _run_at timestamptz[], _delays bigint[], _expires_at timestamptz[],
+  _expires_in bigint[], _keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[],
+  _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[])
 returns table (place int, id uuid, result smallint)
 language plpgsql set jit = off as $$
 #variable_conflict use_column
@@ -65,12 +68,13 @@ begin
   from tusk_fn.judge_needs(_parents, _policies, _ids, _keys) j;
   _pending := array(
     select coalesce(o.open, false) from generate_subscripts(_ids, 1) t(place)
-    left join (select _of[k] as place, bool_or(_open[k]) as open from generate_subscripts(_of, 1) k group by 1) o on o.place = t.place
+    left join (select _of[k] as place, bool_or(_open[k]) as open from generate_subscripts(_of, 1) k
+      group by 1) o on o.place = t.place
     order by t.place);
   for r in
     select p.place, p.id, p.result
-    from tusk_fn.put(_lanes, _ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _delays, _expires_at, _expires_in,
-      _keys, _conflicts, _sources, _workflows, _turns, _partitions, _pending) p
+    from tusk_fn.put(_lanes, _ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _delays, _expires_at,
+      _expires_in, _keys, _conflicts, _sources, _workflows, _turns, _partitions, _pending) p
   loop
     _stored[r.place] := r.result in (1, 4) and r.id = _ids[r.place];
     return query select r.place, r.id, r.result;
@@ -79,10 +83,12 @@ begin
   select _ids[_of[k]], k, _parents[k], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]];
   perform nextval('tusk.beside');
   insert into tusk.open_need (parent, child, policy)
-  select _parents[k], _ids[_of[k]], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] order by k
+  select _parents[k], _ids[_of[k]], _policies[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k]
+    order by k
   on conflict do nothing;
   insert into tusk.doubt (child, parent)
-  select _ids[_of[k]], _parents[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] and _doubt[k] order by k
+  select _ids[_of[k]], _parents[k] from generate_subscripts(_of, 1) k where _stored[_of[k]] and _open[k] and _doubt[k]
+    order by k
   on conflict do nothing;
 end $$;
 
@@ -150,7 +156,8 @@ declare
 begin
   select array_agg(x.id), array_agg(x.state) into _parents, _states
   from (
-    select u as id, case when u = any(_odd_ids) then (select d.state from tusk.dead d where d.id = u) else 6 end as state
+    select u as id, case when u = any(_odd_ids) then (select d.state from tusk.dead d where d.id = u)
+      else 6 end as state
     from unnest(_ids) u
     where (select true from tusk.open_need o where o.parent = u limit 1)) x
   where x.state is not null;
@@ -200,7 +207,8 @@ begin
   if pg_relation_size('tusk.open_need') = 0 then
     return;
   end if;
-  select array_agg(o.child order by o.child, o.parent), array_agg(o.parent order by o.child, o.parent) into _children, _parents
+  select array_agg(o.child order by o.child, o.parent), array_agg(o.parent order by o.child, o.parent) into _children,
+    _parents
   from tusk.open_need o
   where o.parent = any(_completed) or o.parent = any(_failed) and o.policy in (0, 1);
   if _children is null then
@@ -208,7 +216,8 @@ begin
   end if;
   update tusk.doubt d set n = nextval('tusk.doubt_n')
   where d.ctid = any(array(
-    select x.ctid from tusk.doubt x join unnest(_children, _parents) o(child, parent) on x.child = o.child and x.parent = o.parent
+    select x.ctid from tusk.doubt x join unnest(_children, _parents) o(child, parent) on x.child = o.child
+      and x.parent = o.parent
     for update of x skip locked));
   insert into tusk.doubt (child, parent)
   select o.child, o.parent from unnest(_children, _parents) o(child, parent)
@@ -240,7 +249,8 @@ begin
     select x.* from tusk.waiting x
     where x.id = any(_children) and x.state = 2 and x.line is null
       and (select true from tusk.open_need o where o.child = x.id limit 1) is null
-      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = tusk_fn.tenant_key(x.tenant, x.key) and k.awaiting = x.id) is null
+      and (select true from tusk.key k where k.queue = x.lane >> 16 and k.key = tusk_fn.tenant_key(x.tenant, x.key)
+        and k.awaiting = x.id) is null
     order by x.enqueued_at, x.n
   loop
     delete from tusk.waiting x where x.id = w.id;
@@ -284,14 +294,17 @@ begin
   into _tokens, _lanes, _waiting, _log
   from tusk_fn.states_of(_parents) s;
   _leases := array(
-    select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane for update skip locked);
+    select x.ctid from tusk.lease x where x.token = any(_tokens) and x.lane = any(_lanes) order by x.token, x.lane
+      for update skip locked);
   _waiting := array(select x.id from tusk.waiting x where x.id = any(_waiting) order by x.id for key share skip locked);
   _log := array(
-    select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk_fn.unclaimed(x.lane, x.xid, x.n) order by x.id for key share skip locked)
+    select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk_fn.unclaimed(x.lane, x.xid, x.n)
+      order by x.id for key share skip locked)
     || array(
       select u.id
       from unnest(_log) u(id)
-      join tusk.log x on x.packed is not null and x.id between tusk_fn.block_of(u.id) and u.id and tusk_fn.ids_between(x.id, u.id) < cardinality(x.packed)
+      join tusk.log x on x.packed is not null and x.id between tusk_fn.block_of(u.id) and u.id
+        and tusk_fn.ids_between(x.id, u.id) < cardinality(x.packed)
       where tusk_fn.unclaimed(x.lane, x.xid, x.n + tusk_fn.ids_between(x.id, u.id) + 1)
       order by u.id for key share of x skip locked);
   with p as materialized (
@@ -309,14 +322,17 @@ begin
   from p;
   return query select * from tusk_fn.set_free(_completed, _failed);
   delete from tusk.doubt d
-  where d.ctid = any(array(select x.ctid from tusk.doubt x where x.n = any(_ns) and x.parent = any(_decided) for update skip locked))
+  where d.ctid = any(array(select x.ctid from tusk.doubt x where x.n = any(_ns) and x.parent = any(_decided)
+    for update skip locked))
     and not exists (
       select from tusk.open_need o
-      where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_failed) and o.policy in (0, 1)));
+      where o.parent = d.parent and o.child = d.child and (d.parent = any(_completed) or d.parent = any(_failed)
+        and o.policy in (0, 1)));
 end $$;
 
 -- Settles the doubts of tasks that were just enqueued, and says how many are left.
-create function tusk_fn.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql set jit = off as $$
+create function tusk_fn.settle_children(_ids uuid[]) returns table (queue text, doubts int) language plpgsql
+  set jit = off as $$
 declare
   _ns bigint[] := array(select d.n from tusk.doubt d where d.child = any(_ids) order by d.n limit 1000);
 begin
@@ -370,10 +386,12 @@ begin
     delete from tusk.doubt d where d.child = _id;
     return false;
   elsif w.key is not null then
-    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
+    if exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
+      and k.awaiting = _id) then
       return false; -- its time will come
     end if;
-    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) for update skip locked;
+    perform 1 from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key)
+      for update skip locked;
     if not found then
       return false;
     end if;
@@ -382,11 +400,13 @@ begin
   where x.id = (
     select k.awaiting from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key))
   for update skip locked;
-  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting is not null) then
+  if not found and exists (select from tusk.key k where k.queue = w.lane >> 16
+    and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting is not null) then
     return false;
   end if;
   select * into w from tusk.waiting x where x.id = _id and x.state = 2 for update skip locked;
-  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16 and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
+  if not found or exists (select from tusk.key k where k.queue = w.lane >> 16
+    and k.key = tusk_fn.tenant_key(w.tenant, w.key) and k.awaiting = _id) then
     return false;
   end if;
   select o.parent, coalesce(s.state, 0) into _parent, _state
@@ -401,11 +421,12 @@ begin
   end if;
   delete from tusk.waiting x where x.id = _id;
   perform tusk_fn.forget_needs(_id, false);
-  insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at, tenant, key,
-    tags, settings, failure, reason, finished_at, workflow, turn, partition)
-  values (_id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at, w.tenant, w.key,
-    w.tags, w.settings, w.failure, format('needs task %s, which %s', _parent,
-      case _state when 7 then 'is cancelled' when 8 then 'is discarded' else 'does not exist' end), _now, w.workflow, w.turn, w.partition);
+  insert into tusk.dead (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, expires_at, claimed_at,
+    tenant, key, tags, settings, failure, reason, finished_at, workflow, turn, partition)
+  values (_id, 7, w.lane, w.run_at, w.enqueued_at, w.attempt, w.crashes, w.kind, w.args, w.expires_at, w.claimed_at,
+    w.tenant, w.key, w.tags, w.settings, w.failure, format('needs task %s, which %s', _parent,
+      case _state when 7 then 'is cancelled' when 8 then 'is discarded' else 'does not exist' end), _now, w.workflow,
+      w.turn, w.partition);
   if w.key is not null then
     perform tusk_fn.free_key(w.lane >> 16, tusk_fn.tenant_key(w.tenant, w.key), _id, _now);
   end if;
@@ -414,7 +435,8 @@ begin
 end $$;
 
 -- Admits, and resolves what is in doubt.
-create function tusk_fn.admit_all(_term bigint, _limit int) returns table (tasks int, cancelled int, queues text[], next bigint)
+create function tusk_fn.admit_all(_term bigint, _limit int)
+  returns table (tasks int, cancelled int, queues text[], next bigint)
 language plpgsql set jit = off as $$
 declare
   r record;
@@ -427,7 +449,8 @@ begin
       perform tusk_fn.hold_lead(_term);
     end if;
     return query
-    select a.tasks, r.cancelled, array(select unnest(a.queues) union select unnest(r.queues)), a.next from tusk_fn.admit(_term, _limit) a;
+    select a.tasks, r.cancelled, array(select unnest(a.queues) union select unnest(r.queues)), a.next
+      from tusk_fn.admit(_term, _limit) a;
     return;
   end if;
   return query select a.tasks, 0, a.queues, a.next from tusk_fn.admit(_term, _limit) a;
@@ -440,16 +463,17 @@ end $$;
 -- tasks: if one is cancelled instead, nothing is written, and it is returned without
 -- a token; if it is the only one, what it brings is dropped.
 create function tusk_fn.finish_more(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
-  _firsts uuid[], _counts int[], _ends int[], _ago int[],
-  _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
-  _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
-  _key_queues bigint[], _keys text[], _key_ids uuid[],
-  _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[], _settings bytea[],
-  _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[], _put_keys text[], _conflicts smallint[],
-  _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
-  _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
-  _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
-returns table (token uuid, id uuid, held boolean, queue text) language plpgsql set jit = off set lock_timeout = '300ms' as $$
+  _firsts uuid[], _counts int[], _ends int[], _ago int[], _stats bytea, _odd int[], _odd_ids uuid[],
+  _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[], _errors text[],
+  _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
+  _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[],
+  _settings bytea[], _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[],
+  _put_keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[], _turns boolean[],
+  _partitions text[], _of int[], _parents uuid[], _policies smallint[], _children uuid[], _child_of int[],
+  _child_parents uuid[], _child_policies smallint[], _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[],
+  _going_queues bigint[], _going_keys text[])
+returns table (token uuid, id uuid, held boolean, queue text) language plpgsql set jit = off
+  set lock_timeout = '300ms' as $$
 #variable_conflict use_column
 declare
   _held_keys   int[];
@@ -460,7 +484,8 @@ declare
   _off         uuid[];
 begin
   perform tusk_fn.need_read_committed();
-  _held_keys := tusk_fn.lock_ends(_tokens, _lanes, _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
+  _held_keys := tusk_fn.lock_ends(_tokens, _lanes,
+    _key_queues || _going_queues || array(select l >> 16 from unnest(_put_lanes) with ordinality u(l, g) order by g),
     _keys || _going_keys || _put_keys, _firsts, _counts);
   if cardinality(_held_keys) > 0 then
     return query select null::uuid, null::uuid, true, h::text from unnest(_held_keys) h;
@@ -476,13 +501,16 @@ begin
       -- A key that a user's transaction has stored is in nobody's sight before it ends.
       perform set_config('lock_timeout', '50ms', true);
     end if;
-    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
-      _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
+    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays,
+      _expires_at, _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents,
+      _policies);
     perform set_config('lock_timeout', '300ms', true);
   end if;
-  select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids, _held, _queues
-  from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays, _attempts, _crashes,
-    _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids, true) f;
+  select array_agg(f.token), array_agg(f.id), array_agg(f.held), array_agg(f.queue) into _lost_tokens, _lost_ids,
+    _held, _queues
+  from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids,
+    _states, _delays, _attempts, _crashes, _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys,
+    _key_ids, true) f;
   if exists (select from unnest(_lost_ids) l where l is not null) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
@@ -495,21 +523,25 @@ exception when sqlstate 'TK008' then
 end $$;
 
 -- The same for one attempt in its user's transaction; false when it is lost.
-create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text, _plain boolean, _state smallint,
-  _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text, _fingerprint text, _ago bigint,
-  _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[], _tags text[], _settings bytea[],
-  _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[], _expires_in bigint[], _put_keys text[], _conflicts smallint[],
-  _sources timestamptz[], _workflows uuid[], _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[],
-  _children uuid[], _child_of int[], _child_parents uuid[], _child_policies smallint[],
-  _yield uuid[], _keep uuid[], _going uuid[], _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
+create function tusk_fn.finish_tx_more(_token uuid, _lane bigint, _id uuid, _stats bytea, _keyed boolean, _key text,
+  _plain boolean, _state smallint, _delay bigint, _attempt int, _crashes int, _reason text, _error text, _trace text,
+  _fingerprint text, _ago bigint, _put_lanes bigint[], _put_ids uuid[], _kinds text[], _args bytea[], _tenants text[],
+  _tags text[], _settings bytea[], _run_at timestamptz[], _put_delays bigint[], _expires_at timestamptz[],
+  _expires_in bigint[], _put_keys text[], _conflicts smallint[], _sources timestamptz[], _workflows uuid[],
+  _turns boolean[], _partitions text[], _of int[], _parents uuid[], _policies smallint[], _children uuid[],
+  _child_of int[], _child_parents uuid[], _child_policies smallint[], _yield uuid[], _keep uuid[], _going uuid[],
+  _going_tokens uuid[], _going_queues bigint[], _going_keys text[])
 returns boolean language plpgsql set jit = off as $$
 begin
   perform tusk_fn.need_read_committed();
-  if cardinality(_put_ids) > 0 and cardinality(tusk_fn.called_off(_going, _going_tokens, _going_queues, _going_keys)) = 0 then
-    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays, _expires_at,
-      _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents, _policies);
+  if cardinality(_put_ids) > 0 and cardinality(tusk_fn.called_off(_going, _going_tokens, _going_queues,
+    _going_keys)) = 0 then
+    perform tusk_fn.put_needing(_put_lanes, _put_ids, _kinds, _args, _tenants, _tags, _settings, _run_at, _put_delays,
+      _expires_at, _expires_in, _put_keys, _conflicts, _sources, _workflows, _turns, _partitions, _of, _parents,
+      _policies);
   end if;
-  if not tusk_fn.finish_tx(_token, _lane, _id, _stats, _keyed, _key, _plain, _state, _delay, _attempt, _crashes, _reason, _error, _trace,
+  if not tusk_fn.finish_tx(_token, _lane, _id, _stats, _keyed, _key, _plain, _state, _delay, _attempt, _crashes,
+    _reason, _error, _trace,
       _fingerprint, _ago) then
     raise exception 'lost' using errcode = 'TK008';
   end if;
@@ -522,7 +554,8 @@ end $$;
 
 -- Which of the tasks that are sent to run again will be cancelled instead: somebody
 -- asked for it, or another one awaits the end of their key, which is locked.
-create function tusk_fn.called_off(_ids uuid[], _tokens uuid[], _queues bigint[], _keys text[]) returns uuid[] language plpgsql as $$
+create function tusk_fn.called_off(_ids uuid[], _tokens uuid[], _queues bigint[], _keys text[]) returns uuid[]
+  language plpgsql as $$
 begin
   if cardinality(_ids) = 0 then
     return '{}';
@@ -544,10 +577,10 @@ $$;
 
 -- Plain completions, like finish, of tasks with limits: they give back their turns.
 create function tusk_fn.finish_turns(_tokens uuid[], _lanes bigint[], _offs int[], _sizes int[], _keyed int[],
-  _firsts uuid[], _counts int[], _ends int[], _ago int[],
-  _stats bytea, _odd int[], _odd_ids uuid[], _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[],
-  _errors text[], _traces text[], _fingerprints text[], _odd_ago bigint[],
-  _key_queues bigint[], _keys text[], _key_ids uuid[], _yield uuid[])
+  _firsts uuid[], _counts int[], _ends int[], _ago int[], _stats bytea, _odd int[], _odd_ids uuid[],
+  _states smallint[], _delays bigint[], _attempts int[], _crashes int[], _reasons text[], _errors text[],
+  _traces text[], _fingerprints text[], _odd_ago bigint[], _key_queues bigint[], _keys text[], _key_ids uuid[],
+  _yield uuid[])
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '300ms'
 as $$
@@ -556,8 +589,9 @@ declare
 begin
   for token, id, held, queue in
     select f.token, f.id, f.held, f.queue
-    from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids, _states, _delays,
-      _attempts, _crashes, _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys, _key_ids) f
+    from tusk_fn.finish(_tokens, _lanes, _offs, _sizes, _keyed, _firsts, _counts, _ends, _ago, _stats, _odd, _odd_ids,
+      _states, _delays, _attempts, _crashes, _reasons, _errors, _traces, _fingerprints, _odd_ago, _key_queues, _keys,
+      _key_ids) f
   loop
     _refused := _refused or id is not null or held is not null;
     return next;
@@ -569,7 +603,8 @@ end $$;
 
 -- Has tasks that have just gone to pending wait for what they need. Needs are of
 -- the child whose number is in _of. Returns the queues of those that need nothing.
-create function tusk_fn.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[], _new_keys text[])
+create function tusk_fn.await_needs(_children uuid[], _of int[], _parents uuid[], _policies smallint[], _new uuid[],
+  _new_keys text[])
 returns setof text language plpgsql as $$
 declare
   _fresh uuid[] := array(select n.id from unnest(_new, _new_keys) n(id, key) where n.key is null);
@@ -583,7 +618,8 @@ begin
   loop
     if not tusk_fn.set_needs(w.id,
         array(select _parents[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k),
-        array(select _policies[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k), _fresh) then
+        array(select _policies[k] from generate_subscripts(_of, 1) k where _children[_of[k]] = w.id order by k),
+          _fresh) then
       delete from tusk.waiting x where x.id = w.id;
       w.state := 1; w.run_at := clock_timestamp();
       if tusk_fn.place(w) = 3 then

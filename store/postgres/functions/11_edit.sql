@@ -173,8 +173,9 @@ begin
     select y.reason from tusk.stop y where s.state = 4 and y.id = s.id and y.token = s.token) x on true;
   if pg_relation_size('tusk.far') > 0 then
     return query
-    select f.id, (-f.state)::smallint, 0::bigint, null::text, '', '', 0, 0, '0001-01-02Z'::timestamptz, null::timestamptz,
-      null::timestamptz, '', null::uuid, null::uuid, false, '', false, 0, false, false, false, false, ''
+    select f.id, (-f.state)::smallint, 0::bigint, null::text, '', '', 0, 0, '0001-01-02Z'::timestamptz,
+      null::timestamptz, null::timestamptz, '', null::uuid, null::uuid, false, '', false, 0, false, false, false,
+      false, ''
     from tusk.far f
     where f.id = any(_ids) and f.state > 0 and not exists (select from tusk_fn.state_of(f.id));
   end if;
@@ -351,7 +352,8 @@ begin
   if _made < (select count(*) from unnest(_new) f where f) then
     perform tusk_fn.begin_anew();
   end if;
-  update tusk.key y set holder = k.holder, awaiting = k.awaiting, ended = k.ended, source_at = k.source_at, tasks = k.tasks
+  update tusk.key y set holder = k.holder, awaiting = k.awaiting, ended = k.ended, source_at = k.source_at,
+    tasks = k.tasks
   from unnest(_queues, _keys, _holders, _awaiting, _ended, _sources, _tasks, _new)
     k(queue, key, holder, awaiting, ended, source_at, tasks, fresh)
   where y.queue = k.queue and y.key = k.key and not k.fresh and k.tasks > 0;

@@ -33,8 +33,9 @@ $$;
 -- Flushes are looked at in the order of their xids, which is nearly that in which they
 -- ended, up to one that no queue would be rid of. In front of it may be any number that
 -- some queue keeps for longer: so _looks are looked at, and the next call goes on from hand.
-create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[], _cancelled bigint[],
-  _discarded bigint[], _keep_stats bigint, _forget bigint, _from bigint, _looks int, out deleted int, out hand bigint)
+create function tusk_fn.prune(_term bigint, _limit int, _keep bigint[], _queues bigint[], _completed bigint[],
+  _cancelled bigint[], _discarded bigint[], _keep_stats bigint, _forget bigint, _from bigint, _looks int,
+  out deleted int, out hand bigint)
 language plpgsql set enable_seqscan = off set enable_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -63,7 +64,8 @@ begin
   perform tusk_fn.classify(_term, _keep[1], _queues, _completed);
   for d in
     select x.id, x.tenant, x.key, x.lane from tusk.dead x
-    left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled, discarded) on q.queue = x.lane >> 16
+    left join unnest(_queues, _completed, _cancelled, _discarded) q(queue, completed, cancelled,
+      discarded) on q.queue = x.lane >> 16
     where x.finished_at <= _now - nullif(
       case when q.queue is null then _keep[x.state - 5]
         else case x.state when 6 then q.completed when 7 then q.cancelled else q.discarded end end, 0) * interval '1 us'
@@ -84,7 +86,8 @@ begin
   select e.upto, e.late into _upto, _late from tusk.stat_end e for share; -- nobody sums up what goes meanwhile
   for f in
     select x.ctid as at, x.xid, x.finished_at,
-      x.finished_at <= _now - nullif(case when q.queue is null then _keep[1] else q.completed end, 0) * interval '1 us' as over
+      x.finished_at <= _now - nullif(case when q.queue is null then _keep[1]
+        else q.completed end, 0) * interval '1 us' as over
     from tusk.outcome x
     left join unnest(_queues, _completed) q(queue, completed) on q.queue = x.lane >> 16
     where x.xid >= _from::text::xid8 and _young is not null
@@ -107,7 +110,8 @@ begin
     perform tusk_fn.forget_tasks(_ids);
     deleted := deleted + cardinality(_ids);
     if cardinality(_ids) < cardinality(_all) then
-      update tusk.outcome x set firsts = _all[cardinality(_ids) + 1 :], counts = null, ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
+      update tusk.outcome x set firsts = _all[cardinality(_ids) + 1 :], counts = null,
+        ago = x.ago[cardinality(_ids) + 1 :] where x.ctid = o.at;
       hand := f.xid::text::bigint;
       exit;
     else
@@ -116,12 +120,14 @@ begin
   end loop;
   if _keep_stats > 0 then
     delete from tusk.stat x using unnest('{0,1,60,1440}'::int[]) m(minutes)
-    where x.minutes = m.minutes and x.at <= _now - _keep_stats * interval '1 us' - (m.minutes + 1) * interval '1 minute';
+    where x.minutes = m.minutes
+      and x.at <= _now - _keep_stats * interval '1 us' - (m.minutes + 1) * interval '1 minute';
     _old := _now - _keep_stats * interval '1 us' - interval '1 minute';
     if (select y.finished_at <= _old from tusk.outcome y where y.xid >= _upto order by y.xid limit 1) then
       update tusk.outcome x set stats = null
       where x.ctid = any(array(
-        select y.ctid from tusk.outcome y where y.stats is not null and y.xid >= _upto and y.finished_at <= _old for update skip locked));
+        select y.ctid from tusk.outcome y where y.stats is not null and y.xid >= _upto and y.finished_at <= _old
+          for update skip locked));
     end if;
   end if;
   if _keep_stats > 0 then
@@ -130,8 +136,10 @@ begin
     where f.ctid = any(array(
       select y.ctid from tusk.failure y
       where y.last_at <= _now - _keep_stats * interval '1 us'
-        and not exists (select from tusk.waiting w where w.failure = y.fingerprint and w.kind = y.kind and w.lane >> 16 = y.queue and w.state = 5)
-        and not exists (select from tusk.dead x where x.failure = y.fingerprint and x.kind = y.kind and x.lane >> 16 = y.queue and x.state = 8)
+        and not exists (select from tusk.waiting w where w.failure = y.fingerprint and w.kind = y.kind
+          and w.lane >> 16 = y.queue and w.state = 5)
+        and not exists (select from tusk.dead x where x.failure = y.fingerprint and x.kind = y.kind
+          and x.lane >> 16 = y.queue and x.state = 8)
       limit _limit for update skip locked));
   end if;
   delete from tusk.worker w
@@ -171,7 +179,8 @@ create function tusk_fn.drop_flush(_at tid, _upto xid8, _late xid8[]) returns vo
 $$;
 
 -- Notes which queues keep completed tasks for much less than others, or for much longer.
-create function tusk_fn.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void language plpgsql as $$
+create function tusk_fn.classify(_term bigint, _keep bigint, _queues bigint[], _completed bigint[]) returns void
+  language plpgsql as $$
 #variable_conflict use_column
 declare
   _other bigint[];

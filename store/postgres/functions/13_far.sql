@@ -56,5 +56,6 @@ begin
   where d.ctid = any(array(
     select x.ctid from tusk.delivered x where x.at < clock_timestamp() - interval '1 day'
     order by x.at limit 1000 for update skip locked));
-  return query insert into tusk.delivered (id) select u.id from unnest(_ids) u(id) order by u.id on conflict do nothing returning delivered.id;
+  return query insert into tusk.delivered (id) select u.id from unnest(_ids) u(id) order by u.id
+    on conflict do nothing returning delivered.id;
 end $$;

@@ -10,13 +10,15 @@ declare
   x     record;
 begin
   -- A procedure that commits cannot have settings of its own, and loses them with each commit.
-  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk_fn.lead(_term);
+  perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+    pg_catalog.set_config('jit', 'off', true), tusk_fn.lead(_term);
   foreach _lane in array tusk_fn.untidy_lanes(_keep_positions, _idle_xids) loop
     if tusk_fn.try_lane(_lane) then
       perform tusk_fn.tidy_lane(_lane, _keep_positions, _idle_xids);
     end if;
     commit;
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true), tusk_fn.lead(_term);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+      pg_catalog.set_config('jit', 'off', true), tusk_fn.lead(_term);
   end loop;
   for x in
     select l.token, l.lane from tusk.lease l
@@ -29,7 +31,8 @@ begin
       perform tusk_fn.close(x.token, x.lane, '{}', _held);
     end if;
     commit;
-    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), pg_catalog.set_config('jit', 'off', true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+      pg_catalog.set_config('jit', 'off', true);
   end loop;
   delete from tusk.finished f where not exists (select from tusk.lease l where l.token = f.token);
   delete from tusk.stop s where not exists (select from tusk_fn.running r where r.token = s.token and r.id = s.id);
@@ -37,7 +40,8 @@ end $$;
 
 -- Names lanes that hold tasks and have no name, by the queues that anybody speaks of, and
 -- returns those whose name nobody knows. Their indexes are read from lane to lane.
-create function tusk_fn.name_lost_lanes(_term bigint) returns bigint[] language plpgsql set enable_seqscan = off set jit = off as $$
+create function tusk_fn.name_lost_lanes(_term bigint) returns bigint[] language plpgsql set enable_seqscan = off
+  set jit = off as $$
 declare
   _lost bigint[];
 begin
@@ -46,11 +50,13 @@ begin
     with recursive held as (
       (select t.lane from tusk.log t order by t.lane limit 1)
       union all
-      select (select t.lane from tusk.log t where t.lane > h.lane order by t.lane limit 1) from held h where h.lane is not null),
+      select (select t.lane from tusk.log t where t.lane > h.lane order by t.lane limit 1) from held h
+        where h.lane is not null),
     waits as (
       (select w.lane from tusk.waiting w order by w.lane limit 1)
       union all
-      select (select w.lane from tusk.waiting w where w.lane > h.lane order by w.lane limit 1) from waits h where h.lane is not null)
+      select (select w.lane from tusk.waiting w where w.lane > h.lane order by w.lane limit 1) from waits h
+        where h.lane is not null)
     select x.lane from (select h.lane from held h union select h.lane from waits h) x
     where x.lane is not null and not exists (select from tusk.lane l where l.id = x.lane));
   if cardinality(_lost) = 0 then
@@ -63,7 +69,8 @@ begin
     select l.queue from tusk.lane l
     union
     select q.name from tusk.worker w
-    cross join lateral jsonb_array_elements_text(case jsonb_typeof(w.about -> 'queues') when 'array' then w.about -> 'queues' else '[]' end) q(name)
+    cross join lateral jsonb_array_elements_text(case jsonb_typeof(w.about -> 'queues') when 'array'
+      then w.about -> 'queues' else '[]' end) q(name)
     union
     select r.name from tusk.record r where r.kind in ('queue', 'limits')) n
   join unnest(_lost) x(lane) on x.lane >> 16 = tusk_fn.lane_of(n.queue, 0) >> 16;
@@ -82,13 +89,15 @@ begin
     select l.id
     from (select distinct l.id from tusk.lane l) l
     left join tusk.lane_tally a on a.lane = l.id
-    left join lateral (select q.no, q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true
+    left join lateral (select q.no, q.done, q.win from tusk.lane_position q where q.lane = l.id order by q.no desc
+      limit 1) p on true
     where a.lane is null
       or _end::text::bigint - pg_snapshot_xmax(a.seen)::text::bigint > _idle_xids
       or exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(a.seen) and t.xid < _end)
       or exists (
         select from pg_snapshot_xip(a.seen) late
-        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.log t where t.lane = l.id and t.xid = late))
+        where pg_visible_in_snapshot(late, _here) and exists (select from tusk.log t where t.lane = l.id
+          and t.xid = late))
       or p.win is null and (
         _end::text::bigint - pg_snapshot_xmin(p.done)::text::bigint > _idle_xids
         or pg_snapshot_xmin(p.done) < pg_snapshot_xmax(p.done) and pg_snapshot_xmin(_here) >= pg_snapshot_xmax(p.done))
@@ -96,7 +105,8 @@ begin
 end $$;
 
 -- The lane's lock is held.
-create function tusk_fn.tidy_lane(_lane bigint, _keep_positions int, _idle_xids bigint) returns void language plpgsql as $$
+create function tusk_fn.tidy_lane(_lane bigint, _keep_positions int, _idle_xids bigint) returns void
+  language plpgsql as $$
 #variable_conflict use_column
 declare
   _here pg_snapshot := pg_current_snapshot();
@@ -107,7 +117,8 @@ begin
   select coalesce(max(a.seen::text), '1:1:')::pg_snapshot into _seen from tusk.lane_tally a where a.lane = _lane;
   select (
     select coalesce(sum(late.rows), 0)::bigint from pg_snapshot_xip(_seen) x
-    cross join lateral (select sum(coalesce(cardinality(t.packed), 1)) as rows from tusk.log t where t.lane = _lane and t.xid = x) late
+    cross join lateral (select sum(coalesce(cardinality(t.packed), 1)) as rows from tusk.log t where t.lane = _lane
+      and t.xid = x) late
     where pg_visible_in_snapshot(x, _here)) + (
     select coalesce(sum(coalesce(cardinality(t.packed), 1)), 0)::bigint from tusk.log t
     where t.lane = _lane and t.xid >= pg_snapshot_xmax(_seen) and t.xid < pg_snapshot_xmax(_here)
@@ -153,7 +164,8 @@ $$;
 -- which must be well below _after (in microseconds), that a lane has a name. So a lane is
 -- marked first, and goes when it has been idle for _after and every transaction that may
 -- have trusted the row has ended.
-create function tusk_fn.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint language plpgsql
+create function tusk_fn.forget_lanes(_term bigint, _from bigint, _limit int, _after bigint) returns bigint
+  language plpgsql
 set enable_seqscan = off set jit = off as $$
 declare
   _now  timestamptz := clock_timestamp();
@@ -163,7 +175,8 @@ declare
 begin
   perform tusk_fn.lead(_term);
   _idle := array(select u.id from unnest(_all) u(id) where tusk_fn.is_idle(u.id));
-  update tusk.lane l set idle_at = null, idle_xid = null where l.id = any(_all) and l.id <> all(_idle) and l.idle_at is not null;
+  update tusk.lane l set idle_at = null, idle_xid = null where l.id = any(_all) and l.id <> all(_idle)
+    and l.idle_at is not null;
   update tusk.lane l set idle_xid = pg_current_xact_id()
   where l.id = any(_idle) and l.idle_xid is null and l.idle_at <= _now - _after * interval '1 us';
   update tusk.lane l set idle_at = _now where l.id = any(_idle) and l.idle_at is null;
@@ -202,7 +215,8 @@ begin
   select * into _last from tusk.segment s where s.hi is not null order by s.hi desc limit 1;
   select * into _tail from tusk.segment s where s.hi is null;
   _width := least(greatest(
-    (_here - _last.made_xid::text::bigint) / greatest(extract(epoch from clock_timestamp() - _last.made_at), 60) * 3600 * _hours, 100000), 200000000)::bigint;
+    (_here - _last.made_xid::text::bigint) / greatest(extract(epoch from clock_timestamp() - _last.made_at),
+      60) * 3600 * _hours, 100000), 200000000)::bigint;
   if _here + _width / 2 < _last.hi::text::bigint then
     return null;
   end if;
@@ -215,9 +229,11 @@ begin
   execute format('select exists (select from tusk.%I)', _tail.name) into _used;
   _hi := greatest(_last.hi::text::bigint, case when _used then _here + 1 else 0 end) + _width;
   execute format('alter table tusk.log detach partition tusk.%I', _tail.name);
-  execute format('alter table tusk.log attach partition tusk.%I for values from (%L) to (%L)', _tail.name, _last.hi::text, _hi::text);
+  execute format('alter table tusk.log attach partition tusk.%I for values from (%L) to (%L)', _tail.name,
+    _last.hi::text, _hi::text);
   execute format('alter table tusk.log attach partition tusk.%I for values from (%L) to (maxvalue)', _name, _hi::text);
-  update tusk.segment s set hi = _hi::text::xid8, made_xid = _here::text::xid8, made_at = clock_timestamp() where s.name = _tail.name;
+  update tusk.segment s set hi = _hi::text::xid8, made_xid = _here::text::xid8, made_at = clock_timestamp()
+    where s.name = _tail.name;
   insert into tusk.segment (name) values (_name);
   return _name;
 end $$;
@@ -237,7 +253,8 @@ begin
     _begun := clock_timestamp();
     _users := array(
       select l.virtualtransaction from pg_locks l
-      where l.relation = 'tusk.log'::regclass and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      where l.relation = 'tusk.log'::regclass and l.database = (select d.oid from pg_database d
+        where d.datname = current_database())
         and l.pid is distinct from pg_backend_pid());
     loop
       _waits := extract(epoch from clock_timestamp() - _begun) * 1000;
@@ -290,7 +307,8 @@ declare
   _kept boolean := false;
 begin
   select x.parent, x.name into parent, name
-  from (select 'log' as parent, y.name from tusk.segment y union all select y.segment, y.name from tusk.segment_part y) x
+  from (select 'log' as parent, y.name from tusk.segment y union all select y.segment, y.name
+    from tusk.segment_part y) x
   where not exists (select from pg_inherits i where i.inhrelid = to_regclass(format('tusk.%I', x.name)))
   limit 1;
   if found then
@@ -298,7 +316,8 @@ begin
   end if;
   for s in
     select x.* from tusk.segment x
-    where x.hi <= pg_snapshot_xmin(pg_current_snapshot()) and (select count(*) from tusk.segment y where y.hi is not null) > 1
+    where x.hi <= pg_snapshot_xmin(pg_current_snapshot())
+      and (select count(*) from tusk.segment y where y.hi is not null) > 1
     order by x.hi
   loop
     if not exists (select from tusk.segment_part x where x.segment = s.name) then
@@ -325,16 +344,20 @@ end $$;
 create function tusk_fn.is_spent(_hi xid8, _queues bigint[], _others bigint[]) returns boolean language plpgsql as $$
 begin
   return not exists (
-      select from tusk.lease l where l.lo < _hi and (_queues is null or l.lane >> 16 = any(_queues)) and l.lane >> 16 <> all(_others))
+      select from tusk.lease l where l.lo < _hi and (_queues is null or l.lane >> 16 = any(_queues))
+        and l.lane >> 16 <> all(_others))
     and not exists (
-      select from tusk.outcome o where o.lo < _hi and (_queues is null or o.lane >> 16 = any(_queues)) and o.lane >> 16 <> all(_others))
+      select from tusk.outcome o where o.lo < _hi and (_queues is null or o.lane >> 16 = any(_queues))
+        and o.lane >> 16 <> all(_others))
     and not exists (
       select from (
         select distinct l.id from tusk.lane l
         where (_queues is null or l.id >> 16 = any(_queues)) and l.id >> 16 <> all(_others)) l
-      left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc limit 1) p on true
+      left join lateral (select p.done from tusk.lane_position p where p.lane = l.id order by p.no desc
+        limit 1) p on true
       where pg_snapshot_xmin(coalesce(p.done, '1:1:')) < _hi
-        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi and tusk_fn.unclaimed(t.lane, t.xid, tusk_fn.last_n(t.n, t.packed))));
+        and exists (select from tusk.log t where t.lane = l.id and t.xid < _hi
+          and tusk_fn.unclaimed(t.lane, t.xid, tusk_fn.last_n(t.n, t.packed))));
 end $$;
 
 -- Drops a table of the log that nothing needs any more, and says whether there was one. As
@@ -368,10 +391,12 @@ create function tusk_fn.forget_segment(_name text) returns void language sql as 
     select w.hi, null::bigint[] as queues, '{}'::bigint[] as others from whole w
     union all
     select s.hi, p.queues,
-      array(select unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> _name and p.queues is null)
+      array(select unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> _name
+        and p.queues is null)
     from part p join tusk.segment s on s.name = p.segment)
   delete from tusk.catalogue c using gone g
-  where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc limit 1), '0')
+  where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc
+    limit 1), '0')
     and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
 $$;
 
@@ -388,7 +413,8 @@ begin
   for i in 0 .. 2 loop
     hi := case when i < 2 then quote_literal(here + (i + 1) * 1000000) else 'maxvalue' end;
     execute format('create table tusk.task_%s partition of tusk.log for values from (%s) to (%s)', n + i, lo, hi);
-    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2 then (here + (i + 1) * 1000000)::text::xid8 end);
+    insert into tusk.segment (name, hi) values ('task_' || n + i, case when i < 2
+      then (here + (i + 1) * 1000000)::text::xid8 end);
     lo := hi;
   end loop;
 end $$;

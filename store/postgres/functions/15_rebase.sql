@@ -4,7 +4,8 @@ create function tusk_fn.at_home() returns boolean language sql stable as $$
   select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
     and not exists (
       select from tusk.lane_position p
-      where pg_snapshot_xmax(p.done) > pg_snapshot_xmax(pg_current_snapshot()) or pg_snapshot_xmax(p.win) > pg_snapshot_xmax(pg_current_snapshot()))
+      where pg_snapshot_xmax(p.done) > pg_snapshot_xmax(pg_current_snapshot())
+        or pg_snapshot_xmax(p.win) > pg_snapshot_xmax(pg_current_snapshot()))
     and not exists (
       select from tusk.lane l
       where exists (select from tusk.log t where t.lane = l.id and t.xid >= pg_snapshot_xmax(pg_current_snapshot())))
@@ -40,15 +41,15 @@ begin
   end loop;
   perform tusk_fn.first_segments();
   foreach _name in array _old loop
-    execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
-      tenant, key, tags, settings, failure, workflow, turn, partition, packed)
+    execute format('insert into tusk.log (xid, lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags, settings, failure, workflow, turn, partition, packed)
       select ''3'', lane, n, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at,
         tenant, key, tags, settings, failure, workflow, turn, partition, packed from %s', _name);
     execute format('drop table %s', _name);
   end loop;
   insert into tusk.stat (at, stats)
   select o.finished_at, o.stats from tusk.outcome o where o.stats is not null
-    and (o.xid >= (select e.upto from tusk.stat_end e) or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
+    and (o.xid >= (select e.upto from tusk.stat_end e)
+      or o.xid = any(array(select unnest(e.late) from tusk.stat_end e)));
   update tusk.stat_end e set upto = '0', late = '{}';
   update tusk.outcome o set lo = '3', node = tusk_fn.node_of('3', '3'), stats = null;
   delete from tusk.lease;
@@ -59,10 +60,10 @@ begin
   insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
   select l.id, 1, '4:4:', null, '0', 0, 0 from (select distinct x.id from tusk.lane x) l;
   insert into tusk.lane_tally (lane, seen, added) select l.id, '4:4:', 0 from (select distinct x.id from tusk.lane x) l;
-  insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant, key, tags,
-    settings, failure, workflow, turn, partition)
-  select o.lane, o.id, o.enqueued_at, o.attempt, o.crashes, o.kind, o.args, o.run_at, o.expires_at, o.claimed_at, o.tenant, o.key,
-    o.tags, o.settings, o.failure, o.workflow, o.turn, o.partition
+  insert into tusk.log (lane, id, enqueued_at, attempt, crashes, kind, args, run_at, expires_at, claimed_at, tenant,
+    key, tags, settings, failure, workflow, turn, partition)
+  select o.lane, o.id, o.enqueued_at, o.attempt, o.crashes, o.kind, o.args, o.run_at, o.expires_at, o.claimed_at,
+    o.tenant, o.key, o.tags, o.settings, o.failure, o.workflow, o.turn, o.partition
   from rebase o order by o.xid, o.n;
   get diagnostics _open = row_count;
   delete from tusk.catalogue;

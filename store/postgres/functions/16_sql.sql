@@ -1,6 +1,7 @@
 -- Enqueues a task from any language, or from a trigger. With a key it returns the id of
 -- the unfinished task that has the key already, if there is one.
-create function tusk_fn.enqueue(kind text, args json, queue text, priority int, run_at timestamptz, key text, tenant text, tags text[])
+create function tusk_fn.enqueue(kind text, args json, queue text, priority int, run_at timestamptz, key text,
+  tenant text, tags text[])
 returns uuid language plpgsql as $$
 #variable_conflict use_variable
 declare
@@ -11,14 +12,16 @@ begin
   _lane := tusk_fn.lane_of(queue, priority);
   perform tusk_fn.name_lanes(array[_lane], array[queue]);
   select p.id into _id
-  from tusk_fn.put(array[_lane], array[tusk_fn.new_id()], array[kind], array[convert_to(args::text, 'UTF8')], array[nullif(tenant, '')],
-    array[nullif(tags, '{}')::text], array[null::bytea], array[run_at], array[0::bigint], array[null::timestamptz], array[0::bigint],
-    array[nullif(key, '')], array[0::smallint], array[null::timestamptz], null, array[nullif(tusk_fn.takes_turns(queue), false)]) p;
+  from tusk_fn.put(array[_lane], array[tusk_fn.new_id()], array[kind], array[convert_to(args::text, 'UTF8')],
+    array[nullif(tenant, '')], array[nullif(tags, '{}')::text], array[null::bytea], array[run_at], array[0::bigint],
+    array[null::timestamptz], array[0::bigint], array[nullif(key, '')], array[0::smallint], array[null::timestamptz],
+    null, array[nullif(tusk_fn.takes_turns(queue), false)]) p;
   return _id;
 end $$;
 
 -- Refuses what a task cannot have: the limits are those of the library.
-create function tusk_fn.check_task(_kind text, _args json, _queue text, _priority int, _run_at timestamptz, _key text, _tenant text, _tags text[])
+create function tusk_fn.check_task(_kind text, _args json, _queue text, _priority int, _run_at timestamptz, _key text,
+  _tenant text, _tags text[])
 returns void language plpgsql as $$
 begin
   perform tusk_fn.check_name('kind', _kind);
@@ -31,7 +34,8 @@ begin
   elsif octet_length(_key) > 255 then
     perform tusk_fn.refuse('key', format('has %s bytes, at most 255 are allowed', octet_length(_key)));
   elsif _key like 'unique:%' or _key like 'schedule:%' then
-    perform tusk_fn.refuse('key', format('%s begins with unique: or schedule:, which are kept for unique tasks and schedules',
+    perform tusk_fn.refuse('key',
+      format('%s begins with unique: or schedule:, which are kept for unique tasks and schedules',
       quote_literal(left(_key, 64))));
   elsif _run_at not between '1971-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
     perform tusk_fn.refuse('run_at', format('is %s, want a time from 1971 on, at most 3650 days ahead', _run_at));
@@ -49,7 +53,8 @@ end $$;
 create function tusk_fn.check_name(_field text, _name text) returns void language plpgsql as $$
 begin
   if _name is null or _name !~ '^[a-z0-9][a-z0-9_.:-]{0,63}$' or _name like '%..%' then
-    perform tusk_fn.refuse(_field, format('%s is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..',
+    perform tusk_fn.refuse(_field,
+      format('%s is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..',
       coalesce(quote_literal(left(_name, 64)), 'null')));
   end if;
 end $$;
@@ -73,7 +78,8 @@ begin
   end if;
   foreach _tag in array coalesce(_tags, '{}') loop
     if octet_length(_tag) between 1 and 64 is not true then
-      perform tusk_fn.refuse('tags', format('has %s: a tag has 1 to 64 bytes', coalesce(quote_literal(left(_tag, 64)), 'null')));
+      perform tusk_fn.refuse('tags', format('has %s: a tag has 1 to 64 bytes',
+        coalesce(quote_literal(left(_tag, 64)), 'null')));
     end if;
     perform tusk_fn.check_text('tags', _tag);
   end loop;
@@ -86,10 +92,12 @@ begin
   if _args is null then
     perform tusk_fn.refuse('args', 'is null, want a JSON value');
   elsif octet_length(_args::text) > 262144 then
-    perform tusk_fn.refuse('args', format('has %s bytes, at most 262144 are allowed: store large data elsewhere and pass a reference',
+    perform tusk_fn.refuse('args',
+      format('has %s bytes, at most 262144 are allowed: store large data elsewhere and pass a reference',
       octet_length(_args::text)));
   end if;
-  _brackets := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'), '{}', '[]');
+  _brackets := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'),
+    '{}', '[]');
   for i in 1 .. 64 loop
     exit when _brackets = '';
     _brackets := replace(_brackets, '[]', '');
@@ -106,7 +114,8 @@ end $$;
 create function tusk_fn.takes_turns(_queue text) returns boolean language sql stable as $$
   select exists (
     select from (
-      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits' and r.name = _queue offset 0) l
+      select convert_from(r.body, 'UTF8')::jsonb as limits from tusk.record r where r.kind = 'limits'
+        and r.name = _queue offset 0) l
     where coalesce((l.limits ->> 'per_worker')::numeric, 0) = 0 or l.limits - 'per_worker' <> '{}')
 $$;
 

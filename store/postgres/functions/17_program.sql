@@ -2,7 +2,8 @@
 -- wherever it is written here, and in the statements of the program.
 
 -- Says that this program runs. It waits for nobody.
-create function tusk_fn.seen() returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+create function tusk_fn.seen() returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp
+  set jit = off as $$
 begin
   if current_setting('transaction_isolation') = 'read committed' then
     update tusk.program p set seen_at = clock_timestamp()
@@ -24,21 +25,25 @@ begin
     drop view tusk.tasks;
     create view tusk.tasks as select * from tusk_fn.tasks;
   end;
-  create or replace function tusk.find(id uuid) returns setof tusk.tasks language sql stable set search_path = pg_catalog, pg_temp as $find$
+  create or replace function tusk.find(id uuid) returns setof tusk.tasks language sql stable
+    set search_path = pg_catalog, pg_temp as $find$
     select * from tusk_fn.find($1)
   $find$;
   -- With the rights of the schema's owner, so that whoever calls it needs no others.
-  create or replace function tusk.enqueue(kind text, args json default '{}', queue text default 'default', priority int default 0,
-    run_at timestamptz default null, key text default null, tenant text default null, tags text[] default null)
+  create or replace function tusk.enqueue(kind text, args json default '{}', queue text default 'default',
+    priority int default 0, run_at timestamptz default null, key text default null, tenant text default null,
+    tags text[] default null)
   returns uuid language sql security definer set search_path = pg_catalog, pg_temp as $enqueue$
     select tusk_fn.enqueue(kind, args, queue, priority, run_at, key, tenant, tags)
   $enqueue$;
-  create or replace function tusk.tell_finished() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $tell$
+  create or replace function tusk.tell_finished() returns trigger language plpgsql
+    set search_path = pg_catalog, pg_temp as $tell$
   begin
     perform tusk_fn.tell_finished(new.id);
     return null;
   end $tell$;
-  if not exists (select from pg_trigger t where t.tgrelid = 'tusk.finished'::regclass and t.tgname = 'finished_tell') then
+  if not exists (select from pg_trigger t where t.tgrelid = 'tusk.finished'::regclass
+    and t.tgname = 'finished_tell') then
     create constraint trigger finished_tell after insert on tusk.finished
     deferrable initially deferred for each row
     when (pg_relation_size('tusk.open_need') > 0)
@@ -111,7 +116,8 @@ declare
 begin
   for _what in
     select x.what from (
-      select p.oid, format('routine %s', p.oid::regprocedure) as what from pg_proc p where p.pronamespace = to_regnamespace(quote_ident(_name))
+      select p.oid, format('routine %s', p.oid::regprocedure) as what from pg_proc p
+        where p.pronamespace = to_regnamespace(quote_ident(_name))
       union all
       select c.oid, format('view %s', c.oid::regclass) from pg_class c
       where c.relnamespace = to_regnamespace(quote_ident(_name)) and c.relkind = 'v') x

@@ -1,7 +1,14 @@
 -- name: chores
 -- What a leader has to do in ledger {i}. Those of several ledgers are put together.
-select {i} as i, exists (select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()),
-  (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint from tusk.waiting w
+select {i} as i,
+  exists (select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()),
+  (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint
+    from tusk.waiting w
    where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
   exists (select from tusk.doubt),
-  exists (select from tusk.waiting w where w.line is not null) or exists (select from tusk.turn)
+  exists (select from tusk.waiting w where w.line is not null) or exists (select from tusk.turn),
+  exists (
+    select from tusk.worker w
+    where not w.dead and (w.expires_at <= clock_timestamp() or w.beat_at > clock_timestamp() + interval '1 second'
+        or w.attended = pg_catalog.pg_postmaster_start_time() and w.late_at <= clock_timestamp() + interval '1 second')
+      or w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > clock_timestamp() - interval '1 minute')

@@ -8,7 +8,8 @@ select tusk_fn.name_lanes($1::bigint[], $2::text[])
 -- are: it would make a plan for each call.
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 select x.lane, x.id, x.kind, x.args, x.tenant, x.tags::text[], x.settings, x.expires_at
-from (select $1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[] offset 0)
+from (select $1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
+  $8::timestamptz[] offset 0)
   a(lanes, ids, kinds, args, tenants, tags, settings, expiries)
 cross join lateral unnest(a.lanes, a.ids, a.kinds, a.args, a.tenants, a.tags, a.settings, a.expiries)
   x(lane, id, kind, args, tenant, tags, settings, expires_at)
@@ -29,28 +30,30 @@ copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed)
 
 -- name: copy_lined
 -- Tasks that stand in line for their turn from now on.
-copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn) from stdin (format binary)
+copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
+  from stdin (format binary)
 
 -- name: put
 -- Tasks of every sort: as above, $8 run times, $9 delays, $10 and $11 expiries,
 -- $12 keys, $13 what to do on conflict, $14 source times
 select p.place, p.id::text, p.result::int
-from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
-  $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[]) p
+from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
+  $8::timestamptz[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[],
+  $14::timestamptz[]) p
 
 -- name: put_more
 -- The same, and $15 workflows, $16 turns, $17 partitions
 select p.place, p.id::text, p.result::int
-from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
-  $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[],
-  $15::uuid[], $16::boolean[], $17::text[]) p
+from tusk_fn.put($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
+  $8::timestamptz[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[],
+  $14::timestamptz[], $15::uuid[], $16::boolean[], $17::text[]) p
 
 -- name: put_needing
 -- The same, and needs: $18 the numbers of their tasks, $19 parents, $20 policies
 select p.place, p.id::text, p.result::int
-from tusk_fn.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[], $8::timestamptz[], $9::bigint[],
-  $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[], $14::timestamptz[],
-  $15::uuid[], $16::boolean[], $17::text[], $18::int[], $19::uuid[], $20::smallint[]) p
+from tusk_fn.put_needing($1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
+  $8::timestamptz[], $9::bigint[], $10::timestamptz[], $11::bigint[], $12::text[], $13::smallint[],
+  $14::timestamptz[], $15::uuid[], $16::boolean[], $17::text[], $18::int[], $19::uuid[], $20::smallint[]) p
 
 -- name: settle_children
 select queue, doubts from tusk_fn.settle_children($1)
@@ -59,7 +62,8 @@ select queue, doubts from tusk_fn.settle_children($1)
 -- Whether the server's process $1 has ended, and with it what it was doing. Nobody
 -- knows behind a pooler, where this process is not the $2 that the client was told,
 -- nor on a standby.
-select pg_backend_pid() = $2::int and not pg_is_in_recovery() and not exists (select from pg_stat_activity a where a.pid = $1::int)
+select pg_backend_pid() = $2::int and not pg_is_in_recovery()
+  and not exists (select from pg_stat_activity a where a.pid = $1::int)
 
 -- name: count_stored
 -- How many of the ids $1 are those of tasks, wherever they are by now.

@@ -33,10 +33,12 @@ end $$
 
 -- name: programs_above
 -- Those that need a newer version of the tables than $1.
-select coalesce(string_agg(p.name, ' '), '') from tusk.program p where p.version > $1 and to_regnamespace(p.name) is not null
+select coalesce(string_agg(p.name, ' '), '') from tusk.program p where p.version > $1
+  and to_regnamespace(p.name) is not null
 
 -- name: newest_program
-select p.name from tusk.program p where to_regnamespace(p.name) is not null order by p.version desc, p.installed_at desc limit 1
+select p.name from tusk.program p where to_regnamespace(p.name) is not null
+  order by p.version desc, p.installed_at desc limit 1
 
 -- name: withdraw
 set local search_path = pg_catalog, pg_temp;

@@ -35,7 +35,8 @@ where kind = $1 and name = $2 and version = $4
 returning version
 
 -- name: update_records
-update tusk.record r set body = n.body, version = pg_catalog.nextval('tusk.record_version'), updated_at = clock_timestamp()
+update tusk.record r set body = n.body, version = pg_catalog.nextval('tusk.record_version'),
+  updated_at = clock_timestamp()
 from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) with ordinality n (kind, name, body, version, at)
 where r.kind = n.kind and r.name = n.name and r.version = n.version
 returning n.at, r.version

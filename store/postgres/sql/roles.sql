@@ -24,7 +24,8 @@ begin
   execute format('grant create on database %I to {role}_migrate', current_database());
   for _what in
     with home as (select n.oid, n.nspname from pg_namespace n where n.nspname = any(_home))
-    select case c.relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end as kind, c.oid::regclass::text as name
+    select case c.relkind when 'v' then 'view' when 'S' then 'sequence'
+      else 'table' end as kind, c.oid::regclass::text as name
     from pg_class c join home h on h.oid = c.relnamespace
     where c.relkind in ('r', 'p', 'v', 'S')
       and not exists (select from pg_depend d where d.objid = c.oid and d.deptype in ('a', 'i') and c.relkind = 'S')

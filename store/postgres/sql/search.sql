@@ -10,7 +10,8 @@ hit as (
   select s.id from base s{rest}
   order by s.id desc
   limit {most})
-select (select count(*) from base), (select s.id from base s order by s.id limit 1), array(select h.id from hit h order by h.id desc)
+select (select count(*) from base), (select s.id from base s order by s.id limit 1),
+  array(select h.id from hit h order by h.id desc)
 
 -- name: look_rows
 -- Where an order names all columns of one index, no other can be walked for it, and
@@ -44,12 +45,14 @@ select x.* from pg_catalog.unnest({kinds}::text[]) k(kind) cross join lateral (
   {look}) x
 
 -- name: look_lanes
-select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross join pg_catalog.unnest({states}::smallint[]) t(state) cross join lateral (
+select x.* from (select distinct l.id from tusk.lane l{lanes}) q(lane) cross
+  join pg_catalog.unnest({states}::smallint[]) t(state) cross join lateral (
   {look}) x
 
 -- name: look_few
 -- If they are few, all of them; if not, the next of the whole table.
-few as materialized (select array(select tusk_fn.few_{table}({tags}::text[], {since}::timestamptz, {until}::timestamptz, {many} + 1)) as ids),
+few as materialized (select array(select tusk_fn.few_{table}({tags}::text[], {since}::timestamptz,
+  {until}::timestamptz, {many} + 1)) as ids),
 
 -- name: look_few_rows
 select x.* from few cross join lateral pg_catalog.unnest(few.ids) u(id) cross join lateral (
@@ -70,13 +73,15 @@ from (
     order by {order}
     limit {many}) c) c
 left join lateral (
-  select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where {place}q.lane = c.lane order by q.no desc limit 1) p on true
+  select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where {place}q.lane = c.lane order by q.no desc
+    limit 1) p on true
 where c.last or {fit}
 
 -- name: look_claimed
 -- Of a task of the log whose lane has got as far as that: as tusk_fn.unclaimed() has it,
 -- without asking again for each.
-coalesce(pg_visible_in_snapshot(s.xid, {of}.done) or pg_visible_in_snapshot(s.xid, {of}.win) and (s.xid, s.n) <= ({of}.at_xid, {of}.at_n), false)
+coalesce(pg_visible_in_snapshot(s.xid, {of}.done) or pg_visible_in_snapshot(s.xid, {of}.win)
+  and (s.xid, s.n) <= ({of}.at_xid, {of}.at_n), false)
 
 -- name: look_entry
 -- What a task of an entry has: it is known of packs, and of others asked for.
@@ -96,7 +101,8 @@ cross join lateral (
 with place as materialized (
   select l.id as lane, p.*
   from (select distinct l.id from tusk.lane l{lanes}) l
-  left join lateral (select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where q.lane = l.id order by q.no desc limit 1) p on true),
+  left join lateral (select q.done, q.win, q.at_xid, q.at_n from tusk.lane_position q where q.lane = l.id
+    order by q.no desc limit 1) p on true),
 tail as materialized (
   select s.*, p.done, p.win, p.at_xid, p.at_n from place p cross join lateral (
     select u.id, l.lane, l.xid, u.n, l.kind, l.tenant, l.tags, l.enqueued_at
@@ -107,7 +113,8 @@ tail as materialized (
 entry as materialized (
   select c.*, c.last or row_number() over w = {many} as left_out, sum(c.below) over w - c.below as above
   from (
-    select c.lane, c.newest, c.ids, c.xids, c.ns, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case when c.newest < {cursor} then c.tasks else 0 end as below
+    select c.lane, c.newest, c.ids, c.xids, c.ns, c.lo, c.hi, c.done, c.win, c.at_xid, c.at_n, c.last, case
+      when c.newest < {cursor} then c.tasks else 0 end as below
     from {entries}
     order by c.newest desc
     limit {many}) c
@@ -121,13 +128,14 @@ hit as (
      from entry c cross join lateral (
        select u.*
        from (
-         select pg_catalog.unnest(c.ids) as id, null::xid8 as xid, null::bigint as n, null::bigint as lane, null::text as kind, null::text as tenant,
-           null::text[] as tags, null::timestamptz as enqueued_at
+         select pg_catalog.unnest(c.ids) as id, null::xid8 as xid, null::bigint as n, null::bigint as lane,
+           null::text as kind, null::text as tenant, null::text[] as tags, null::timestamptz as enqueued_at
          union all
          select t.id, l.xid, t.n, l.lane, l.kind, l.tenant, l.tags, l.enqueued_at
          from unnest(c.xids, c.ns) p(xid, n)
          cross join lateral (
-           select l.* from tusk.log l where l.lane = c.lane and l.xid = p.xid and l.n between p.n and p.n + 255 offset 0) l
+           select l.* from tusk.log l where l.lane = c.lane and l.xid = p.xid and l.n between p.n
+             and p.n + 255 offset 0) l
          cross join lateral tusk_fn.places_of(l.id, l.n, l.packed) t) u{before}{each}) u
      where c.above < {rows} and not c.left_out
      order by u.id desc) h{in_entry}

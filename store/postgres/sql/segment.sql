@@ -21,20 +21,23 @@ select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e fo
 -- are $3; and of those that were written late.
 (select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null
-  and o.xid = any(array(select x from tusk.stat_end e cross join pg_catalog.unnest(e.late) x where pg_visible_in_snapshot(x, $4::text::pg_snapshot))))
+  and o.xid = any(array(select x from tusk.stat_end e cross join pg_catalog.unnest(e.late) x
+    where pg_visible_in_snapshot(x, $4::text::pg_snapshot))))
 union all
 (select o.xid::text::bigint, o.finished_at, o.stats from tusk.outcome o
 where o.stats is not null and o.xid >= $1::bigint::text::xid8 and pg_visible_in_snapshot(o.xid, $4::text::pg_snapshot)
   and (select count(*) from (
     select from tusk.outcome x
-    where x.stats is not null and x.xid >= $1::bigint::text::xid8 and pg_visible_in_snapshot(x.xid, $4::text::pg_snapshot)
+    where x.stats is not null and x.xid >= $1::bigint::text::xid8
+      and pg_visible_in_snapshot(x.xid, $4::text::pg_snapshot)
     limit $3) few) = $3
 order by o.xid
 fetch first $2 rows with ties)
 
 -- name: loose_stats
 delete from tusk.stat x
-where x.ctid = any(array(select y.ctid from tusk.stat y where y.minutes = 0 order by y.at limit $1 for update skip locked))
+where x.ctid = any(array(select y.ctid from tusk.stat y where y.minutes = 0 order by y.at limit $1
+  for update skip locked))
 returning x.at, x.stats
 
 -- name: take_stats

@@ -1,10 +1,12 @@
 -- name: worker.beat
-insert into tusk_worker (id, host, pid, queues, concurrency, version, kinds, started_at, beat_at, expires_at, seq, holds, hung)
+insert into tusk_worker (id, host, pid, queues, concurrency, version, kinds, started_at, beat_at, expires_at, seq,
+  holds, hung)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?13)
 on conflict (id) do update
 set host = excluded.host, pid = excluded.pid, queues = excluded.queues, concurrency = excluded.concurrency,
-    version = excluded.version, kinds = excluded.kinds, beat_at = excluded.beat_at, expires_at = excluded.expires_at, seq = excluded.seq,
-    holds = excluded.holds, hung = excluded.hung, since = case when ?10 = 0 then 0 when ?12 > 0 and ?12 = seq then beat_at else since end;
+    version = excluded.version, kinds = excluded.kinds, beat_at = excluded.beat_at, expires_at = excluded.expires_at,
+    seq = excluded.seq, holds = excluded.holds, hung = excluded.hung,
+    since = case when ?10 = 0 then 0 when ?12 > 0 and ?12 = seq then beat_at else since end;
 
 -- name: worker.bury
 update tusk_worker set dead = ? where id = ?;

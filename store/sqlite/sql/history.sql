@@ -1,5 +1,6 @@
 -- name: end.trigger
-create trigger if not exists tusk_task_ended after update of finished_at on tusk_task when new.finished_at is not null begin
+create trigger if not exists tusk_task_ended after update of finished_at on tusk_task
+  when new.finished_at is not null begin
   insert into tusk_end (task, kind, state, at, rescued) values (new.id, new.kind, new.state, new.finished_at, 0);
   delete from tusk_end where seq <= (select max(seq) from tusk_end) - 1000000;
 end;

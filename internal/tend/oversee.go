@@ -1,0 +1,47 @@
+package tend
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// overseen is what the engine said last of all chores at once.
+type overseen struct {
+	term   int64
+	at     time.Time
+	chores store.Chores
+}
+
+// overseenFor is for how long that is believed. It is asked again every admitSeldom.
+const overseenFor = admitSeldom + admitSeldom/2
+
+// oversee asks the engine what there is to do, and wakes the chores that rest.
+func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {
+	c, err := l.o.Oversee(ctx, term)
+	if err != nil {
+		return c, err
+	}
+	l.mu.Lock()
+	before := l.seen.chores
+	l.seen = overseen{term, time.Now(), c}
+	l.mu.Unlock()
+	if c.Rescue && !before.Rescue {
+		l.rescuing.Wake()
+	}
+	if c.Turns && !before.Turns {
+		l.turning.Wake()
+	}
+	return c, nil
+}
+
+// lately is what the engine said of all chores a moment ago. Without that, each chore may have something to do.
+func (l *Leader) lately(term int64) store.Chores {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen.term != term || time.Since(l.seen.at) > overseenFor {
+		return store.Chores{Rescue: true, Turns: true}
+	}
+	return l.seen.chores
+}

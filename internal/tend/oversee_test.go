@@ -1,0 +1,99 @@
+package tend
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
+)
+
+// chores counts calls, and says what there is to do.
+type chores struct {
+	store.Store
+	mu   sync.Mutex
+	say  store.Chores
+	err  error
+	seen map[string]int
+}
+
+func (c *chores) count(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[name]++
+}
+
+// during returns how often each was called while time went by.
+func (c *chores) during(d time.Duration) map[string]int {
+	c.mu.Lock()
+	c.seen = map[string]int{}
+	c.mu.Unlock()
+	time.Sleep(d)
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+func (c *chores) set(say store.Chores, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.say, c.err = say, err
+}
+
+func (c *chores) oversee(context.Context, int64) (store.Chores, error) {
+	c.count("oversee")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.say, c.err
+}
+
+func (c *chores) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
+	c.count("admit")
+	return c.Store.Admit(ctx, term, limit)
+}
+
+func (c *chores) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
+	c.count("rescue")
+	return c.Store.Rescue(ctx, term, limit)
+}
+
+func (c *chores) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	c.count("turns")
+	return c.Store.Turns(ctx, term, groups, heads)
+}
+
+func TestChoresThatHaveNothingToDoAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &chores{Store: memory.New(), seen: map[string]int{}}
+		c.set(store.Chores{Admit: -1}, nil)
+		_, kill := lead(c, 1, func(o *Options) { o.Oversee = c.oversee })
+		defer kill()
+		time.Sleep(5 * time.Second)
+		n := c.during(10 * time.Second)
+		if n["oversee"] < 19 || n["oversee"] > 21 || n["admit"]+n["rescue"]+n["turns"] > 0 {
+			t.Errorf("with nothing to do: %v", n)
+		}
+		c.set(store.Chores{Admit: -1, Rescue: true, Turns: true}, nil)
+		if n := c.during(600 * time.Millisecond); n["rescue"] == 0 || n["turns"] == 0 || n["admit"] > 0 {
+			t.Errorf("when a worker may be dead and tasks wait for turns: %v", n)
+		}
+		c.set(store.Chores{Admit: 100 * time.Millisecond}, nil)
+		c.during(time.Second)
+		if n := c.during(time.Second); n["oversee"] < 9 || n["rescue"] > 0 {
+			t.Errorf("when a task is due in a tenth of a second: %v", n)
+		}
+		c.set(store.Chores{}, nil)
+		if n := c.during(time.Second); n["admit"] == 0 {
+			t.Errorf("when a task is due: %v", n)
+		}
+		c.set(store.Chores{Admit: -1}, errPlanned)
+		c.during(time.Second)
+		if n := c.during(5 * time.Second); n["admit"] < 5 || n["rescue"] < 4 || n["turns"] < 4 {
+			t.Errorf("while the engine does not tell: %v", n)
+		}
+	})
+}
