@@ -76,6 +76,8 @@ func TestAnOlderProgramGoesOnWhileTheSchemaIsBroughtUp(t *testing.T) {
 // that they make use of says here what they said before.
 var afterwards = []struct{ file, now, before string }{
 	{"functions/01_words.sql", "-- ", "-- An older program's. "}, // functions of another text have a version of their own
+	{"functions/02_state.sql", ",\n  n.changed_at, n.changed\n", "\n"},
+	{"functions/02_state.sql", ", n.changed_at, n.changed", ""},
 	{"functions/05_enqueue.sql", `
   insert into tusk.note (id, changed_at, changed)
   select c.id, _at, c.how from unnest(_ids, _how) c(id, how) order by c.id
