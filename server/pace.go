@@ -57,7 +57,8 @@ func (p *paced) rest() error {
 	if p.wrote == 0 {
 		return nil
 	}
-	place, err := p.call.rooms.working.enter(p.call.r.Context(), p.call.who.ID, 1)
+	rooms := p.call.rooms
+	place, err := rooms.before(p.call.r.Context(), rooms.working, p.call.who.ID, 1)
 	if err != nil {
 		return err
 	}

@@ -32,10 +32,30 @@ type guest struct {
 	resting int    // places that it has given back, and that others may have at once
 	served  uint64 // when it was last let in, or came
 	waiting []*stay
+	lined   int // places that those in line ask for
+	wanted  int // places asked for elsewhere
 	seen    time.Time
-	used    usage // places
-	asked   usage // places, and what the requests in line ask for
-	wanted  int   // in line, or elsewhere
+	used    usage         // places
+	asked   usage         // places, and what the requests in line and elsewhere ask for
+	usual   time.Duration // for how long a request has its places, about the median
+}
+
+// A request in line counts for what it would take: as one place if those of its guest usually have theirs
+// for so long, and for less if they are short. If each counted as one, a stall of the database would have
+// an ordinary guest's requests wait in line, which would make it greedy, for which they would wait, for good.
+const (
+	longStay  = 100 * time.Millisecond
+	firstStay = longStay / 10 // what is presumed of a guest that has just come
+	stayStep  = 1.25          // the factor by which one stay changes what is usual
+)
+
+// learn takes note of how long a stay was. Each counts alike, so a few long ones say little.
+func (g *guest) learn(took time.Duration) {
+	if took > g.usual {
+		g.usual = min(time.Duration(float64(g.usual)*stayStep), longStay)
+	} else {
+		g.usual = max(time.Duration(float64(g.usual)/stayStep), longStay/1000)
+	}
 }
 
 // usage is how many places somebody had, or asked for, on average. What lies back counts less.
@@ -48,15 +68,16 @@ type usage struct {
 const lately = time.Second
 
 // until counts the time that has passed with so many places.
-func (u *usage) until(now time.Time, places int) {
+func (u *usage) until(now time.Time, places float64) {
 	past := math.Exp2(-float64(now.Sub(u.at)) / float64(lately))
-	u.mean, u.at = past*u.mean+(1-past)*float64(places), now
+	u.mean, u.at = past*u.mean+(1-past)*places, now
 }
 
 // until counts the time that has passed since what a guest has, or asks for, last changed.
 func (g *guest) until(now time.Time) {
-	g.used.until(now, g.taken)
-	g.asked.until(now, g.taken+g.wanted)
+	inLine := float64(g.lined) * float64(g.usual) / float64(longStay)
+	g.used.until(now, float64(g.taken))
+	g.asked.until(now, float64(g.taken+g.wanted)+inLine)
 }
 
 // stay is what a request has of a room, or waits for.
@@ -108,11 +129,11 @@ func (r *room) queue(who string, size int) (s *stay, ok bool) {
 	g := r.present(who)
 	s = &stay{room: r, who: who, size: min(size, r.each), in: make(chan struct{})}
 	g.waiting = append(g.waiting, s)
-	g.wanted += s.size
+	g.lined += s.size
 	r.serve()
 	if len(g.waiting) > r.line {
 		g.waiting = g.waiting[:len(g.waiting)-1]
-		g.wanted -= s.size
+		g.lined -= s.size
 		return nil, false
 	}
 	return s, true
@@ -123,7 +144,7 @@ func (r *room) present(who string) *guest {
 	g := r.guests[who]
 	if g == nil {
 		r.served++
-		g = &guest{served: r.served}
+		g = &guest{served: r.served, usual: firstStay}
 		r.guests[who] = g
 	}
 	g.seen = time.Now()
@@ -149,7 +170,7 @@ func (r *room) giveUp(s *stay) bool {
 	}
 	g.until(time.Now())
 	g.waiting = slices.Delete(g.waiting, i, i+1)
-	g.wanted -= s.size
+	g.lined -= s.size
 	r.serve() // others may have waited behind a large one
 	return true
 }
@@ -190,6 +211,9 @@ func (s *stay) keep(size int) {
 	s.size -= back
 	g.seen = time.Now()
 	g.until(g.seen)
+	if s.size == 0 {
+		g.learn(s.worked())
+	}
 	g.taken -= back
 	r.taken -= back
 	r.serve()
@@ -221,7 +245,7 @@ func (r *room) serve() {
 		}
 		r.taken += s.size
 		r.served++
-		next.taken, next.wanted, next.served = next.taken+s.size, next.wanted-s.size, r.served
+		next.taken, next.lined, next.served = next.taken+s.size, next.lined-s.size, r.served
 		next.waiting = next.waiting[1:]
 		s.from = now
 		close(s.in)
@@ -269,7 +293,7 @@ func (g *guest) before(other *guest) bool {
 // share is how many places an identity may have: all are shared among those present.
 func (r *room) share(now time.Time) int {
 	for who, g := range r.guests {
-		if g.taken+g.resting+g.wanted == 0 && now.Sub(g.seen) > presence {
+		if g.taken+g.resting+g.lined+g.wanted == 0 && now.Sub(g.seen) > presence {
 			delete(r.guests, who)
 		}
 	}

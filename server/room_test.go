@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -284,6 +285,57 @@ func TestTheGreedyRestForAsLongAsTheyWorked(t *testing.T) {
 		}
 		if !has(many[5]) {
 			t.Error("who has rested does not work again")
+		}
+	})
+}
+
+// Ordinary guests have four hands each; a greedy one keeps eight requests in line, each of which takes 300 ms
+// and rests three times as long. Once the database has stalled for all of them, the ordinary ones are as fast
+// as they were.
+func TestAStallOfAllMakesNoOrdinaryGuestGreedy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stallAt, stall, settle = 10 * time.Second, 800 * time.Millisecond, 4 * time.Second
+		r := newRooms(8<<20, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		begun := time.Now()
+		var slow, quick int
+		var mu sync.Mutex
+		hand := func(who string, heavy bool, took, pause time.Duration) {
+			for ctx.Err() == nil {
+				asked := time.Now()
+				leave, err := r.work(ctx, who, heavy)
+				if err != nil {
+					return
+				}
+				waited := time.Since(asked)
+				end := time.Since(begun) + took
+				if end > stallAt && end < stallAt+stall+took {
+					end = stallAt + stall + took
+				}
+				time.Sleep(end - time.Since(begun))
+				leave()
+				if mu.Lock(); !heavy && end > stallAt+stall+settle {
+					if quick++; waited > took {
+						slow++
+					}
+				}
+				mu.Unlock()
+				time.Sleep(pause)
+			}
+		}
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() { hand("many", true, 300*time.Millisecond, 0) })
+		}
+		for _, who := range []string{"a", "b", "c", "d", "e"} {
+			for range 4 {
+				all.Go(func() { hand(who, false, 3*time.Millisecond, 100*time.Millisecond) })
+			}
+		}
+		all.Wait()
+		if slow > 0 {
+			t.Errorf("%d of %d requests of ordinary guests had to wait long after the stall", slow, quick)
 		}
 	})
 }
