@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,18 +12,27 @@ import (
 
 var _ store.Overseer = (*Store)(nil)
 
-// Oversee implements store.Overseer. Admit has always something to do: it looks across ledgers.
+// Oversee implements store.Overseer. Before, ledgers hear of what they need of others, as before Admit.
 func (s *Store) Oversee(ctx context.Context, term int64) (c store.Chores, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return c, err
 	}
-	told := s.choresOf(ctx, term, 1)
+	if _, err := s.lookAcross(ctx, all, false); err != nil && !errors.Is(err, store.ErrUnavailable) {
+		return c, err
+	}
+	told := s.choresOf(ctx, all, term, 1)
 	if len(told) < len(all) { // the others are to be asked
 		return store.Chores{Rescue: true, Turns: true}, nil
 	}
-	for _, one := range told {
+	c.Admit = -1
+	for no, one := range told {
 		c.Rescue, c.Turns = c.Rescue || one.Rescue, c.Turns || one.Turns
+		if next, nothing := admitsNothing(told, no); !nothing {
+			c.Admit = 0
+		} else if next >= 0 && (c.Admit < 0 || next < c.Admit) {
+			c.Admit = next
+		}
 	}
 	return c, nil
 }
@@ -32,19 +42,19 @@ func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]pos
 	if len(all) == 1 {
 		return nil
 	}
-	return s.choresOf(ctx, term, 2)
+	return s.choresOf(ctx, all, term, 2)
 }
 
 // choresOf asks each server with so many ledgers at least once what there is to do in all of them. Ledgers
 // that did not tell are left out: they are to be asked for the chore itself.
-func (s *Store) choresOf(ctx context.Context, term int64, fewest int) map[int]postgres.Chores {
+func (s *Store) choresOf(ctx context.Context, all []*ledger, term int64, fewest int) map[int]postgres.Chores {
 	told := map[int]postgres.Chores{}
 	within, cancel := context.WithTimeout(ctx, suspectAfter)
 	defer cancel()
 	var mu sync.Mutex
 	var done sync.WaitGroup
 	for _, at := range s.servers() {
-		numbers, engines := s.present(at)
+		numbers, engines := presentAt(all, at)
 		if len(engines) < fewest {
 			continue
 		}

@@ -186,33 +186,29 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 	if !due {
 		return 0, nil
 	}
-	type answer struct {
-		needed []postgres.Elsewhere
-		mail   bool
-	}
-	answers, errs := make([]answer, len(all)), make([]error, len(all))
-	s.inEach(all, func(no int, l *ledger) {
-		answers[no], errs[no] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (a answer, err error) {
-			a.needed, a.mail, err = e.Needed(ctx, after[no], farPage, letters)
-			return a, err
-		})
+	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int, on []*postgres.Store) ([]postgres.Needs, error) {
+		from := make([]store.ID, len(at))
+		for i, no := range at {
+			from[i] = after[no]
+		}
+		return postgres.NeedsOf(ctx, on, from, farPage, letters)
 	})
 	mail, by := map[store.ID]bool{}, map[store.ID]bits{}
 	s.far.noDoubts()
 	var known []postgres.Elsewhere
 	for no, l := range all {
-		if answers[no].mail {
+		if needs[no].Mail {
 			part, failed := s.forward(ctx, all, l)
 			errs[no] = errors.Join(errs[no], failed)
 			for _, id := range part {
 				mail[id] = true
 			}
 		}
-		for _, e := range answers[no].needed {
+		for _, e := range needs[no].Of {
 			by[e.ID] |= 1 << no
 			known = append(known, e)
 		}
-		s.far.looked(no, answers[no].needed, answers[no].mail, errs[no])
+		s.far.looked(no, needs[no].Of, needs[no].Mail, errs[no])
 	}
 	news, failed := s.findOut(ctx, all, known, func(id store.ID, no int) bool { return by[id].has(no) }, mail)
 	return news, errors.Join(failed, errors.Join(errs...))

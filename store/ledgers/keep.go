@@ -31,7 +31,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	if c.Term == 0 {
 		return l, nil
 	}
-	if highest, _ := adopt(ctx, others, c); highest != 0 {
+	if highest, _ := s.adopt(ctx, others, c); highest != 0 {
 		return s.leadAbove(ctx, home, others, c, highest)
 	}
 	return l, nil
@@ -54,9 +54,9 @@ func (s *Store) leadAbove(
 		return store.Leadership{Now: l.Now}, err
 	}
 	c.Term = highest + 1
-	higher, err := adopt(ctx, []*ledger{home}, c)
+	higher, err := s.adopt(ctx, []*ledger{home}, c)
 	if err == nil && higher == 0 {
-		higher, err = adopt(ctx, others, c)
+		higher, err = s.adopt(ctx, others, c)
 	}
 	if err != nil || higher != 0 {
 		return store.Leadership{Now: l.Now}, err
@@ -66,10 +66,8 @@ func (s *Store) leadAbove(
 
 // adopt has ledgers adopt a term, or give it up. It returns the highest of the terms that
 // stand in its way, 0 if none does. Those that are away adopt it when they are back.
-func adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64, err error) {
-	answers, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) {
-		return e.Adopt(ctx, c)
-	})
+func (s *Store) adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64, err error) {
+	answers, errs := s.adoptions(ctx, all, c)
 	for i, a := range answers {
 		switch {
 		case errs[i] != nil && !errors.Is(errs[i], store.ErrUnavailable):
@@ -81,13 +79,17 @@ func adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64
 	return highest, err
 }
 
+func (s *Store) adoptions(ctx context.Context, all []*ledger, c store.Candidate) ([]postgres.Adopted, []error) {
+	return together(ctx, s, all, func(ctx context.Context, _ []int, on []*postgres.Store) ([]postgres.Adopted, error) {
+		return postgres.AdoptAll(ctx, on, c)
+	})
+}
+
 // leadAway keeps a term while home is away.
 func (s *Store) leadAway(
 	ctx context.Context, others []*ledger, c store.Candidate, why error,
 ) (store.Leadership, error) {
-	answers, errs := each(ctx, others, func(ctx context.Context, e *postgres.Store) (postgres.Adopted, error) {
-		return e.Adopt(ctx, c)
-	})
+	answers, errs := s.adoptions(ctx, others, c)
 	var l store.Leadership
 	for i, a := range answers {
 		if errs[i] == nil && !a.Held && c.TTL > 0 {
@@ -250,8 +252,11 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err != nil {
 		return err
 	}
-	_, errs := each(ctx, all, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
-		return struct{}{}, e.Maintain(ctx, term)
+	errs := make([]error, len(all))
+	inTurn(all, func(i int, l *ledger) {
+		_, errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (struct{}, error) {
+			return struct{}{}, e.Maintain(ctx, term)
+		})
 	})
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, errAway) })...)
 }

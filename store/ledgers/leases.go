@@ -189,7 +189,7 @@ func (s *Store) tellTogether(
 			var numbers []int
 			var engines []*postgres.Store
 			var beats []store.Beat
-			present, on := s.present(at)
+			present, on := presentAt(all, at)
 			for i, no := range present {
 				if part := parts[no]; part.TTL > 0 && len(part.Notes) == 0 {
 					numbers, engines, beats = append(numbers, no), append(engines, on[i]), append(beats, part)

@@ -220,6 +220,45 @@ func (s *Store) inEach(all []*ledger, do func(no int, l *ledger)) {
 	done.Wait()
 }
 
+// together asks the ledgers of each server in one trip, which do makes with those at some places of all. Where that
+// fails, each is asked alone: so do may be repeated. An answer is valid where its error is nil.
+func together[T any](
+	ctx context.Context, s *Store, all []*ledger,
+	do func(ctx context.Context, places []int, on []*postgres.Store) ([]T, error),
+) ([]T, []error) {
+	answers, errs, told := make([]T, len(all)), make([]error, len(all)), make([]bool, len(all))
+	var done sync.WaitGroup
+	for _, at := range s.servers() {
+		places, engines := presentAt(all, at)
+		if len(places) < 2 {
+			continue
+		}
+		done.Go(func() {
+			within, cancel := context.WithTimeout(ctx, suspectAfter)
+			defer cancel()
+			if parts, err := do(within, places, engines); err == nil {
+				for i, place := range places {
+					answers[place], told[place] = parts[i], true
+				}
+			}
+		})
+	}
+	done.Wait()
+	inTurn(all, func(i int, l *ledger) {
+		if told[i] {
+			return
+		}
+		answers[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (one T, err error) {
+			parts, err := do(ctx, []int{i}, []*postgres.Store{e})
+			if err == nil {
+				one = parts[0]
+			}
+			return one, err
+		})
+	})
+	return answers, errs
+}
+
 // beatsAtOnce is how many ledgers of one server a beat asks at once.
 const beatsAtOnce = 2
 

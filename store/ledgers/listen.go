@@ -43,7 +43,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queues ...string)) error {
 // listenAt listens to the ledgers on a server, as they come and go.
 func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, queues ...string)) {
 	for ctx.Err() == nil {
-		numbers, engines := s.present(at)
+		numbers, engines := presentAt(*s.all.Load(), at)
 		within, cancel := context.WithCancel(ctx)
 		ended := make(chan struct{})
 		go func() {
@@ -60,7 +60,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, queu
 			select {
 			case <-within.Done():
 			case <-time.After(listenAgain):
-				if now, _ := s.present(at); !slices.Equal(now, numbers) {
+				if now, _ := presentAt(*s.all.Load(), at); !slices.Equal(now, numbers) {
 					cancel()
 				}
 			}
@@ -78,13 +78,13 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, queu
 	}
 }
 
-// present are the ledgers on a server that are not away.
-func (s *Store) present(at *server) (numbers []int, engines []*postgres.Store) {
-	for _, l := range *s.all.Load() {
+// presentAt are those of some ledgers that are on a server and not away, and their places among those.
+func presentAt(all []*ledger, at *server) (places []int, engines []*postgres.Store) {
+	for i, l := range all {
 		engine, _, err := l.present()
 		if on, _ := l.whereabouts(); err == nil && on == at {
-			numbers, engines = append(numbers, l.no), append(engines, engine)
+			places, engines = append(places, i), append(engines, engine)
 		}
 	}
-	return numbers, engines
+	return places, engines
 }

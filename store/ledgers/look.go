@@ -68,7 +68,7 @@ type look struct {
 }
 
 func (s *Store) lookAt(ctx context.Context, at *server, all []*ledger, queues, kinds []string) (seen look) {
-	numbers, engines := s.present(at)
+	numbers, engines := presentAt(all, at)
 	if len(numbers) == 0 {
 		return seen
 	}

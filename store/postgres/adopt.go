@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -15,16 +17,22 @@ type Adopted struct {
 	Now  time.Time // by the server's clock
 }
 
-// Adopt makes the term of a candidate valid in this ledger, or (with a TTL of zero) gives
-// it up. The term was won by Lead in another ledger: of several ledgers of one queue one
-// elects, and the others adopt. The highest term wins.
-func (s *Store) Adopt(ctx context.Context, c store.Candidate) (a Adopted, err error) {
-	err = s.query(ctx, "adopt", func(raw [][]byte) error {
-		a = Adopted{Term: int64Of(raw[0]), Now: timeOf(raw[1]), Held: raw[2][0] != 0}
-		return nil
-	}, [16]byte(c.ID), c.Term, c.TTL.Microseconds())
-	if err != nil {
-		return Adopted{}, fmt.Errorf("adopt: %w", err)
+// AdoptAll makes the term of a candidate valid in ledgers on one server, or (with a TTL of zero) gives it up, in one
+// trip and one transaction. The term was won by Lead in another ledger: of several ledgers of one queue one elects, and
+// the others adopt. The highest term wins. It waits for locks only briefly.
+func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, error) {
+	adopted, batch := make([]Adopted, len(all)), pgx.Batch{}
+	batch.Queue(all[0].sql["wait_briefly"])
+	for i, s := range all {
+		batch.Queue(s.sql["adopt"], [16]byte(c.ID), c.Term, c.TTL.Microseconds()).Query(func(rows pgx.Rows) error {
+			return eachRow(rows, func(raw [][]byte) error {
+				adopted[i] = Adopted{Term: int64Of(raw[0]), Now: timeOf(raw[1]), Held: raw[2][0] != 0}
+				return nil
+			})
+		})
 	}
-	return a, nil
+	if err := all[0].sendAll(ctx, &batch); err != nil {
+		return nil, fmt.Errorf("adopt: %w", err)
+	}
+	return adopted, nil
 }

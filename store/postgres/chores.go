@@ -48,7 +48,7 @@ func ChoresOf(ctx context.Context, term int64, all []*Store) ([]Chores, error) {
 	err := all[0].queryText(ctx, strings.Join(texts, "\nunion all\n"), func(raw [][]byte) error {
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
-			Rescue: raw[5][0] != 0 || all[i].lookout.due(term)}
+			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll)}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}

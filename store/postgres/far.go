@@ -58,26 +58,33 @@ func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
 	return nil
 }
 
-// Needed returns tasks of other ledgers that tasks of this one need, or are about to need, as
-// they were last heard of: the first ones above an id. Mail reports whether tasks of a queue, of priority 0, wait
-// for their time.
-func (s *Store) Needed(
-	ctx context.Context, after store.ID, limit int, queue string,
-) (all []Elsewhere, mail bool, err error) {
-	err = s.query(ctx, "needed", func(raw [][]byte) error {
-		if raw[0] == nil {
-			mail = true
-			return nil
-		}
-		all = append(all, Elsewhere{
-			ID: store.ID(idOf(raw[0])), State: stateElsewhere(int16(stateOf(raw[1]))), Announced: raw[2][0] != 0,
+// Needs are tasks of other ledgers that tasks of this one need, or are about to need, as they were last heard of.
+type Needs struct {
+	Of   []Elsewhere
+	Mail bool // tasks of a queue, of priority 0, wait for their time
+}
+
+// NeedsOf returns the needs of engines on one server, in one trip: of each the first ones, up to a limit, above an id.
+func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, queue string) ([]Needs, error) {
+	needs, batch := make([]Needs, len(all)), pgx.Batch{}
+	for i, s := range all {
+		batch.Queue(s.sql["needed"], [16]byte(after[i]), limit, laneOf(queue, 0)).Query(func(rows pgx.Rows) error {
+			return eachRow(rows, func(raw [][]byte) error {
+				if raw[0] == nil {
+					needs[i].Mail = true
+					return nil
+				}
+				needs[i].Of = append(needs[i].Of, Elsewhere{
+					ID: store.ID(idOf(raw[0])), State: stateElsewhere(int16(stateOf(raw[1]))), Announced: raw[2][0] != 0,
+				})
+				return nil
+			})
 		})
-		return nil
-	}, [16]byte(after), limit, laneOf(queue, 0))
-	if err != nil {
-		return nil, false, fmt.Errorf("needed: %w", err)
 	}
-	return all, mail, nil
+	if err := all[0].sendAll(ctx, &batch); err != nil {
+		return nil, fmt.Errorf("needed: %w", err)
+	}
+	return needs, nil
 }
 
 // Deliver stores tasks that another ledger sends, but for those that it has sent before, of

@@ -54,7 +54,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 // Rescue implements store.Keeper.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
 	var tasks []store.Task
-	all := s.lookout.due(term)
+	all := s.lookout.due(term, rescueAll/2)
 	err := s.query(ctx, "rescue", func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
@@ -98,11 +98,12 @@ type lookout struct {
 	at   time.Time
 }
 
-// due reports whether a leader shall look at all leases.
-func (l *lookout) due(term int64) bool {
+// due reports whether a leader shall look at all leases who has not for a time. That is half of the usual one when it
+// looks anyway: so the ledgers of a server are due together.
+func (l *lookout) due(term int64, after time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.term != term || time.Since(l.at) >= rescueAll
+	return l.term != term || time.Since(l.at) >= after
 }
 
 func (l *lookout) lookedAtAll(term int64) {

@@ -66,9 +66,12 @@ func TestATermThatWasWonElsewhereFencesThisLedger(t *testing.T) {
 	old, young := storetest.NewID(), storetest.NewID()
 	adopt := func(id store.ID, term int64, ttl time.Duration, held bool, now int64) {
 		t.Helper()
-		a, err := s.Adopt(ctx, store.Candidate{ID: id, Term: term, TTL: ttl})
-		if err != nil || a.Held != held || a.Term != now || a.Now.IsZero() {
-			t.Fatalf("adopted %+v, %v; want held %v, term %d", a, err, held, now)
+		all, err := postgres.AdoptAll(ctx, []*postgres.Store{s}, store.Candidate{ID: id, Term: term, TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := all[0]; a.Held != held || a.Term != now || a.Now.IsZero() {
+			t.Fatalf("adopted %+v; want held %v, term %d", a, held, now)
 		}
 	}
 	chore := func(term int64, allowed bool) {

@@ -341,7 +341,7 @@ func doAll(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) {
 	}
 	_, err = s.Look(ctx, []string{"q"}, "k")
 	ignore(err)
-	_, err = s.Adopt(ctx, store.Candidate{ID: newID(), Term: 0, TTL: time.Minute})
+	_, err = postgres.AdoptAll(ctx, []*postgres.Store{s}, store.Candidate{ID: newID(), Term: 0, TTL: time.Minute})
 	ignore(err)
 	ignore(err)
 	_, err = s.Measure(ctx)

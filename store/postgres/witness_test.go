@@ -102,6 +102,21 @@ func TestTheTasksOfAKilledProcessRunElsewhereWithinSeconds(t *testing.T) {
 	}
 }
 
+func TestABeatIsOverdueByHalfOfItsPause(t *testing.T) {
+	s, pool := open(t, pgtest.DSN(t), true)
+	beat := store.Beat{Worker: store.Worker{ID: tusk.NewID(), StartedAt: time.Now()}, TTL: time.Minute, Every: 2 * time.Second}
+	for range 2 {
+		if _, err := s.Extend(t.Context(), beat); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wrong int
+	err := pool.QueryRow(t.Context(), `select count(*) from tusk.worker where late_at <> beat_at + interval '3 s'`).Scan(&wrong)
+	if err != nil || wrong > 0 {
+		t.Errorf("%d workers are not late three seconds after a beat whose next one is due in two: %v", wrong, err)
+	}
+}
+
 func TestAWorkerThatLosesItsConnectionLives(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()

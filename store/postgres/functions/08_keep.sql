@@ -13,7 +13,7 @@ begin
     update tusk.worker x set dead = true, left_at = _now where x.id = _id and not x.dead and (_seq = 0 or _seq > x.seq);
   else
     insert into tusk.worker as x (id, about, started_at, beat_at, late_at, expires_at, dead, seq, holds, program)
-    values (_id, _about, _now, _now, _now + _every * interval '1.5 us', _now + _ttl * interval '1 us', false, _seq,
+    values (_id, _about, _now, _now, _now + _every * interval '1 us' * 1.5, _now + _ttl * interval '1 us', false, _seq,
       _holds, 'tusk_fn')
     on conflict (id) do update
     set about = excluded.about, beat_at = excluded.beat_at, late_at = excluded.late_at,
