@@ -316,12 +316,12 @@ func beatEvery(s store.Store) time.Duration {
 }
 
 // restFor is the time between heartbeats of a worker that has nothing to lose, unless it was said how
-// often it is to beat.
+// often it is to beat. It has five seconds to repeat one that fails before it gives its identity up.
 func restFor(s store.Store, c WorkerConfig) time.Duration {
 	if c.Beat != min(beatEvery(s), c.Lease/3) {
 		return c.Beat
 	}
-	return min(10*time.Second, c.Lease/3)
+	return min(15*time.Second, max(c.Lease/3, c.Lease*2/3-5*time.Second))
 }
 
 func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {

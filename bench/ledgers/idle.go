@@ -59,6 +59,9 @@ func idle(ctx context.Context, b *bench) ([]bar, error) {
 	case <-ctx.Done():
 	case <-time.After(idleSettles):
 	}
+	if _, err := first.Measure(ctx); err != nil { // opens its connections
+		return nil, err
+	}
 	before, err := first.Measure(ctx)
 	if err != nil {
 		return nil, err

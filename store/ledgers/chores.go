@@ -2,7 +2,6 @@ package ledgers
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -12,13 +11,10 @@ import (
 
 var _ store.Overseer = (*Store)(nil)
 
-// Oversee implements store.Overseer. Before, ledgers hear of what they need of others, as before Admit.
+// Oversee implements store.Overseer. Admit has something to do while ledgers need anything of others.
 func (s *Store) Oversee(ctx context.Context, term int64) (c store.Chores, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
-		return c, err
-	}
-	if _, err := s.lookAcross(ctx, all, false); err != nil && !errors.Is(err, store.ErrUnavailable) {
 		return c, err
 	}
 	told := s.choresOf(ctx, all, term, 1)
@@ -28,7 +24,7 @@ func (s *Store) Oversee(ctx context.Context, term int64) (c store.Chores, err er
 	c.Admit = -1
 	for no, one := range told {
 		c.Rescue, c.Turns = c.Rescue || one.Rescue, c.Turns || one.Turns
-		if next, nothing := admitsNothing(told, no); !nothing {
+		if next, nothing := admitsNothing(told, no); !nothing || one.Far {
 			c.Admit = 0
 		} else if next >= 0 && (c.Admit < 0 || next < c.Admit) {
 			c.Admit = next
@@ -59,7 +55,7 @@ func (s *Store) choresOf(ctx context.Context, all []*ledger, term int64, fewest 
 			continue
 		}
 		done.Go(func() {
-			chores, err := postgres.ChoresOf(within, term, engines)
+			chores, err := postgres.ChoresOf(within, term, engines, letters)
 			if err != nil {
 				return
 			}

@@ -95,8 +95,10 @@ func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err er
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	rows, err := at.pool.Query(ctx, `
-		select n.nspname::text, coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace'), '')
+		select n.nspname::text, coalesce(d.description, '')
 		from pg_catalog.pg_namespace n
+		left join pg_catalog.pg_description d on d.objoid = n.oid
+		  and d.classoid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.objsubid = 0
 		where (pg_catalog.starts_with(n.nspname::text, $1 || '_') or n.nspname = $1 and exists (
 		    select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'log'))
 		  and not pg_catalog.pg_is_in_recovery()`, s.o.Schema)

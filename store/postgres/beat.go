@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,18 +64,24 @@ var ErrNotTogether = errors.New("nothing was extended: ask each alone")
 func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store.Stop, error) {
 	stops, batch := make([][]store.Stop, len(all)), pgx.Batch{}
 	batch.Queue(all[0].sql["wait_briefly"])
-	for i, s := range all {
-		args, err := beatArgs(&beats[i])
-		if err != nil {
-			return nil, fmt.Errorf("extend: %w", err)
-		}
-		batch.Queue(s.sql["beat"], args...).Query(func(rows pgx.Rows) error {
-			return eachRow(rows, func(raw [][]byte) error {
-				stops[i] = append(stops[i], stopOf(raw))
-				return nil
-			})
-		})
+	args, err := beatArgs(&beats[0])
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
 	}
+	args = args[:len(args)-1]
+	for i := range beats {
+		args = append(args, uuidsOf(beats[i].Holds))
+	}
+	first := len(args) - len(beats) + 1
+	batch.Queue(ofEach(all, "beat_of", func(i int) []string {
+		return []string{"{holds}", "$" + strconv.Itoa(first+i)}
+	}), args...).Query(func(rows pgx.Rows) error {
+		return eachRow(rows, func(raw [][]byte) error {
+			i := int32Of(raw[0])
+			stops[i] = append(stops[i], stopOf(raw[1:]))
+			return nil
+		})
+	})
 	if err := all[0].sendAll(ctx, &batch); err != nil {
 		if neverStored(err) {
 			err = fmt.Errorf("%w: %w", ErrNotTogether, err)
@@ -84,6 +92,20 @@ func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store
 		s.attendant.keep(attended{s, beats[i].Worker.ID})
 	}
 	return stops, nil
+}
+
+// ofEach puts a statement of several ledgers on one server together: {i} is the place of each, and more are further
+// replacements.
+func ofEach(all []*Store, name string, more func(i int) []string) string {
+	texts := make([]string, len(all))
+	for i, s := range all {
+		words := []string{"{i}", strconv.Itoa(i)}
+		if more != nil {
+			words = append(words, more(i)...)
+		}
+		texts[i] = "(" + strings.NewReplacer(words...).Replace(s.sql[name]) + ")"
+	}
+	return strings.Join(texts, "\nunion all\n")
 }
 
 // sendAll sends statements in one trip, which are one transaction.

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -17,13 +15,14 @@ type Chores struct {
 	Doubts bool          // Admit has needs to look at
 	Turns  bool          // tasks run in turns
 	Rescue bool          // somebody may have died, or it is time to look for leases of nobody
+	Far    bool          // tasks need others of another ledger, or letters wait
 }
 
 var _ store.Overseer = (*Store)(nil)
 
 // Oversee implements store.Overseer.
 func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
-	all, err := ChoresOf(ctx, term, []*Store{s})
+	all, err := ChoresOf(ctx, term, []*Store{s}, "")
 	if err != nil {
 		return store.Chores{}, err
 	}
@@ -38,23 +37,19 @@ func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
 }
 
 // ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
-// asked for each chore.
-func ChoresOf(ctx context.Context, term int64, all []*Store) ([]Chores, error) {
-	texts := make([]string, len(all))
-	for i, s := range all {
-		texts[i] = "(" + strings.ReplaceAll(s.sql["chores"], "{i}", strconv.Itoa(i)) + ")"
-	}
+// asked for each chore. Letters are tasks of a queue that wait for their time.
+func ChoresOf(ctx context.Context, term int64, all []*Store, letters string) ([]Chores, error) {
 	chores := make([]Chores, len(all))
-	err := all[0].queryText(ctx, strings.Join(texts, "\nunion all\n"), func(raw [][]byte) error {
+	err := all[0].queryText(ctx, ofEach(all, "chores", nil), func(raw [][]byte) error {
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
-			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll)}
+			Rescue: raw[5][0] != 0 || all[i].lookout.due(term, rescueAll), Far: raw[6][0] != 0}
 		if raw[2] != nil {
 			c.Next = time.Duration(int64Of(raw[2])) * time.Microsecond
 		}
 		chores[i] = c
 		return nil
-	}, term)
+	}, term, laneOf(letters, 0))
 	if err != nil {
 		return nil, fmt.Errorf("chores: %w", err)
 	}

@@ -44,19 +44,20 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string) ([]store.Sight, error) {
 	sights, batch := make([]store.Sight, len(all)), pgx.Batch{}
 	a := askFor(&store.ClaimRequest{Queues: queues})
-	for i, s := range all {
-		if i == 0 && len(kinds) > 0 {
-			batch.Queue(s.sql["look_at"], kinds, a.queues).Query(func(rows pgx.Rows) error {
-				return eachRow(rows, func(raw [][]byte) error {
-					a.see(&sights[i], raw)
-					return nil
-				})
-			})
-			continue
-		}
-		batch.Queue(s.sql["look_for"], a.queues).Query(func(rows pgx.Rows) error {
+	rest := all
+	if len(kinds) > 0 {
+		batch.Queue(all[0].sql["look_at"], kinds, a.queues).Query(func(rows pgx.Rows) error {
 			return eachRow(rows, func(raw [][]byte) error {
-				sights[i].Queues = a.queuesOf(raw[0])
+				a.see(&sights[0], raw)
+				return nil
+			})
+		})
+		rest = all[1:]
+	}
+	if len(rest) > 0 {
+		batch.Queue(ofEach(rest, "look_of", nil), a.queues).Query(func(rows pgx.Rows) error {
+			return eachRow(rows, func(raw [][]byte) error {
+				sights[len(all)-len(rest)+int(int32Of(raw[0]))].Queues = a.queuesOf(raw[1])
 				return nil
 			})
 		})

@@ -30,7 +30,7 @@ begin
       raise exception 'a later beat was seen' using errcode = 'TK009';
     end if;
   end if;
-  if _ttl <= 0 then
+  if _ttl <= 0 or not exists (select from tusk.stop) then
     return;
   end if;
   return query
@@ -212,7 +212,7 @@ begin
     _all := true;
   end if;
   perform tusk_fn.miss_workers(_term);
-  if not _all and not exists (select from tusk.worker w where w.dead
+  if not exists (select from tusk.lease) or not _all and not exists (select from tusk.worker w where w.dead
     and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute') then
     return;
   end if;

@@ -28,3 +28,7 @@ select pg_catalog.set_config('lock_timeout', '300ms', true)
 -- $1 worker, $2 what it says about itself, $3 ttl, $4 when the next is due, $5 its number, $6 that of the last one
 -- answered, $7 the tokens it holds
 select id, token from tusk_fn.beat($1, $2::jsonb, $3, $4, $5, $6, $7::uuid[])
+
+-- name: beat_of
+-- The same of ledger {i}, which holds the tokens {holds}. Those of several ledgers are put together.
+select {i} as i, id, token from tusk_fn.beat($1, $2::jsonb, $3, $4, $5, $6, {holds}::uuid[])

@@ -17,9 +17,9 @@ left join (
   cross join lateral (
     select y.* from tusk.record y where y.kind = k.kind order by y.name collate "C" offset 0) x) r on true
 
--- name: look_for
--- Which lanes of queues $1 may have tasks.
-select tusk_fn.lanes_with_rows($1)
+-- name: look_of
+-- Which lanes of queues $1 may have tasks in ledger {i}. Those of several ledgers are put together.
+select {i} as i, tusk_fn.lanes_with_rows($1)
 
 -- name: hold_lead
 select tusk_fn.hold_lead($1)
