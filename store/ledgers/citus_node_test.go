@@ -2,11 +2,8 @@ package ledgers_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -26,28 +23,7 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 	}
 	add(t, s, tasks...)
 	held := claim(t, s, w, 4)
-	everywhere := func(when string) {
-		t.Helper()
-		for no := range 4 {
-			task, row := keyedIn(s, no, func(n *store.NewTask) { n.Queue = "later" }), c.idOn(t, table, 2)
-			eventually(t, fmt.Sprintf("%s, a transaction reaches ledger %d", when, no), func() bool {
-				_, err := userTx(t, c.dsns[0], func(tx pgx.Tx) error {
-					if err := enqueueTx(s, tx, task); err != nil {
-						return err
-					}
-					return insertRow(tx, table, row)
-				})
-				if err != nil {
-					t.Logf("%s: %v", when, err)
-				}
-				return err == nil
-			})
-			if got := stateOf(t, s, task.ID); got != store.Available || !c.has(t, table, row) {
-				t.Errorf("%s: a task of ledger %d is %v", when, no, got)
-			}
-		}
-	}
-	everywhere("at first")
+	reach(t, c, s, table, "at first")
 
 	if err := c.addNode(os.Getenv(citusBinEnv)); err != nil {
 		t.Fatal(err)
@@ -58,7 +34,7 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the others know where the ledger is", func() bool { return stateOf(t, s, tasks[1].ID) == store.Running })
-	everywhere("after a move to a new node")
+	reach(t, c, s, table, "after a move to a new node")
 
 	standby, err := c.servers[1].Standby()
 	if err != nil {
@@ -82,7 +58,7 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 		found, err := s.List(ctx, store.Filter{IDs: []store.ID{tasks[0].ID}})
 		return err == nil && len(found) == 1
 	})
-	everywhere("after a node was lost")
+	reach(t, c, s, table, "after a node was lost")
 	if _, err := s.Check(ctx); err != nil {
 		t.Error(err)
 	}
