@@ -42,7 +42,7 @@ type WorkerConfig struct {
 	// Beat is the time between heartbeats, at most a third of Lease. Default: 10 s,
 	// 2 s on an engine that sees connections end, or a third of Lease, whichever is
 	// least. Unless it is set, a worker that has found nothing for some seconds beats
-	// every 10 s.
+	// every 15 s with a lease of 30 s.
 	Beat time.Duration
 	// Poll is the longest pause between two looks at idle queues. Hints make most
 	// looks unnecessary, but nothing depends on hints. Default: 1 s. Where the engine
@@ -316,7 +316,8 @@ func beatEvery(s store.Store) time.Duration {
 }
 
 // restFor is the time between heartbeats of a worker that has nothing to lose, unless it was said how
-// often it is to beat. It has five seconds to repeat one that fails before it gives its identity up.
+// often it is to beat. With a lease of 15 s or more it has five seconds to repeat one that fails before it gives its
+// identity up.
 func restFor(s store.Store, c WorkerConfig) time.Duration {
 	if c.Beat != min(beatEvery(s), c.Lease/3) {
 		return c.Beat

@@ -62,7 +62,9 @@ func (p *paced) rest() error {
 	if err != nil {
 		return err
 	}
-	place.rest(heavyRests * min(p.wrote, paceMost))
+	wrote := min(p.wrote, paceMost)
+	place.from = place.from.Add(-wrote)
+	place.rest(heavyRests * wrote)
 	p.wrote = 0
 	return nil
 }

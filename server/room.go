@@ -37,25 +37,21 @@ type guest struct {
 	seen    time.Time
 	used    usage         // places
 	asked   usage         // places, and what the requests in line and elsewhere ask for
-	usual   time.Duration // for how long a request has its places, about the median
+	usual   time.Duration // for how long a request has its places, on average
 }
 
-// A request in line counts for what it would take: as one place if those of its guest usually have theirs
-// for so long, and for less if they are short. If each counted as one, a stall of the database would have
-// an ordinary guest's requests wait in line, which would make it greedy, for which they would wait, for good.
+// A request in line counts for what it would take: wholly if its guest's requests have their places for longStay
+// on average, and in proportion if for less. If each counted wholly, a stall of the database would have an ordinary
+// guest's requests wait in line, which would make it greedy, for which they would wait, for good.
 const (
 	longStay  = 100 * time.Millisecond
 	firstStay = longStay / 10 // what is presumed of a guest that has just come
-	stayStep  = 1.25          // the factor by which one stay changes what is usual
 )
 
-// learn takes note of how long a stay was. Each counts alike, so a few long ones say little.
-func (g *guest) learn(took time.Duration) {
-	if took > g.usual {
-		g.usual = min(time.Duration(float64(g.usual)*stayStep), longStay)
-	} else {
-		g.usual = max(time.Duration(float64(g.usual)/stayStep), longStay/1000)
-	}
+// learn takes note of how long some of all places were had. A stall of all of them changes the average by an eighth
+// of longStay at most, which is what a longer stay counts for.
+func (g *guest) learn(took time.Duration, places, all int) {
+	g.usual += time.Duration(float64(min(took, longStay)-g.usual) * float64(places) / float64(8*all))
 }
 
 // usage is how many places somebody had, or asked for, on average. What lies back counts less.
@@ -211,9 +207,7 @@ func (s *stay) keep(size int) {
 	s.size -= back
 	g.seen = time.Now()
 	g.until(g.seen)
-	if s.size == 0 {
-		g.learn(s.worked())
-	}
+	g.learn(s.worked(), back, r.all)
 	g.taken -= back
 	r.taken -= back
 	r.serve()

@@ -289,6 +289,47 @@ func TestTheGreedyRestForAsLongAsTheyWorked(t *testing.T) {
 	})
 }
 
+// A guest mixes requests that take nothing with some that take 90 ms, four to one: it is greedy all the same.
+func TestShortRequestsHideNoLongOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRooms(8<<20, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		begun, waited := time.Now(), 0
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					leave, err := r.work(ctx, "many", false)
+					if err != nil {
+						return
+					}
+					if time.Sleep(100 * time.Microsecond); n%5 == 0 {
+						time.Sleep(90 * time.Millisecond)
+					}
+					leave()
+				}
+			})
+		}
+		for ctx.Err() == nil {
+			asked := time.Now()
+			leave, err := r.work(ctx, "few", false)
+			if err != nil {
+				break
+			}
+			if time.Since(begun) > 5*time.Second && time.Since(asked) > time.Millisecond {
+				waited++
+			}
+			leave()
+			time.Sleep(50 * time.Millisecond)
+		}
+		all.Wait()
+		if waited > 3 {
+			t.Errorf("%d requests found no place", waited)
+		}
+	})
+}
+
 // Ordinary guests have four hands each; a greedy one keeps eight requests in line, each of which takes 300 ms
 // and rests three times as long. Once the database has stalled for all of them, the ordinary ones are as fast
 // as they were.

@@ -82,7 +82,7 @@ func (r rooms) work(ctx context.Context, who string, heavy bool) (leave func(), 
 	}, nil
 }
 
-// before waits in a room before a place to work, which counts as asking for one.
+// before waits in a room for what comes before work, which counts as asking for a place to work.
 func (r rooms) before(ctx context.Context, first *room, who string, size int) (*stay, error) {
 	r.working.want(who, 1)
 	defer r.working.want(who, -1)

@@ -190,7 +190,11 @@ func (h *Heart) check(context.Context) (time.Duration, error) {
 	if left := limit - time.Since(good); left > 0 {
 		return min(left, limit/4), nil
 	}
-	h.o.Log.Error("heartbeat: no beat for two thirds of the lease, stopping all attempts", "worker", id)
+	if len(h.o.Holds()) > 0 {
+		h.o.Log.Error("heartbeat: no beat for two thirds of the lease, stopping all attempts", "worker", id)
+	} else {
+		h.o.Log.Info("heartbeat: no beat for two thirds of the lease, going on under a new identity", "worker", id)
+	}
 	h.renew(id, h.o.Away)
 	return limit / 4, nil
 }

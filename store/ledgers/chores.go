@@ -57,6 +57,11 @@ func (s *Store) choresOf(ctx context.Context, all []*ledger, term int64, fewest 
 		done.Go(func() {
 			chores, err := postgres.ChoresOf(within, term, engines, letters)
 			if err != nil {
+				if ctx.Err() == nil { // any of them may be the cause
+					for _, i := range numbers {
+						all[i].suspect()
+					}
+				}
 				return
 			}
 			mu.Lock()

@@ -97,7 +97,7 @@ func on(t *testing.T, s *ledgers.Store, node string) (numbers []int) {
 		t.Fatal(err)
 	}
 	for _, p := range all {
-		if p.State == "open" && strings.Contains(p.Server, node) {
+		if p.State == "open" && strings.HasPrefix(p.Server, node+"/") {
 			numbers = append(numbers, p.No)
 		}
 	}

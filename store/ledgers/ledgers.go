@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -234,11 +235,14 @@ func together[T any](
 			continue
 		}
 		done.Go(func() {
-			within, cancel := context.WithTimeout(ctx, suspectAfter)
+			within, cancel := atFirst(ctx)
 			defer cancel()
-			if parts, err := do(within, places, engines); err == nil {
-				for i, place := range places {
+			parts, err := do(within, places, engines)
+			for i, place := range places {
+				if err == nil {
 					answers[place], told[place] = parts[i], true
+				} else if !errors.Is(err, postgres.ErrNotTogether) && ctx.Err() == nil { // any of them may be the cause
+					all[place].suspect()
 				}
 			}
 		})
@@ -257,6 +261,15 @@ func together[T any](
 		})
 	})
 	return answers, errs
+}
+
+// atFirst is for how long a server is asked for all of its ledgers: half of the time is for asking each alone.
+func atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
+	long := suspectAfter
+	if end, ok := ctx.Deadline(); ok {
+		long = min(long, time.Until(end)/2)
+	}
+	return context.WithTimeout(ctx, long)
 }
 
 // beatsAtOnce is how many ledgers of one server a beat asks at once.

@@ -19,10 +19,12 @@ type Adopted struct {
 
 // AdoptAll makes the term of a candidate valid in ledgers on one server, or (with a TTL of zero) gives it up, in one
 // trip and one transaction. The term was won by Lead in another ledger: of several ledgers of one queue one elects, and
-// the others adopt. The highest term wins. It waits for locks only briefly.
+// the others adopt. The highest term wins. Several ledgers wait for locks only briefly.
 func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, error) {
 	adopted, batch := make([]Adopted, len(all)), pgx.Batch{}
-	batch.Queue(all[0].sql["wait_briefly"])
+	if len(all) > 1 {
+		batch.Queue(all[0].sql["wait_briefly"])
+	}
 	for i, s := range all {
 		batch.Queue(s.sql["adopt"], [16]byte(c.ID), c.Term, c.TTL.Microseconds()).Query(func(rows pgx.Rows) error {
 			return eachRow(rows, func(raw [][]byte) error {

@@ -54,8 +54,8 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return stops, nil
 }
 
-// ErrNotTogether says that ExtendAll did nothing: each engine is to be asked alone.
-var ErrNotTogether = errors.New("nothing was extended: ask each alone")
+// ErrNotTogether says that a call for several engines did nothing: each is to be asked alone.
+var ErrNotTogether = errors.New("nothing was done: ask each alone")
 
 // ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats of one worker are alike but
 // for what it holds; they have a TTL and no notes. It waits for locks only briefly.
@@ -83,9 +83,6 @@ func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store
 		})
 	})
 	if err := all[0].sendAll(ctx, &batch); err != nil {
-		if neverStored(err) {
-			err = fmt.Errorf("%w: %w", ErrNotTogether, err)
-		}
 		return nil, fmt.Errorf("extend: %w", err)
 	}
 	for i, s := range all {
@@ -108,7 +105,8 @@ func ofEach(all []*Store, name string, more func(i int) []string) string {
 	return strings.Join(texts, "\nunion all\n")
 }
 
-// sendAll sends statements in one trip, which are one transaction.
+// sendAll sends statements in one trip, which are one transaction. It fails with ErrNotTogether where the server
+// refused them.
 func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
 	s.trips.Add(1)
 	c, err := s.acquire(ctx)
@@ -116,7 +114,10 @@ func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
 		defer c.Release()
 		err = c.SendBatch(ctx, batch).Close()
 	}
-	return s.noted(translate(err))
+	if err = s.noted(translate(err)); err != nil && neverStored(err) {
+		err = fmt.Errorf("%w: %w", ErrNotTogether, err)
+	}
+	return err
 }
 
 // beatArgs are the parameters of the statement beat.

@@ -37,9 +37,13 @@ func (s *Store) Oversee(ctx context.Context, term int64) (store.Chores, error) {
 }
 
 // ChoresOf looks at several engines on one pool, in one statement: what is idle need not be
-// asked for each chore. Letters are tasks of a queue that wait for their time.
+// asked for each chore. Letters are tasks of a queue that wait for their time; empty: there are no other ledgers.
 func ChoresOf(ctx context.Context, term int64, all []*Store, letters string) ([]Chores, error) {
 	chores := make([]Chores, len(all))
+	var lane *int64
+	if letters != "" {
+		lane = new(laneOf(letters, 0))
+	}
 	err := all[0].queryText(ctx, ofEach(all, "chores", nil), func(raw [][]byte) error {
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
@@ -49,7 +53,7 @@ func ChoresOf(ctx context.Context, term int64, all []*Store, letters string) ([]
 		}
 		chores[i] = c
 		return nil
-	}, term, laneOf(letters, 0))
+	}, term, lane)
 	if err != nil {
 		return nil, fmt.Errorf("chores: %w", err)
 	}

@@ -11,7 +11,10 @@ import (
 
 // rescueAll is how often all leases are looked at for dead workers, although none has
 // died of late.
-const rescueAll = 5 * time.Second
+const (
+	rescueAll   = 5 * time.Second
+	rescueSlack = time.Second // less, when others are looked at anyway: so ledgers of a server are due together
+)
 
 // pruneLooks is how many flushes one call of Prune looks at.
 const pruneLooks = 100_000
@@ -54,7 +57,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 // Rescue implements store.Keeper.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task, error) {
 	var tasks []store.Task
-	all := s.lookout.due(term, rescueAll/2)
+	all := s.lookout.due(term, rescueAll-rescueSlack)
 	err := s.query(ctx, "rescue", func(raw [][]byte) error {
 		var t store.Task
 		readTask(&t, raw)
@@ -98,8 +101,7 @@ type lookout struct {
 	at   time.Time
 }
 
-// due reports whether a leader shall look at all leases who has not for a time. That is half of the usual one when it
-// looks anyway: so the ledgers of a server are due together.
+// due reports whether a leader shall look at all leases who has not for a time.
 func (l *lookout) due(term int64, after time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,6 +47,15 @@ begin
   order by f.id limit _limit;
 end $$;
 
+-- Whether tasks need others of another ledger, or letters wait in a lane.
+create function tusk_fn.needs_others(_letters bigint) returns boolean language plpgsql stable
+set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+begin
+  return exists (select from tusk_fn.needed('00000000-0000-0000-0000-000000000000', 1))
+    or exists (select from tusk.waiting w where w.lane = _letters and w.state = 1);
+end $$;
+
 -- Takes note of tasks that another ledger sends, and returns those that are new here.
 create function tusk_fn.deliver(_ids uuid[]) returns setof uuid language plpgsql
 set enable_seqscan = off set plan_cache_mode = force_generic_plan set jit = off

@@ -1,6 +1,6 @@
 -- name: chores
--- What a leader of term $1 has to do in ledger {i}, which sends letters by lane $2. Those of several ledgers are put
--- together.
+-- What a leader of term $1 has to do in ledger {i}, which sends letters by lane $2, or null if it is the only one.
+-- Those of several ledgers are put together.
 select {i} as i,
   exists (select from tusk.leader l where l.term = $1 and l.id is not null and l.expires_at > clock_timestamp()),
   (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000)::bigint
@@ -13,4 +13,4 @@ select {i} as i,
     where not w.dead and (w.expires_at <= clock_timestamp() or w.beat_at > clock_timestamp() + interval '1 second'
         or w.attended = pg_catalog.pg_postmaster_start_time() and w.late_at <= clock_timestamp() + interval '1 second')
       or w.dead and greatest(w.beat_at, w.left_at, w.suspected_at) > clock_timestamp() - interval '1 minute'),
-  exists (select from tusk.far) or exists (select from tusk.waiting w where w.lane = $2 and w.state = 1)
+  case when $2::bigint is not null then tusk_fn.needs_others($2) else false end
