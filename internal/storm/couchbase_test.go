@@ -80,11 +80,11 @@ func (c *couchServer) run() error {
 	if err != nil {
 		return fmt.Errorf("the cluster did not start: %w", err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := json.Unmarshal(line, &c.Addresses); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	jump := c.order
 	jump.Jump = c.ahead
 	return cbfake.Send(c.Addresses[0].Web, jump)
