@@ -212,8 +212,9 @@ begin
     _all := true;
   end if;
   perform tusk_fn.miss_workers(_term);
-  if not exists (select from tusk.lease) or not _all and not exists (select from tusk.worker w where w.dead
-    and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute') then
+  if not _all and not exists (select from tusk.worker w where w.dead
+      and greatest(w.beat_at, w.left_at, w.suspected_at) > _now - interval '1 minute')
+    or not exists (select from tusk.lease) then
     return;
   end if;
   return query
