@@ -9,10 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// rescueAll is how often all leases are looked at for dead workers, although none has
-// died of late.
 const (
-	rescueAll   = 5 * time.Second
+	rescueAll   = 5 * time.Second // between two looks at all leases for dead workers, though none has died of late
 	rescueSlack = time.Second // less, when others are looked at anyway: so ledgers of a server are due together
 )
 
