@@ -11,7 +11,7 @@ import (
 
 const (
 	rescueAll   = 5 * time.Second // between two looks at all leases for dead workers, though none has died of late
-	rescueSlack = time.Second // less, when others are looked at anyway: so ledgers of a server are due together
+	rescueSlack = time.Second     // less, when others are looked at anyway: so ledgers of a server are due together
 )
 
 // pruneLooks is how many flushes one call of Prune looks at.
