@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,10 +28,11 @@ const roleCouchbase = "couchbase"
 // couchServer is such a process. What it has answered is in its journal, which the next one takes up.
 type couchServer struct {
 	cbfake.Options
-	log   string
-	cmd   *exec.Cmd
-	hold  io.Closer // its end ends the process
-	mu    sync.Mutex
+	log  string
+	cmd  *exec.Cmd
+	hold io.Closer // its end ends the process
+
+	mu    sync.Mutex // guards the rest: faults strike two at a time
 	order cbfake.Order
 	ahead time.Duration // that its clock has jumped
 }
@@ -41,53 +43,71 @@ func startCouchbase(t *testing.T, dir string) *couchServer {
 	t.Helper()
 	c := &couchServer{Options: cbfake.Options{Nodes: couchNodes, Journal: filepath.Join(dir, "couchbase.journal")},
 		log: filepath.Join(dir, "couchbase.log"), order: cbfake.Order{Remember: 2 * forgotten}}
-	if err := c.run(); err != nil {
+	var err error
+	if c.Addresses, err = c.start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.kill)
+	if err := c.remind(); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
-// run starts the process, where it was before if it was.
+// run starts the process again, at the addresses that it had.
 func (c *couchServer) run() error {
-	text, err := json.Marshal(c.Options)
+	addresses, err := c.start()
 	if err != nil {
 		return err
+	}
+	if !slices.Equal(addresses, c.Addresses) {
+		return fmt.Errorf("the cluster is at %v now, and was at %v", addresses, c.Addresses)
+	}
+	return c.remind()
+}
+
+// remind tells a new process what is to go wrong, and how far its clock has jumped.
+func (c *couchServer) remind() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	jump := c.order
+	jump.Jump = c.ahead
+	return cbfake.Send(c.Addresses[0].Web, jump)
+}
+
+// start starts the process, and returns its addresses.
+func (c *couchServer) start() (addresses []cbfake.Address, err error) {
+	text, err := json.Marshal(c.Options)
+	if err != nil {
+		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	log, err := os.OpenFile(c.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
 	c.cmd = exec.Command(self, string(text))
 	c.cmd.Env = append(os.Environ(), playRole+"="+roleCouchbase)
 	c.cmd.Stderr = log
 	if c.hold, err = c.cmd.StdinPipe(); err != nil {
-		return err
+		return nil, err
 	}
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("the cluster did not start: %w", err)
+		return nil, fmt.Errorf("the cluster did not start: %w", err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := json.Unmarshal(line, &c.Addresses); err != nil {
-		return err
-	}
-	jump := c.order
-	jump.Jump = c.ahead
-	return cbfake.Send(c.Addresses[0].Web, jump)
+	return addresses, json.Unmarshal(line, &addresses)
 }
 
 func (c *couchServer) kill() {
@@ -195,8 +215,11 @@ func leaveIndexBehind(s *storm) error {
 func jumpClock(s *storm) error {
 	s.count("jump of the clock")
 	by := time.Duration(s.random.IntN(10_000)-5000) * time.Millisecond
-	ahead := event{Op: opClock, Asked: int64(s.ground.cb.ahead + by)}
+	c := s.ground.cb
+	c.mu.Lock()
+	ahead := event{Op: opClock, Asked: int64(c.ahead + by)}
+	c.mu.Unlock()
 	s.log.write(ahead)
 	defer s.log.write(ahead)
-	return s.ground.cb.give(func(o *cbfake.Order) { o.Jump = by })
+	return c.give(func(o *cbfake.Order) { o.Jump = by })
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -69,7 +70,7 @@ func newLoser(t *testing.T, name string) *loser {
 	if g.engine != "sqlite" {
 		l.db.SetMaxOpenConns(10)
 	}
-	if l.client, err = tusk.NewClient(engine, &tusk.ClientConfig{Logger: quiet}); err != nil {
+	if l.client, err = tusk.NewClient(engine, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -79,7 +80,7 @@ func (l *loser) run(n int) {
 	mux := tusk.NewMux()
 	tusk.HandleKind(mux, doTx, l.handle)
 	tusk.HandleKind(mux, doEcho, func(context.Context, *tusk.Task[load]) error { return nil })
-	worker, err := tusk.NewWorker(l.client, mux, &tusk.WorkerConfig{Queues: []string{queueOpen}, Logger: quiet})
+	worker, err := tusk.NewWorker(l.client, mux, &tusk.WorkerConfig{Queues: []string{queueOpen}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		l.t.Fatal(err)
 	}
