@@ -16,6 +16,7 @@ import (
 const (
 	coldEvery = time.Second // a claim begins with the ledgers that seemed empty
 	atOnce    = 8           // exchanges with one ledger before another one is asked first
+	mostRests = 2           // rounds of maintenance in a row that leave a quiet ledger out
 )
 
 // turns say which ledger is asked first. Hot ones are those that may have tasks: all but those
@@ -27,6 +28,9 @@ type turns struct {
 	cold atomic.Int64      // when a claim last began with those that are not hot
 	some atomic.Uint64
 	now  func() time.Time // nil: the usual clock
+
+	stirred [Most]atomic.Bool  // tasks were seen there since it was last maintained
+	rests   [Most]atomic.Int32 // rounds of maintenance that left it out since
 }
 
 // listen says whether this process hears of a ledger.
@@ -36,7 +40,19 @@ func (t *turns) listen(no int, hears bool) { t.told[no].Store(hears) }
 func (t *turns) heat(no int, hot bool) {
 	if hot {
 		t.hot[no].Store(true)
+		t.stirred[no].Store(true)
 	}
+}
+
+// maySkip reports whether a round of maintenance may leave a ledger out: this process would hear of tasks there, has
+// seen none since the last time, and has not left it out too often.
+func (t *turns) maySkip(no int) bool {
+	if t.told[no].Load() && !t.stirred[no].Load() && t.rests[no].Add(1) <= mostRests {
+		return true
+	}
+	t.stirred[no].Store(false)
+	t.rests[no].Store(0)
+	return false
 }
 
 // order returns the ledgers that a claim asks, in their order: hot ones in turn, then the
@@ -142,6 +158,9 @@ func (s *Store) claimed(l *ledger, r store.ClaimRequest, got []store.Task, err e
 		return
 	}
 	s.turns.hot[l.no].Store(len(got) >= r.Limit)
+	if len(got) > 0 {
+		s.turns.stirred[l.no].Store(true)
+	}
 	if len(got) > 0 || r.Again {
 		s.leases.hold(r.Worker, r.Token, l.no, len(got) > 0)
 	}

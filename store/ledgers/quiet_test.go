@@ -1,0 +1,27 @@
+package ledgers
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestAQuietLedgerIsMaintainedInOneRoundOfThree(t *testing.T) {
+	var quiet turns
+	rounds := func(n int) (skipped []bool) {
+		for range n {
+			skipped = append(skipped, quiet.maySkip(0))
+		}
+		return skipped
+	}
+	if got := rounds(3); slices.Contains(got, true) {
+		t.Errorf("a ledger of which nothing would be heard was left out: %v", got)
+	}
+	quiet.listen(0, true)
+	if got, want := rounds(6), []bool{true, true, false, true, true, false}; !slices.Equal(got, want) {
+		t.Errorf("left out: %v, want %v", got, want)
+	}
+	quiet.heat(0, true)
+	if got, want := rounds(4), []bool{false, true, true, false}; !slices.Equal(got, want) {
+		t.Errorf("left out once tasks were seen: %v, want %v", got, want)
+	}
+}
