@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,17 +192,19 @@ func TestARestoreEndsWhereAFileCannotBeWrittenAnew(t *testing.T) {
 // dying is a database of which the process dies at a write: before it, or after it.
 type dying struct {
 	store.Store
-	writes, at int
-	after      bool
+	writes atomic.Int64 // a beat may write beside
+	at     int64
+	after  bool
 }
 
 var errDied = errors.New("the process died")
 
 func (d *dying) die(write func() error) error {
-	if d.writes++; d.writes > d.at {
+	n := d.writes.Add(1)
+	if n > d.at {
 		return errDied
 	}
-	if d.writes < d.at {
+	if n < d.at {
 		return write()
 	}
 	if d.after {
@@ -234,7 +237,7 @@ func (d *dying) Unwrap() store.Store { return d.Store }
 // the restore, and each task is in the database or in the archive.
 func TestWhereverARestoreDiesEachTaskIsThereOnce(t *testing.T) {
 	for _, after := range []bool{false, true} {
-		for at := 1; ; at++ {
+		for at := int64(1); ; at++ {
 			s, ctx := memory.New(), t.Context()
 			b, _ := place(t)
 			var ids []store.ID
