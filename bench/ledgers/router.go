@@ -29,7 +29,6 @@ func (work) Kind() string { return "work" }
 const (
 	pad         = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 	batch       = 500
-	warmUp      = 10  // batches before what is measured
 	mostWaiting = 100 // batches, before producers wait
 	hands       = 2   // produce, and so many consume
 )
@@ -131,18 +130,19 @@ func (c contender) measure(ctx context.Context, name string, tasks int) (f figur
 	return f, err
 }
 
-// produceAndConsume takes tasks through their life: through the client, and through workers.
+// produceAndConsume takes tasks through their life: through the client, and through workers. A quarter as many go before
+// those that are measured, so that connections are open and their statements planned.
 func produceAndConsume(ctx context.Context, e engine, tasks int) (f figure, err error) {
 	client, err := tusk.NewClient(e, &tusk.ClientConfig{Logger: discard})
 	if err != nil {
 		return f, err
 	}
-	var made, handled, stored atomic.Int64
+	p := &produce{client: client}
 	mux := tusk.NewMux()
-	tusk.HandleFunc(mux, func(context.Context, work) error { handled.Add(1); return nil })
+	tusk.HandleFunc(mux, func(context.Context, work) error { p.handled.Add(1); return nil })
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	var workers, producers errgroup.Group
+	var workers errgroup.Group
 	for range hands {
 		worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Concurrency: 16, ReadAhead: batch})
 		if err != nil {
@@ -150,45 +150,54 @@ func produceAndConsume(ctx context.Context, e engine, tasks int) (f figure, err 
 		}
 		workers.Go(func() error { return worker.Run(working) })
 	}
-	for range warmUp {
-		if err := enqueue(ctx, client, batch); err != nil {
-			return f, err
-		}
+	if err := p.run(ctx, tasks/4); err != nil {
+		return f, err
 	}
-	for handled.Load() < warmUp*batch && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	handled.Store(0)
+	warm := p.stored.Load()
 	before, err := e.Measure(ctx)
 	if err != nil {
 		return f, err
 	}
 	begun := time.Now()
-	for range hands {
-		producers.Go(func() error {
-			for made.Add(batch) <= int64(tasks) {
-				for stored.Load()-handled.Load() > mostWaiting*batch {
-					time.Sleep(time.Millisecond)
-				}
-				if err := enqueue(ctx, client, batch); err != nil {
-					return err
-				}
-				stored.Add(batch)
-			}
-			return nil
-		})
-	}
-	err = producers.Wait()
-	for err == nil && handled.Load() < stored.Load() && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	err = p.run(ctx, tasks)
 	took := time.Since(begun)
 	stop() // and write the last outcomes
 	err = errors.Join(err, workers.Wait())
 	after, failed := e.Measure(ctx)
-	n := float64(stored.Load())
+	n := float64(p.stored.Load() - warm)
 	used := after.ServerCPU - before.ServerCPU
 	return figure{n / took.Seconds(), float64(used.Nanoseconds()) / 1000 / n}, errors.Join(err, failed)
+}
+
+// produce enqueues batches, and waits where workers are far behind.
+type produce struct {
+	client          *tusk.Client
+	stored, handled atomic.Int64
+}
+
+// run enqueues so many tasks, and waits until they have been handled.
+func (p *produce) run(ctx context.Context, tasks int) error {
+	var made atomic.Int64
+	var producers errgroup.Group
+	for range hands {
+		producers.Go(func() error {
+			for made.Add(batch) <= int64(tasks) {
+				for p.stored.Load()-p.handled.Load() > mostWaiting*batch {
+					time.Sleep(time.Millisecond)
+				}
+				if err := enqueue(ctx, p.client, batch); err != nil {
+					return err
+				}
+				p.stored.Add(batch)
+			}
+			return nil
+		})
+	}
+	err := producers.Wait()
+	for err == nil && p.handled.Load() < p.stored.Load() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return err
 }
 
 func enqueue(ctx context.Context, client *tusk.Client, n int) error {
