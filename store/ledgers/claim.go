@@ -178,10 +178,9 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	if !known || s.leases.unmet(r.Worker, no) || s.turns.some.Add(1)%atOnce == 0 {
 		return s.apart(ctx, o, r)
 	}
-	l, at := all[no], o
-	at.Task = unmarked(o.Task)
+	l := all[no]
 	x, err = ask(ctx, l, func(ctx context.Context, e *postgres.Store) (store.Exchanged, error) {
-		x := e.Exchange(ctx, at, r)
+		x := e.Exchange(ctx, o, r)
 		return x, errors.Join(x.ClaimErr, x.FinishErr)
 	})
 	if errors.Is(err, errAway) {

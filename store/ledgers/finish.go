@@ -12,26 +12,17 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// The upper bits of store.Task.Piece say which ledger a task was claimed from, as its
-// number plus one. The lower ones are the ledger's own.
-const pieceBits = 24
-
+// mark notes in the bits of store.Task.Piece that the engine leaves which ledger tasks were claimed from, as its number
+// plus one.
 func mark(tasks []store.Task, no int) {
 	for i := range tasks {
-		tasks[i].Piece = int32(no+1)<<pieceBits | tasks[i].Piece&(1<<pieceBits-1)
+		tasks[i].Piece |= int32(no+1) << postgres.PieceBits
 	}
-}
-
-// unmarked is a task as its ledger handed it out.
-func unmarked(t *store.Task) *store.Task {
-	own := *t
-	own.Piece &= 1<<pieceBits - 1
-	return &own
 }
 
 // placeOfOutcome is the ledger in which an attempt ends; false: nobody here knows.
 func (s *Store) placeOfOutcome(o *store.Outcome) (no int, known bool) {
-	if no = int(o.Task.Piece>>pieceBits) - 1; no >= 0 {
+	if no = int(o.Task.Piece>>postgres.PieceBits) - 1; no >= 0 {
 		return no, true
 	}
 	return s.leases.place(o.Task.Lease)
@@ -91,7 +82,10 @@ func (s *Store) partsOf(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) (parts [][]store.Outcome, unknown []store.Outcome, err error) {
 	parts = make([][]store.Outcome, len(all))
-	tasks := make([]store.Task, len(outcomes)) // as their ledgers handed them out
+	if no, is := s.inOne(outcomes); is && no < len(all) {
+		parts[no] = outcomes
+		return parts, nil, nil
+	}
 	for i, o := range outcomes {
 		no, known := s.placeOfOutcome(&o)
 		if len(o.Then) > 0 || len(o.Needs) > 0 {
@@ -99,15 +93,29 @@ func (s *Store) partsOf(
 				return nil, nil, err
 			}
 		}
-		tasks[i] = *unmarked(o.Task)
-		o.Task = &tasks[i]
 		if known && no < len(all) {
+			if parts[no] == nil {
+				parts[no] = make([]store.Outcome, 0, len(outcomes)-i)
+			}
 			parts[no] = append(parts[no], o)
 		} else {
 			unknown = append(unknown, o)
 		}
 	}
 	return parts, unknown, nil
+}
+
+// inOne is the ledger of all outcomes, if they have one and none of them has anything to do with other tasks.
+func (s *Store) inOne(outcomes []store.Outcome) (no int, is bool) {
+	for i := range outcomes {
+		o := &outcomes[i]
+		at, known := s.placeOfOutcome(o)
+		if !known || i > 0 && at != no || len(o.Then) > 0 || len(o.Needs) > 0 {
+			return 0, false
+		}
+		no = at
+	}
+	return no, len(outcomes) > 0
 }
 
 // besideOutcome finds out where a task is whose outcome brings others, or that goes to wait for

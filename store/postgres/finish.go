@@ -239,6 +239,13 @@ type flush struct {
 	oddIDs      uuids
 }
 
+// PieceBits are the lower bits of a task's Piece, which are the engine's: they number the packs of a claim. The others
+// are for whoever stands before several engines.
+const PieceBits = 24
+
+// pieceOf is the number of the pack that a task was claimed from; 0: it was alone in its row.
+func pieceOf(t *store.Task) int32 { return t.Piece & (1<<PieceBits - 1) }
+
 // flushOf arranges outcomes as eachOnce sorted them.
 func flushOf(outcomes []*store.Outcome) *flush {
 	f := &flush{oddIDs: uuids{}}
@@ -253,7 +260,7 @@ func flushOf(outcomes []*store.Outcome) *flush {
 			f.keyed, last = append(f.keyed, 0), nil
 		}
 		g := len(f.tokens) - 1
-		if last != nil && t.Piece != 0 && t.Piece == last.Piece && follows(&t.ID, &last.ID) {
+		if last != nil && pieceOf(t) != 0 && pieceOf(t) == pieceOf(last) && follows(&t.ID, &last.ID) {
 			f.counts[len(f.counts)-1]++
 		} else {
 			f.firsts, f.counts = append(f.firsts, t.ID), append(f.counts, 1)
