@@ -20,6 +20,7 @@ func TestPartsOfALeaseAreAcceptedOnce(t *testing.T) {
 		"forgotten":      func(int, int32) int32 { return 0 },
 		"some forgotten": func(i int, given int32) int32 { return given * int32(i/30%2) },
 		"all the same":   func(int, int32) int32 { return 7 },
+		"with a ledger":  func(_ int, given int32) int32 { return given | 3<<postgres.PieceBits },
 	} {
 		t.Run(name, func(t *testing.T) { partsOfALease(t, piece) })
 	}
@@ -102,7 +103,11 @@ func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
 	ctx := t.Context()
 	s, pool := fresh(t)
 	w := startWorker(t, s)
-	for _, known := range []bool{true, false} {
+	for _, piece := range []func(given int32) int32{
+		func(given int32) int32 { return given },
+		func(int32) int32 { return 0 },
+		func(given int32) int32 { return given | 3<<postgres.PieceBits },
+	} {
 		for _, n := range []int{100, 3, 70} { // three tasks are rows, and one follows the other
 			if _, err := s.Enqueue(ctx, newPacks(n, "q")); err != nil {
 				t.Fatal(err)
@@ -112,10 +117,8 @@ func TestALeaseOfPacksAndRowsIsFinishedAtOnce(t *testing.T) {
 		if err != nil || len(tasks) != 173 {
 			t.Fatalf("%d tasks, %v", len(tasks), err)
 		}
-		if !known {
-			for i := range tasks {
-				tasks[i].Piece = 0
-			}
+		for i := range tasks {
+			tasks[i].Piece = piece(tasks[i].Piece)
 		}
 		if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
 			t.Fatalf("%d are lost, %v", len(lost), err)
