@@ -83,7 +83,7 @@ type costs struct {
 
 // measure makes each call twice, and a few times more while it reads more than most, since others
 // may read at the same time: chores of the database, or connections that end. It returns the least
-// that each call read.
+// that each call read, but for nothing: the database may not have counted yet.
 func (c *costs) measure(most []int64) []int64 {
 	least := make([]int64, len(calls))
 	for i, one := range calls {
@@ -91,7 +91,7 @@ func (c *costs) measure(most []int64) []int64 {
 			call := one.prepare(c)
 			before := c.Meter.Read()
 			call()
-			if read := c.Meter.Read() - before; made == 0 || read < least[i] {
+			if read := c.Meter.Read() - before; least[i] == 0 || 0 < read && read < least[i] {
 				least[i] = read
 			}
 		}
