@@ -82,11 +82,15 @@ func TestRestoredTasksAreInTheDatabaseAndLeaveTheArchive(t *testing.T) {
 	}
 	task := there[0]
 	logs := task.Detail.Logs
-	if len(logs) != 1 || !strings.Contains(logs[0].Text, old.FinishedAt.Format(time.RFC3339Nano)) || !task.FinishedAt.After(old.FinishedAt) ||
-		string(task.Args) != string(old.Args) || task.State != old.State || len(task.Detail.Attempts) != 1 || task.Detail.Attempts[0] != old.Detail.Attempts[0] {
+	if len(logs) != 1 || !strings.Contains(logs[0].Text, old.FinishedAt.Format(time.RFC3339Nano)) ||
+		!task.FinishedAt.After(old.FinishedAt) ||
+		string(task.Args) != string(old.Args) || task.State != old.State || len(task.Detail.Attempts) != 1 ||
+		task.Detail.Attempts[0] != old.Detail.Attempts[0] {
 		t.Errorf("restored as %+v %+v, and was %+v %+v", task, task.Detail, old, old.Detail)
 	}
-	if again, err := r.Restore(ctx, ask(t, s, Restore{Query: Query{Queues: []string{"mail"}, Tenants: []string{"t1"}}}), nil); err != nil || again.State != RestoreDone || again.Restored+again.Skipped != 0 {
+	same := ask(t, s, Restore{Query: Query{Queues: []string{"mail"}, Tenants: []string{"t1"}}})
+	again, err := r.Restore(ctx, same, nil)
+	if err != nil || again.State != RestoreDone || again.Restored+again.Skipped != 0 {
 		t.Errorf("once more: %+v: %v", again, err)
 	}
 	drain(t, r)
@@ -223,7 +227,9 @@ func (d *dying) PutRecord(ctx context.Context, p store.PutRecord) (version int64
 	return version, results, err
 }
 
-func (d *dying) Restore(ctx context.Context, note store.Record, tasks []store.Task) (version int64, exist []store.ID, err error) {
+func (d *dying) Restore(
+	ctx context.Context, note store.Record, tasks []store.Task,
+) (version int64, exist []store.ID, err error) {
 	err = d.die(func() (err error) {
 		version, exist, err = d.Store.(store.Restorer).Restore(ctx, note, tasks)
 		return err
@@ -293,7 +299,9 @@ func TestWhateverDiesARestoreEnds(t *testing.T) {
 	var tasks []store.Task
 	var ids []store.ID
 	for i := range 600 {
-		tasks = append(tasks, oldTask(i%48, func(t *store.Task) { t.Queue, t.Tenant = fmt.Sprint("q", i%3), fmt.Sprint("t", i%10) }))
+		tasks = append(tasks, oldTask(i%48, func(t *store.Task) {
+			t.Queue, t.Tenant = fmt.Sprint("q", i%3), fmt.Sprint("t", i%10)
+		}))
 		ids = append(ids, tasks[i].ID)
 	}
 	for part := range slices.Chunk(tasks, 300) {

@@ -84,7 +84,8 @@ func router(ctx context.Context, b *bench) ([]bar, error) {
 		{ratios(one, own, cpu), 1.05, false, "server CPU a task behind the router, of that alone", seen(one, own, cpu, "us")},
 		{ratios(three, one, cpu), 1.25, false, "server CPU a task with three ledgers in one server, of that with one",
 			seen(three, one, cpu, "us")},
-		{ratios(apart, one, cpu), 1.15, false, "server CPU a task with three servers, of that with one", seen(apart, one, cpu, "us")},
+		{ratios(apart, one, cpu), 1.15, false, "server CPU a task with three servers, of that with one",
+			seen(apart, one, cpu, "us")},
 	}, nil
 }
 
@@ -130,8 +131,8 @@ func (c contender) measure(ctx context.Context, name string, tasks int) (f figur
 	return f, err
 }
 
-// produceAndConsume takes tasks through their life: through the client, and through workers. A quarter as many go before
-// those that are measured, so that connections are open and their statements planned.
+// produceAndConsume takes tasks through their life: through the client, and through workers. A quarter as many go
+// before those that are measured, so that connections are open and their statements planned.
 func produceAndConsume(ctx context.Context, e engine, tasks int) (f figure, err error) {
 	client, err := tusk.NewClient(e, &tusk.ClientConfig{Logger: discard})
 	if err != nil {

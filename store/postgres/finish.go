@@ -55,8 +55,8 @@ func partsOf(outcomes []*store.Outcome) [][]*store.Outcome {
 	return [][]*store.Outcome{plain, more}
 }
 
-// flush writes outcomes by one call of the function finish_plain, finish_lease, finish, finish_turns or finish_more; when
-// that finds tasks that are lost or held it writes nothing, and is called again without
+// flush writes outcomes by one call of the function finish_plain, finish_lease, finish, finish_turns or finish_more;
+// when that finds tasks that are lost or held it writes nothing, and is called again without
 // them. When it has waited too long for a lock, halves are written one after the other:
 // what one outcome waits for, others do not.
 func (s *Store) flush(ctx context.Context, rest []*store.Outcome) (lost, held []store.ID, err error) {
@@ -203,7 +203,9 @@ func finalNotes(outcomes []*store.Outcome) (list []store.Note) {
 
 // writeNotes stores notes by a statement of that name, which may ask who they are from. It returns the tasks
 // whose notes a user's transaction holds: those are not stored.
-func (s *Store) writeNotes(ctx context.Context, name string, list []store.Note, from ...any) (held []store.ID, err error) {
+func (s *Store) writeNotes(
+	ctx context.Context, name string, list []store.Note, from ...any,
+) (held []store.ID, err error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -290,7 +292,8 @@ func flushOf(outcomes []*store.Outcome) *flush {
 		f.odd, f.oddIDs = append(f.odd, groups[o]), append(f.oddIDs, o.Task.ID)
 	}
 	slices.SortFunc(f.keyedEnds, func(a, b *store.Outcome) int {
-		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)), cmp.Compare(tenantKey(a.Task.Tenant, a.Task.Key), tenantKey(b.Task.Tenant, b.Task.Key)))
+		return cmp.Or(cmp.Compare(hashOf(a.Task.Queue), hashOf(b.Task.Queue)),
+			cmp.Compare(tenantKey(a.Task.Tenant, a.Task.Key), tenantKey(b.Task.Tenant, b.Task.Key)))
 	})
 	f.stats = sums.encode()
 	return f
@@ -301,7 +304,8 @@ func byFailure(a, b *store.Outcome) int {
 	if a.Error == "" || b.Error == "" {
 		return cmp.Compare(min(len(a.Error), 1), min(len(b.Error), 1))
 	}
-	return cmp.Or(cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Kind, b.Task.Kind), cmp.Compare(a.Fingerprint, b.Fingerprint))
+	return cmp.Or(cmp.Compare(a.Task.Queue, b.Task.Queue), cmp.Compare(a.Task.Kind, b.Task.Kind),
+		cmp.Compare(a.Fingerprint, b.Fingerprint))
 }
 
 // agoOf notes how long ago the i-th attempt of all ended.
@@ -330,7 +334,8 @@ func (f *flush) call() (name string, args []any) {
 		return "finish_plain", []any{f.tokens[0], f.lanes[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats}
 	}
 	queues, keys, ids := f.keys()
-	return "finish_lease", []any{f.tokens[0], f.lanes[0], f.keyed[0], f.firsts, f.counts, f.ends[0], f.ago, f.stats, queues, keys, ids}
+	return "finish_lease", []any{f.tokens[0], f.lanes[0], f.keyed[0], f.firsts, f.counts, f.ends[0],
+		f.ago, f.stats, queues, keys, ids}
 }
 
 // args returns the parameters of the function finish.
@@ -349,7 +354,8 @@ func (f *flush) args() []any {
 		odd = []int32{}
 	}
 	queues, keys, keyIDs := f.keys()
-	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends, f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
+	return []any{f.tokens, f.lanes, f.offs, f.sizes, f.keyed, f.firsts, f.counts, f.ends,
+		f.ago, f.stats, odd, f.oddIDs, states, delays, attempts, crashes,
 		reasons, errs, traces, prints, ago, queues, keys, keyIDs}
 }
 
@@ -365,7 +371,8 @@ func tenantKey(tenant, key string) string {
 func (f *flush) keys() (queues []int64, keys []string, ids []*[16]byte) {
 	queues, keys, ids = []int64{}, []string{}, []*[16]byte{}
 	for _, o := range f.keyedEnds {
-		queues, keys, ids = append(queues, hashOf(o.Task.Queue)), append(keys, tenantKey(o.Task.Tenant, o.Task.Key)), append(ids, nil)
+		queues, ids = append(queues, hashOf(o.Task.Queue)), append(ids, nil)
+		keys = append(keys, tenantKey(o.Task.Tenant, o.Task.Key))
 		if isPlain(o) {
 			ids[len(ids)-1] = (*[16]byte)(&o.Task.ID)
 		}
@@ -411,7 +418,8 @@ func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (do
 	sums.count(o)
 	t := o.Task
 	args := []any{[16]byte(t.Lease), laneOf(t.Queue, t.Priority), [16]byte(t.ID), sums.encode(),
-		t.Key != "", tenantKey(t.Tenant, t.Key), isPlain(o), int16(o.State), o.Delay.Microseconds(), o.Attempt, o.Crashes, clean(o.Reason),
+		t.Key != "", tenantKey(t.Tenant, t.Key), isPlain(o), int16(o.State), o.Delay.Microseconds(),
+		o.Attempt, o.Crashes, clean(o.Reason),
 		clean(o.Error), clean(o.Trace), clean(o.Fingerprint), max(o.Ago, 0).Microseconds()}
 	name := "finish_tx"
 	if hasExtras(o) {

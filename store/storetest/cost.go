@@ -40,7 +40,8 @@ type costly struct {
 // Bound is what a call may read beyond twice what it reads when the planner knows. It may read
 // ten times that beyond what it reads beside few: a list looks through a bounded number of tasks.
 func Costs(t *testing.T, m Meter, n int, bound int64) {
-	c := &costs{T: newT(t, Engine{New: func(testing.TB) func() store.Store { return func() store.Store { return m.Store } }}), Meter: m}
+	fresh := func(testing.TB) func() store.Store { return func() store.Store { return m.Store } }
+	c := &costs{T: newT(t, Engine{New: fresh}), Meter: m}
 	c.worker = c.T.worker()
 	c.fill(100)
 	m.Learn()
@@ -213,13 +214,21 @@ var calls = []costly{
 	{"claim from an empty queue", func(c *costs) func() { return func() { c.take(c.worker, few, "empty") } }},
 	{"complete", func(c *costs) func() { return c.ends(c.held("q"), completes) }},
 	{"retry", func(c *costs) func() {
-		return c.ends(c.held("q"), func(t *store.Task) store.Outcome { o := failed(t, store.Retryable, "x"); o.Delay = time.Hour; return o })
+		return c.ends(c.held("q"), func(t *store.Task) store.Outcome {
+			o := failed(t, store.Retryable, "x")
+			o.Delay = time.Hour
+			return o
+		})
 	}},
 	{"discard", func(c *costs) func() {
 		return c.ends(c.held("q"), func(t *store.Task) store.Outcome { return failed(t, store.Discarded, "x") })
 	}},
 	{"hand back", func(c *costs) func() {
-		return c.ends(c.held("back"), func(t *store.Task) store.Outcome { o := to(store.Available, t); o.Attempt--; return o })
+		return c.ends(c.held("back"), func(t *store.Task) store.Outcome {
+			o := to(store.Available, t)
+			o.Attempt--
+			return o
+		})
 	}},
 	{"complete what has a key", func(c *costs) func() {
 		c.addOne(queue("keyed"), key(NewID().String()))
@@ -266,7 +275,8 @@ var calls = []costly{
 		return func() { c.edit(store.Change{Op: store.Cancel}, id) }
 	}},
 	{"cancel from the backlog", func(c *costs) func() {
-		ids := idsOfTasks(c.list(store.Filter{Queues: []string{"fill line"}, States: []store.State{store.Pending}, Limit: few}))
+		line := store.Filter{Queues: []string{"fill line"}, States: []store.State{store.Pending}, Limit: few}
+		ids := idsOfTasks(c.list(line))
 		return func() { c.edit(store.Change{Op: store.Cancel}, ids...) }
 	}},
 	{"reprioritize", changes(store.Change{Op: store.Reprioritize, Priority: 5})},
