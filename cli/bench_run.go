@@ -355,11 +355,20 @@ func (r *benchRun) awaitAll(ctx context.Context, n int) error {
 	return r.awaitEmpty(ctx)
 }
 
+// awaitEmpty waits until no task of the queue is unfinished. It counts them only once none runs:
+// to count costs an engine as much as thousands of tasks.
 func (r *benchRun) awaitEmpty(ctx context.Context) error {
+	running := tusk.Filter{Queues: []string{r.flags.queue}, States: []tusk.State{tusk.StateRunning}, Limit: 1}
 	for {
-		left, err := countUnfinished(ctx, r.client.Store(), r.flags.queue)
-		if err != nil || left == 0 {
+		some, err := r.client.List(ctx, running)
+		if err != nil {
 			return err
+		}
+		if len(some) == 0 {
+			left, err := countUnfinished(ctx, r.client.Store(), r.flags.queue)
+			if err != nil || left == 0 {
+				return err
+			}
 		}
 		if !sleep(ctx, time.Millisecond) {
 			return context.Cause(ctx)

@@ -2,6 +2,7 @@ package tusktest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -75,6 +76,27 @@ func (g *gate) Admit(ctx context.Context, term int64, limit int) (store.Admitted
 		g.end(0, number)
 	}
 	return admitted, err
+}
+
+// Oversee implements store.Overseer. That there is nothing to admit, or nobody who waits for a turn, is a round of that
+// chore, too: the leader does not call it.
+func (g *gate) Oversee(ctx context.Context, term int64) (store.Chores, error) {
+	engine, ok := store.As[store.Overseer](g.Store)
+	if !ok {
+		return store.Chores{}, errors.ErrUnsupported // the leader asks chore by chore
+	}
+	admit, turns := g.begin(0), g.begin(1)
+	c, err := engine.Oversee(ctx, term)
+	if err != nil {
+		return c, err
+	}
+	if c.Admit != 0 {
+		g.end(0, admit)
+	}
+	if !c.Turns {
+		g.end(1, turns)
+	}
+	return c, nil
 }
 
 // Turns implements store.Keeper. When tasks wait for their turn, the leader grants turns before

@@ -14,8 +14,8 @@ import (
 
 const (
 	turnGroups  = 5000 // groups looked at in one round
-	fewestHeads = 4    // waiting tasks looked at in each of them
-	mostHeads   = 2000
+	fewestIDs   = 500  // waiting tasks looked at, if there are as many, in all of them
+	mostHeads   = 2000 // the same, of one
 	grantBatch  = 1000
 	settingsAge = time.Second // how soon changed limits count
 
@@ -35,6 +35,7 @@ type turns struct {
 
 	unused bool // nobody uses turns: nothing else was read
 	heads  int  // how many waiting tasks of each group are looked at
+	groups int  // that waited in the last round
 }
 
 // rated is a queue's usage of its rates and the version it was stored under.
@@ -50,7 +51,7 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 		return settingsAge, nil
 	}
 	began := time.Now()
-	t.heads = max(t.heads, fewestHeads)
+	t.heads = max(t.heads, fewestIDs/(t.groups+1), 1)
 	groups, err := l.store.Turns(ctx, term, turnGroups, t.heads)
 	if err != nil {
 		return 0, err
@@ -63,19 +64,22 @@ func (l *Leader) turn(ctx context.Context, term int64) (time.Duration, error) {
 	if len(groups) == 0 && len(t.limits) == 0 {
 		return settingsAge, nil // nobody uses turns
 	}
-	if !slices.ContainsFunc(groups, func(g store.Turns) bool { return len(g.Waiting) > 0 }) {
+	if t.groups = waiting(groups); t.groups == 0 {
 		return turnIdle, nil
 	}
-	granted, short := 0, false
+	granted, short, dry := 0, false, false
 	for name, of := range byQueue(groups) {
 		n, more, err := l.share(ctx, term, name, allot.Waiting{Limits: t.limits[name], Groups: of, Heads: t.heads})
 		if err != nil {
 			return 0, fmt.Errorf("queue %s: %w", name, err)
 		}
-		granted, short = granted+n, short || more
+		granted, short, dry = granted+n, short || more, dry || t.ahead[name].dry
 	}
 	t.learn(short)
-	if granted > 0 {
+	switch {
+	case granted > 0 && dry:
+		return turnBusy, nil // workers wait for turns, and each round grants more than the last
+	case granted > 0:
 		return max(turnBusy, time.Since(began)), nil // half of the time is enough for one chore
 	}
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
@@ -203,6 +207,16 @@ func (l *Leader) limits(ctx context.Context) (map[string]allot.Limits, error) {
 	return all, nil
 }
 
+// waiting counts the groups in which somebody waits.
+func waiting(groups []store.Turns) (n int) {
+	for _, g := range groups {
+		if len(g.Waiting) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 func byQueue(groups []store.Turns) map[string][]store.Turns {
 	queues := map[string][]store.Turns{}
 	for _, g := range groups {
@@ -214,7 +228,9 @@ func byQueue(groups []store.Turns) map[string][]store.Turns {
 // learn has more of each group looked at when that would have let more be granted,
 // and otherwise fewer, bit by bit.
 func (t *turns) learn(short bool) {
-	if t.heads -= t.heads / 8; short {
+	if short {
 		t.heads = min(2*t.heads, mostHeads)
+	} else {
+		t.heads -= (t.heads + 7) / 8
 	}
 }

@@ -5,7 +5,8 @@ package tend
 // all turns given away.
 type window struct {
 	size int
-	held int // when the last round was over
+	held int  // when the last round was over
+	dry  bool // workers have ended nearly all that they were given since
 }
 
 const largestWindow = 20000
@@ -15,6 +16,7 @@ const largestWindow = 20000
 func (w *window) room(held, concurrency int) int {
 	least := 2*concurrency + 20
 	ended := max(w.held-held, 0)
+	w.dry = 4*held < w.held
 	w.size = min(max(w.size*7/8, 2*ended+least), max(largestWindow, least))
 	w.held = held
 	return w.size - held

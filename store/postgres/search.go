@@ -39,6 +39,9 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks [
 		}
 		return tasks, last, err
 	}
+	if slices.Contains(f.States, store.Running) && !slices.Contains(f.States, store.Completed) {
+		return s.searchRunning(ctx, f, budget)
+	}
 	begun := time.Now()
 	for cursor := f.Before; ; cursor = last {
 		rows := min(lookRows, budget)
@@ -63,11 +66,42 @@ func (s *Store) Search(ctx context.Context, f store.Filter, budget int) (tasks [
 	}
 }
 
+// searchRunning searches for tasks that run, which List finds, and for others that are not completed: to find
+// running ones among the rest all of the log's past would be looked through. They are listed last, so that a task that
+// is claimed meanwhile is met twice rather than missed.
+func (s *Store) searchRunning(ctx context.Context, f store.Filter, budget int) ([]store.Task, store.ID, error) {
+	running, others := f, f
+	running.States = []store.State{store.Running}
+	others.States = slices.DeleteFunc(slices.Clone(f.States), func(state store.State) bool { return !runsNot(state) })
+	found, last, err := s.Search(ctx, others, budget)
+	if err != nil {
+		return nil, last, err
+	}
+	tasks, err := s.list(ctx, running)
+	if err != nil {
+		return nil, last, fmt.Errorf("search: %w", err)
+	}
+	tasks = append(tasks, found...)
+	slices.SortStableFunc(tasks, func(a, b store.Task) int { return bytes.Compare(b.ID[:], a.ID[:]) })
+	tasks = slices.CompactFunc(tasks, func(a, b store.Task) bool { return a.ID == b.ID })
+	// What lies below the last has not been looked at everywhere.
+	if i := slices.IndexFunc(tasks, func(t store.Task) bool { return bytes.Compare(t.ID[:], last[:]) < 0 }); i >= 0 {
+		tasks = tasks[:i]
+	}
+	if len(tasks) >= f.Limit {
+		tasks = tasks[:f.Limit]
+		last = tasks[f.Limit-1].ID
+	}
+	return tasks, last, nil
+}
+
 // listed reports whether List reads no more rows than it returns: by id and by
 // workflow, and among those that run.
 func listed(f *store.Filter) bool {
-	return len(f.IDs) > 0 || !f.Workflow.IsZero() || len(f.States) == 1 && f.States[0] == store.Running
+	return len(f.IDs) > 0 || !f.Workflow.IsZero() || len(f.States) > 0 && !slices.ContainsFunc(f.States, runsNot)
 }
+
+func runsNot(state store.State) bool { return state != store.Running }
 
 // look returns the ids below cursor that may match, newest first, and the id down
 // to which it has looked; zero: to the end.

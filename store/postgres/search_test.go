@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -253,5 +254,53 @@ func TestRareTasksAreFoundAmongMany(t *testing.T) {
 	}
 	if ids := find(t, s, store.Filter{States: []store.State{store.Completed}}); len(ids) > 0 {
 		t.Errorf("completed: %d", len(ids))
+	}
+}
+
+// TestWhatIsUnfinishedIsFoundBehindACompletedPast looks for all unfinished tasks of a queue, one of which runs, within a
+// third of the tasks that were completed after them.
+func TestWhatIsUnfinishedIsFoundBehindACompletedPast(t *testing.T) {
+	s, pool := fresh(t)
+	ctx, term := t.Context(), lead(t, s)
+	worker := store.Worker{ID: newID(), Host: "h"}
+	if _, err := s.Extend(ctx, store.Beat{Worker: worker, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func() []store.Task {
+		claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: worker.ID, Queues: []string{"q"}, Limit: 1000, Token: store.NewToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claimed
+	}
+	runs, later := newTasks(1, "q"), newTasks(1, "q")
+	later[0].Delay = time.Hour
+	if _, err := s.Enqueue(ctx, append(runs, later...)); err != nil || len(claim()) != 1 {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if _, err := s.Enqueue(ctx, newTasks(1000, "q")); err != nil {
+			t.Fatal(err)
+		}
+		var outcomes []store.Outcome
+		for _, task := range claim() {
+			outcomes = append(outcomes, store.Outcome{Task: &task, Attempt: task.Attempt, State: store.Completed})
+		}
+		if _, err := s.Finish(ctx, outcomes); err != nil || len(outcomes) != 1000 {
+			t.Fatal(len(outcomes), err)
+		}
+	}
+	claim() // finds nothing, and so writes down that all was claimed
+	writeCatalogue(t, s, pool, term)
+	unfinished := store.Filter{Queues: []string{"q"}, Limit: 10,
+		States: []store.State{store.Running, store.Available, store.Scheduled, store.Pending, store.Retryable}}
+	tasks, more, err := s.Search(ctx, unfinished, 10_000)
+	states := map[store.ID]store.State{}
+	for _, task := range tasks {
+		states[task.ID] = task.State
+	}
+	want := map[store.ID]store.State{runs[0].ID: store.Running, later[0].ID: store.Scheduled}
+	if err != nil || !more.IsZero() || !maps.Equal(states, want) {
+		t.Errorf("%v, want %v, more below %v, %v", states, want, more, err)
 	}
 }
